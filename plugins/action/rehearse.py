@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import (
     ALL_NODES,
@@ -65,6 +66,12 @@ def count_nodes(nnodes: str, nodes: Sequence[str], machines: int) -> int:
     return parse_nnodes(nnodes)[1] if nnodes else len(nodes) or machines
 
 
+def user_of_job(extra_vars: Mapping[str, Any], job: object, node_variables: Mapping[str, Any]) -> Any:
+    """Return the user who runs a job, as in a launch: of the command line, of the job file, or of the project."""
+    in_job = job if isinstance(job, Mapping) else {}
+    return extra_vars.get("launch_user", in_job.get("user", node_variables.get("launch_user", "")))
+
+
 class ActionModule(ActionBase):
     """Starts playbooks, and writes below the directory of the records."""
 
@@ -78,12 +85,13 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         job = self.job(args, len(task_vars["groups"].get(args["group"], [])))
         if self._task.check_mode:
-            return {"changed": True, "checkpoint": "", "node": ""}
+            return {"changed": True, "checkpoint": "", "node": "", "user": ""}
         runs = records_directory(args["directory"], args["group"], task_vars)
         directory = runs / args["run_id"]
         try:
             if args["state"] == "played":
-                return self.launch_all(directory, runs, job, common_settings(task_vars, args["group"]))
+                result = self.launch_all(directory, runs, job, common_settings(task_vars, args["group"]))
+                return {**result, "user": self.user_on(result["node"], task_vars)}
             rehearsal = conclude(
                 directory, parse_leading_number(args["checkpoint_bytes"]), parse_leading_number(args["free_bytes"])
             )
@@ -108,6 +116,12 @@ class ActionModule(ActionBase):
             "checkpoint": full_launch["checkpoint"] if full_launch is not None else "",
             "node": full_launch["node"] if full_launch is not None and has_checkpoint else "",
         }
+
+    def user_on(self, node: str, task_vars: Mapping[str, Any]) -> str:
+        """Return the user who runs the job on a node, "" for the login user."""
+        variables = task_vars["hostvars"][node] if node else {}
+        user = user_of_job(load_extra_vars(self._loader), task_vars.get("job"), variables)
+        return str(self._templar.template(user) or "")
 
     def job(self, args: dict[str, Any], machines: int) -> RehearsalJob:
         """Return the job to rehearse. Raise UserError if that is impossible."""

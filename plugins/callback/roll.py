@@ -16,6 +16,8 @@ description:
   - A task is shown only if it fails, or while it takes longer than O(lasting). Nodes that failed with the same message
     share one block, and lists of more than eight nodes are shortened.
   - Output of this collection's modules, such as a plan, a table or the output of a job, is shown unchanged.
+  - With a query, such as C(-e jmespath=EXPRESSION), only its result is written to standard output, and failures to
+    standard error.
   - With C(-v), C(ANSIBLE_STDOUT_CALLBACK=default), or without C(stdout_callback) in F(ansible.cfg), Ansible's default
     output is shown instead.
 options:
@@ -183,6 +185,12 @@ def lists_roles(play: Mapping[str, Any]) -> bool:
     return bool(play.get("roles")) or tasks.count("import_role") > 1
 
 
+def is_query(play: Any) -> bool:
+    """Return whether the user asked for the result of a query, which a program reads: only this goes to stdout."""
+    variables = play.get_variable_manager().extra_vars
+    return any(name.endswith("jmespath") and value for name, value in variables.items())
+
+
 @dataclass
 class RoleProgress:
     """A role, from its first task onwards."""
@@ -221,6 +229,7 @@ class CallbackModule(Default):
         self.check = False
         self.with_roles = False  # a play that lists roles; others speak through their modules
         self.header_shown = False
+        self.query = False  # only its result goes to stdout
         self.nodes: list[str] = []  # of the play
         self.all_nodes: dict[str, None] = {}  # of all plays with roles
         self.stage = RoleProgress("", self.started)
@@ -251,7 +260,8 @@ class CallbackModule(Default):
 
     def block(self, title: str, text: str, color: str) -> None:
         """Show a title and, below it, a text of several lines."""
-        self.say("\n".join([title, *(f"    {line}".rstrip() for line in text.splitlines())]), color)
+        lines = [title, *(f"    {line}".rstrip() for line in text.splitlines())]
+        self._display.display("\n".join(lines), color=color, stderr=self.query)
 
     def say_in_role(self, text: str) -> None:
         """Show a message; in a play with roles below the name of its role, whose own line comes at its end."""
@@ -426,7 +436,8 @@ class CallbackModule(Default):
         self.unfinished_run, self.watched = None, False  # for a run detached on purpose, this has been shown
         self.stage = RoleProgress("", time.monotonic())
         self.check = bool(play.check_mode)
-        self.with_roles = lists_roles(play.get_ds() or {})
+        self.query = is_query(play)
+        self.with_roles = lists_roles(play.get_ds() or {}) and not self.query
         inventory = play.get_variable_manager()._inventory
         self.nodes = [host.get_name() for host in inventory.get_hosts(play.hosts)]
         if self.with_roles:

@@ -13,8 +13,8 @@ import functools
 import glob
 import os
 import pwd
-import shutil
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_entry
 from ansible_collections.muster.training.plugins.module_utils._files.user_files import run_as_user
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -103,19 +103,11 @@ def glob_below(directory: str, patterns: Sequence[str]) -> list[str]:
     return paths
 
 
-def remove(path: str) -> None:
-    """Remove a file, a link, or a directory and its contents."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
-
-
 def clean_home(home: str, extra_patterns: Sequence[str], check: bool) -> dict[str, Any]:
     """Clean a home, with its user's rights; return the removed paths."""
     paths = glob_below(home, [*HOME, *extra_patterns])
     for path in [] if check else paths:
-        remove(path)
+        remove_entry(path)
     keys = os.path.join(home, ".ssh", "authorized_keys")
     lines = read_lines(keys)
     remaining_lines = [line for line in lines if not line.rstrip().endswith(MESH_MARK)]
@@ -177,5 +169,5 @@ def clean(root: str, users: Sequence[pwd.struct_passwd], extra_patterns: Sequenc
         changed += result["paths"]
     paths = mount_units(root) + glob_below(root, SYSTEM)
     for path in [] if check else paths:
-        remove(path)
+        remove_entry(path)
     return changed + paths + reset_identity(root, check)

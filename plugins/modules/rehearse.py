@@ -130,6 +130,10 @@ node:
   description: The node that has the checkpoint. Empty if there was none.
   returned: with O(state=played)
   type: str
+user:
+  description: The user who runs the job on that node. Empty for the login user.
+  returned: with O(state=played)
+  type: str
 rehearsal:
   description:
     - The results, with C(starts), C(checkpoint_bytes), C(free_bytes), C(resumed), C(total_seconds), C(total_cost),

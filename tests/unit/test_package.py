@@ -114,6 +114,15 @@ def test_documented_installation_without_galaxy_needs_no_network(page: str, tmp_
     assert (tmp_path / "collections/ansible_collections/muster/training/README.md").is_file()
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/getting_started.md"])
+def test_documented_installation_draws_the_plots_of_reports(page: str) -> None:
+    commands = re.findall(r"pip install (ansible[^#\n&]*)", (CHECKOUT / page).read_text(encoding="utf-8"))
+    assert [command.split()[:2] for command in commands] == [
+        ["ansible-core", "vl-convert-python"],
+        ["ansible", "vl-convert-python"],
+    ]
+
+
 # --- Requirements of the controller -----------------------------------------------------------------------------------
 
 DECLARED = [Requirement(line) for line in requirement_lines((CHECKOUT / REQUIREMENT_FILES["pip"]).read_text())]

@@ -89,6 +89,7 @@ muster = load()
             """fit.yml -e nnodes=2 -e launch_script=work.py -e '{"fit_args": ["--batch", !unsafe "{batch_size}"]}'""",
         ),
         ("logs --run-id first", "logs.yml -e run_id=first"),
+        ("benchmark -n 2 --run-id first", "benchmark.yml -e nnodes=2 -e run_id=first"),
         ("site job.yml --check", "site.yml -e @job.yml --check"),
         ("preflight job.yml", "preflight.yml -e @job.yml"),
         ("status --mounts", "status.yml -e mounts=true"),
@@ -225,6 +226,17 @@ def test_help_is_printed_for_each_spelling(typed: list[str], capsys: pytest.Capt
     assert capsys.readouterr().out.startswith(f"./muster launch: {muster.COMMANDS['launch'][2]}")
 
 
+def test_command_that_reads_the_name_of_a_run_has_an_option_for_it() -> None:
+    """In its playbook, or in its role, except launch, which most commands share."""
+    missing = []
+    for command, (playbook, role, _summary, options) in muster.COMMANDS.items():
+        files = [CHECKOUT / f"playbooks/{playbook}.yml"]
+        files += (CHECKOUT / "roles" / role).glob("*/*.yml") if role not in ("", "launch") else []
+        reads = any("run_id | default" in file.read_text() for file in files)
+        missing += [command] if reads and "run_id" not in options.values() else []
+    assert missing == []
+
+
 def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:
     """Arguments are passed on literally, whatever directory it is called in."""
     (tmp_path / "muster").write_text("#!/usr/bin/env python3\n" + PROGRAM.read_text())
@@ -246,9 +258,9 @@ def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    printed, said = done.stdout.splitlines()
+    (printed,) = done.stderr.splitlines()
     assert done.returncode == 3, done.stderr
-    cwd, *arguments = json.loads(said)
+    cwd, *arguments = json.loads(done.stdout)
     there = ["launch.yml", "-e", f"@{tmp_path}/here/more.yml", "-e", "launch_script=train.py"]
     assert (cwd, arguments[:5]) == (str(tmp_path), there)
     assert json.loads(arguments[6]) == {"launch_args": words}
@@ -393,7 +405,7 @@ def test_interruption_is_explained_without_a_traceback(
         _output, errors = process.communicate()
     os.close(master)
     os.close(slave)
-    assert (process.returncode, errors) == (status, shown)
+    assert (process.returncode, errors) == (status, "+ ansible-playbook site.yml\n" + shown)
 
 
 def test_unreadable_inventory_is_explained_in_one_line(

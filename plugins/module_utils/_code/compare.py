@@ -17,12 +17,14 @@ import pwd
 import stat
 import zlib
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_bytes, read_json
+
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, TypedDict
 
     # File: [size in bytes, modification time in seconds, 1 if executable, hash or ""]. Link: ["link", target].
-    # Directory, whose name ends with a slash: null.
+    # Directory, whose name ends with a slash: null. Anything else, such as a pipe: ["other"].
     TreeEntry = Optional[List[Any]]
     Tree = Dict[str, TreeEntry]
 
@@ -38,16 +40,23 @@ if TYPE_CHECKING:
         required_by: str  # name of another project whose requirements they are
 
 
-LIST = ".muster-code.json"  # the role code's list of copied files, in the tree itself
+LIST = ".muster-code.json"
+"""The role code's list of copied files, in the tree itself: [size, time in seconds] for a file, ["link", target] for a
+link, null for a directory, whose name ends with a slash. A job may replace it."""
+MAX_LIST_BYTES = 64 << 20  # about half a million files
 KINDS = ("missing", "older", "newer", "other", "extra")
 MAX_NAMES = 3  # per kind
 HASH_LIMIT = 1 << 20  # bytes; up to this size, files that differ only in time are compared by hash
 
 
 def hash_of(path: str) -> str:
-    """Return the first digits of the SHA-256 of a file's content."""
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()[:16]
+    """Return the first digits of the SHA-256 of a file's content. Raise OSError if it is longer than HASH_LIMIT."""
+    return hashlib.sha256(read_bytes(path, HASH_LIMIT)).hexdigest()[:16]
+
+
+def is_file(entry: TreeEntry) -> bool:
+    """Return whether a tree's entry is that of a regular file."""
+    return entry is not None and isinstance(entry[0], int)
 
 
 def entry_of(path: str) -> TreeEntry:
@@ -57,6 +66,8 @@ def entry_of(path: str) -> TreeEntry:
         return ["link", os.readlink(path.rstrip("/"))]
     if stat.S_ISDIR(status.st_mode):
         return None
+    if not stat.S_ISREG(status.st_mode):
+        return ["other"]
     return [status.st_size, int(status.st_mtime), int(bool(status.st_mode & 0o100)), ""]
 
 
@@ -79,18 +90,31 @@ def digest_of(tree: Tree) -> str:
 
 def read_list(directory: str) -> Tree:
     """Return the role code's list of the files it has copied into a directory, or {}."""
-    path = os.path.join(directory, LIST)
-    try:
-        if os.path.islink(path):
-            return {}
-        with open(path, encoding="utf-8") as file:
-            entries = json.load(file)
-    except (OSError, ValueError):
+    entries = read_json(os.path.join(directory, LIST), MAX_LIST_BYTES)
+    if not isinstance(entries, dict):
         return {}
-    safe_names = {
-        name for name in entries if not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
-    }
-    return {name: entries[name] for name in safe_names}
+    return {name: entry for name, entry in entries.items() if is_inside(name) and is_entry(entry)}
+
+
+def is_inside(name: str) -> bool:
+    """Return whether a name from a list, which may come from another node, is that of a path below the tree."""
+    try:
+        os.fsencode(name)
+    except ValueError:
+        return False
+    return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
+
+
+def is_entry(entry: Any) -> bool:
+    """Return whether a value has the form of an entry in the role code's list."""
+    if entry is None:
+        return True
+    if not isinstance(entry, list) or len(entry) != 2:
+        return False
+    size_or_kind, time_or_target = entry
+    if size_or_kind == "link":
+        return isinstance(time_or_target, str)
+    return isinstance(size_or_kind, int) and isinstance(time_or_target, int)
 
 
 def difference_kind(expected: TreeEntry, path: str) -> str:
@@ -99,7 +123,7 @@ def difference_kind(expected: TreeEntry, path: str) -> str:
         actual = entry_of(path)
     except OSError:
         return "missing"
-    if actual is None or expected is None or actual[0] == "link" or expected[0] == "link":
+    if actual is None or expected is None or not (is_file(actual) and is_file(expected)):
         return "" if actual == expected else "other"
     if actual[2] == expected[2] and actual[0] == expected[0]:
         if actual[1] == expected[1]:
@@ -120,7 +144,7 @@ def is_stale(directory: str, name: str, copied: Tree) -> bool:
         actual = entry_of(os.path.join(directory, name))
     except OSError:
         return False
-    if actual is None or copied[name] is None or actual[0] == "link":
+    if actual is None or copied[name] is None or not is_file(actual):
         return actual is not None and actual == copied[name]  # a directory may contain a job's files
     return actual[:2] == copied[name]
 
@@ -159,12 +183,10 @@ def installed_requirements(interpreter: str) -> tuple[str | None, str]:
     environment = os.path.dirname(os.path.dirname(interpreter))
     if not interpreter or not os.path.isfile(os.path.join(environment, ".muster")):
         return None, ""
-    try:
-        with open(os.path.join(os.path.dirname(environment), "installed", "requirements"), encoding="utf-8") as file:
-            record = json.load(file)
-            return str(record.get("project") or ""), str(record.get("project_name") or "")
-    except (OSError, ValueError, AttributeError):
+    record = read_json(os.path.join(os.path.dirname(environment), "installed", "requirements"))
+    if not isinstance(record, dict):
         return "", ""
+    return str(record.get("project") or ""), str(record.get("project_name") or "")
 
 
 def home_of(user: str) -> str:

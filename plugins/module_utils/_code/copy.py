@@ -18,6 +18,8 @@ import stat
 import subprocess
 import tempfile
 
+from ansible_collections.muster.training.plugins.module_utils._code.compare import LIST, MAX_LIST_BYTES, read_list
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import write_atomically
 from ansible_collections.muster.training.plugins.module_utils._files.user_files import UserFileError
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
     CopyList = Dict[str, Optional[List[Any]]]
-
-LIST = ".muster-code.json"
-"""The list: [size, time in seconds] for a file, ["link", target] for a link, null for a directory, whose name ends with
-a slash."""
 
 
 class TreeError(UserFileError):
@@ -76,27 +74,9 @@ def entry_of(path: str) -> list[Any] | None:
     return None if stat.S_ISDIR(status.st_mode) else [status.st_size, int(status.st_mtime)]
 
 
-def is_inside(name: str) -> bool:
-    """Return whether a name from a list, which may come from another node, is below the tree."""
-    return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
-
-
-def read_list(directory: str) -> CopyList:
-    """Return the list of the files that were copied into a tree, or {}."""
-    path = os.path.join(directory, LIST)
-    if os.path.islink(path) or not os.path.isfile(path):
-        return {}
-    with open(path, encoding="utf-8") as file:
-        entries: CopyList = json.load(file)
-    return {name: entry for name, entry in entries.items() if is_inside(name)}
-
-
 def write_list(directory: str, entries: CopyList) -> None:
     """Write the list of copied files atomically."""
-    descriptor, name = tempfile.mkstemp(dir=directory, prefix=f"{LIST}.")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(entries, file)
-    os.replace(name, os.path.join(directory, LIST))
+    write_atomically(os.path.join(directory, LIST), json.dumps(entries))
 
 
 def list_source(directory: str, patterns: list[str]) -> CopyList:
@@ -181,12 +161,14 @@ def copy_tree(  # noqa: PLR0913
     """
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            rsync(shell, f"{source}/{LIST}", f"{scratch}/")
+            rsync(shell, f"--max-size={MAX_LIST_BYTES}", f"{source}/{LIST}", f"{scratch}/")
         except TreeError as error:
             if "No such file" not in str(error):
                 raise
             raise TreeError("the first node has no copy of the code yet. Run this once without --limit") from None
         new = read_list(scratch)
+    if not new:  # a job has damaged the list, by which everything would be removed here
+        raise TreeError("the first node's list of the code is invalid. Run this once without --limit")
     removed = remove(directory, removable_names(directory, new, patterns, delete))
     # with a trailing slash, a directory would mean its contents
     names = "".join(f"{name.rstrip('/')}\0" for name in sorted(new))

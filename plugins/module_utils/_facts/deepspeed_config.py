@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import re
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json, read_bytes
+
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Sequence
@@ -47,8 +49,7 @@ def config_path(arguments: Sequence[str]) -> str:
 def read_config(path: str) -> dict[str, Any]:
     """Return path, config (None if it cannot be read) and error for a file on this machine."""
     try:
-        with open(path, encoding="utf-8") as stream:
-            config = json.loads(stream.read(LIMIT))
+        config = parse_json(read_bytes(path, LIMIT, follow_links=True).decode("utf-8"))
     except OSError as error:
         return {"path": path, "config": None, "error": f"{error.strerror}"}
     except ValueError as error:  # includes JSON and UTF-8 errors

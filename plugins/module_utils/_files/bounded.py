@@ -38,8 +38,13 @@ def open_regular(path: str, flags: int, mode: int = 0o600) -> int:
     Raise OSError if it is a link, which may lead to a dead mount, or not a regular file: a pipe may block forever, and
     a device may have no end.
     """
+    return open_linked(path, flags | os.O_NOFOLLOW, mode)
+
+
+def open_linked(path: str, flags: int, mode: int = 0o600) -> int:
+    """Open a regular file like open_regular(), but follow links: for a file whose path its user chose."""
     truncate = flags & os.O_TRUNC  # only once the file is known to be regular
-    descriptor = os.open(path, (flags & ~os.O_TRUNC) | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    descriptor = os.open(path, (flags & ~os.O_TRUNC) | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
@@ -60,9 +65,9 @@ def file_size(path: str) -> int:
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
-def read_bytes(path: str, limit: int) -> bytes:
+def read_bytes(path: str, limit: int, follow_links: bool = False) -> bytes:
     """Return the content of a regular file. Raise OSError if it has more than `limit` bytes, or is anything else."""
-    with open(path, "rb", opener=open_regular) as stream:
+    with open(path, "rb", opener=open_linked if follow_links else open_regular) as stream:
         if os.fstat(stream.fileno()).st_size > limit:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         data = stream.read(limit + 1)  # the size may have grown, or be 0 in /proc

@@ -46,6 +46,10 @@ class StoreHandler(http.server.SimpleHTTPRequestHandler):
             self.path = "none"
         super().do_GET()
 
+    def do_HEAD(self) -> None:
+        self.send_error(405)  # names and sizes of files need the token, too, and no client asks for them
+        self.close_connection = True
+
     def log_message(self, *_args: Any) -> None:
         """Log nothing: nobody would read it."""
 

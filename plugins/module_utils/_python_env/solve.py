@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import json
@@ -37,6 +38,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_env.paths 
 )
 from ansible_collections.muster.training.plugins.module_utils._python_env.sharing import adopt_wheels
 from ansible_collections.muster.training.plugins.module_utils._python_env.torch_companions import (
+    PARTIAL_COMPANIONS,
     companion_pins,
     unavailable_advice,
 )
@@ -211,9 +213,24 @@ def wheels_in(directory: str) -> dict[tuple[str, str], str]:
     return wheels
 
 
-def get_companions(paths: EnvironmentPaths, request: Data, pins: list[str]) -> list[str]:
+def torch_builds(paths: EnvironmentPaths, request: Data, resolved: list[Data], earlier: dict[str, Data]) -> list[str]:
     """Get packages that are built against torch from torch's own index; return the requirements for their builds."""
-    torch_request = {**request, "index_url": request["torch_index_url"], "extra_index_urls": [], "options": []}
+    pins = companion_pins(resolved, earlier)
+    builds = get_companions(paths, request, pins) if pins else []
+    for pin in companion_pins(resolved, earlier, PARTIAL_COMPANIONS):
+        with contextlib.suppress(ProgramError):  # torch's index lacks this release
+            builds += get_companions(paths, request, [pin])
+    return builds
+
+
+def get_companions(paths: EnvironmentPaths, request: Data, pins: list[str]) -> list[str]:
+    """Get these packages from torch's own index; return the requirements for their builds. Raise ProgramError."""
+    torch_request = {
+        **request,
+        "index_url": request["torch_index_url"],
+        "extra_index_urls": [],
+        "options": ["--only-binary", ":all:"],
+    }
     try:
         gathered = download_wheels(paths, torch_request, pins)
     except ProgramError as error:
@@ -316,13 +333,14 @@ def solve(request: Data) -> Data:
     has_request = request["requirements"] or request["files"] or request["editable"] or request["project"]
     resolved = resolve(paths, request, constraints) if has_request else []
     request = {**request, "torch_index_url": torch_index_url(request, earlier)}
-    companions = companion_pins(resolved, earlier) if request["torch_index_url"] else []
-    if companions:
-        builds = get_companions(paths, request, companions)
+    builds = torch_builds(paths, request, resolved, earlier) if request["torch_index_url"] else []
+    if builds:
         write(constraints, read(constraints) + "".join(f"{build}\n" for build in builds))
         resolved = resolve(paths, request, constraints)
     chosen = [package for package in resolved if "dir_info" not in package["download_info"]]
-    adopt_wheels(paths, (sha256_in(package) for package in chosen))
+    names = {build.partition("==")[0] for build in builds}  # their wheels are in the store, in the build for this torch
+    others = [package for package in chosen if normalize_name(package["metadata"]["name"]) not in names]
+    adopt_wheels(paths, (sha256_in(package) for package in others))
     wheels = wheels_in(paths.store)
     identities = {
         (normalize_name(package["metadata"]["name"]), package["metadata"]["version"]): package for package in chosen

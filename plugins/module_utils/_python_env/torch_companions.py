@@ -14,14 +14,16 @@ from ansible_collections.muster.training.plugins.module_utils._python_env.paths 
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Dict, Sequence
 
     Data = Dict[str, Any]
 
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+# Likewise, but torch's index has only some of their releases; the others are taken from where pip finds them.
+PARTIAL_COMPANIONS = ("xformers", "torchao", "torchtext")
 
 
-def companion_pins(resolved: list[Data], earlier: dict[str, Data]) -> list[str]:
+def companion_pins(resolved: list[Data], earlier: dict[str, Data], companions: Sequence[str] = COMPANIONS) -> list[str]:
     """Return the requirements for torch's index, of a pip report: companions that no earlier layer has installed."""
     if "torch" not in earlier:
         return []
@@ -31,7 +33,7 @@ def companion_pins(resolved: list[Data], earlier: dict[str, Data]) -> list[str]:
         if not package["is_direct"]
     }
     return [
-        f"{name}=={versions[name].partition('+')[0]}" for name in COMPANIONS if name in versions and name not in earlier
+        f"{name}=={versions[name].partition('+')[0]}" for name in companions if name in versions and name not in earlier
     ]
 
 

@@ -26,6 +26,7 @@ FATAL_SIGNALS = {
     int(number): number.name
     for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV)
 }
+MAX_RANK_DIGITS = 7
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -82,8 +83,13 @@ def local_rank_of(pid: int, directory: str) -> int | None:
         return None
     if b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) not in variables:
         return None
+    return local_rank_in(variables)
+
+
+def local_rank_in(variables: list[bytes]) -> int | None:
+    """Return LOCAL_RANK of an environment; None if it is not set or, as the job may set it, is no possible rank."""
     numbers = [variable[len(b"LOCAL_RANK=") :] for variable in variables if variable.startswith(b"LOCAL_RANK=")]
-    return next((int(number) for number in numbers if number.isdigit()), None)
+    return next((int(number) for number in numbers if number.isdigit() and len(number) <= MAX_RANK_DIGITS), None)
 
 
 def start_in_background(command: list[str], log: str) -> int:

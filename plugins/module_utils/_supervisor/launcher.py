@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -19,7 +18,12 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.resum
     attempt_environment,
     resume_arguments,
 )
-from ansible_collections.muster.training.plugins.module_utils._files.bounded import file_size
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
+    MAX_JSON_BYTES,
+    file_size,
+    parse_json,
+    read_bytes,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import final_message
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     descendants,
@@ -162,8 +166,7 @@ class LauncherProcess:
         environment["PATH"] = self.plan["path_prefix"] + os.pathsep + environment["PATH"]
         if not self.plan.get("bare_launcher"):  # a bare launcher would copy them into command lines
             environment.update(self.plan["environment"])
-            with open(self.journal.path("environment.json"), encoding="utf-8") as stream:
-                environment.update(json.load(stream))
+            environment.update(self.secret_environment())
         environment.update(self.plan.get("launcher_environment", {}))
         environment.update(attempt_environment(self.attempt, self.checkpoint))
         programs = self.journal.path("bin")
@@ -172,6 +175,17 @@ class LauncherProcess:
         environment.setdefault("TMPDIR", self.temporary)
         if self.plan.get("stacks"):
             environment.update(hook_environment(self.plan, self.journal.directory, environment))
+        return environment
+
+    def secret_environment(self) -> dict[str, str]:
+        """Return the user's secret variables. Raise OSError or ValueError if they cannot be read.
+
+        An earlier attempt of the job may have replaced their file, which may be a link into memory.
+        """
+        path = self.journal.path("environment.json")
+        environment = parse_json(read_bytes(path, MAX_JSON_BYTES, follow_links=True).decode("utf-8"))
+        if not isinstance(environment, dict) or not all(isinstance(value, str) for value in environment.values()):
+            raise ValueError(f"{path} does not hold variables")
         return environment
 
     def container_prefix(self) -> list[str]:

@@ -37,6 +37,7 @@ class RankWatch:
         self.logs = log_directory(plan, directory)
         self.plan = plan
         self.due = 0.0
+        self.missing: dict[int, str] = {}  # local ranks without a process at the last check, with their directory
         self.ended: dict[int, float] = {}  # when a local rank was found to have exited, in seconds since 1970
 
     def global_ranks(self) -> dict[int, float]:
@@ -63,15 +64,18 @@ class RankWatch:
         if self.plan["rank_logs"] != "torchrun" or may_restart or launcher.process is None or launcher.closing:
             return set()
         running = self.running_local_ranks(launcher.process.pid)
-        return {number for number in range(self.plan["node"]["slots"]) if number not in running and self.began(number)}
+        before, self.missing = self.missing, self.missing_local_ranks(running)
+        return {number for number, directory in self.missing.items() if before.get(number) == directory}
 
-    def began(self, local_rank: int) -> bool:
-        """Return whether torchrun has started a local rank: its directory is made a moment before."""
-        attempt = attempt_directory(os.path.join(self.logs, "ranks"), local_rank)
-        try:
-            return attempt is not None and time.time() - os.stat(attempt).st_mtime > RANK_CHECK_INTERVAL
-        except OSError:  # the job has removed it
-            return False
+    def missing_local_ranks(self, running: set[int]) -> dict[int, str]:
+        """Return the local ranks that do not run, with their directory, which torchrun makes before it starts them.
+
+        Such a rank has ended if it is still missing at the next check, whatever the clock says.
+        """
+        ranks = os.path.join(self.logs, "ranks")
+        numbers = [number for number in range(self.plan["node"]["slots"]) if number not in running]
+        directories = {number: attempt_directory(ranks, number) for number in numbers}
+        return {number: directory for number, directory in directories.items() if directory is not None}
 
     def running_local_ranks(self, agent: int) -> set[int]:
         """Return the local ranks of which a process runs. agent: torchrun's pid."""

@@ -16,6 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
     open_regular,
     read_bytes,
     remove_entry,
+    write_atomically,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import FILE as SAMPLES
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_waits import waiting_gpus
@@ -86,10 +87,7 @@ def write_hook(directory: str) -> None:
     make_private_directory(os.path.join(directory, HOOKS, "__pycache__"))  # Python would let others read it
     with open(stack_hook.__file__, encoding="utf-8") as stream:
         source = stream.read().replace("from __future__ import annotations\n", "")  # unknown before Python 3.7
-    path = os.path.join(directory, HOOKS, "sitecustomize.py")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(source)
+    write_atomically(os.path.join(directory, HOOKS, "sitecustomize.py"), source)
 
 
 def hook_environment(plan: Mapping[str, Any], directory: str, environment: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._code.compare impo
     digest_of,
     entry_of,
     hash_of,
+    is_file,
     pack,
 )
 from ansible_collections.muster.training.plugins.module_utils._code.copy import TreeError, list_tree
@@ -70,7 +71,7 @@ def read_tree(source: str, patterns: Sequence[str]) -> Tree:
         path = os.path.join(source, name)
         try:
             entry = entry_of(path)
-            if entry and entry[0] != "link" and entry[0] <= min(HASH_LIMIT, remaining_bytes):
+            if entry and is_file(entry) and entry[0] <= min(HASH_LIMIT, remaining_bytes):
                 remaining_bytes -= entry[0]
                 entry[3] = hash_of(path)
         except OSError as error:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._code.compare import HASH_LIMIT, entry_of
+from ansible_collections.muster.training.plugins.module_utils._code.compare import HASH_LIMIT, entry_of, is_file
 from ansible_collections.muster.training.plugins.module_utils._facts.git_checkout import (
     COMMIT,
     git_directory,
@@ -316,7 +316,7 @@ def fingerprints(directory: Path, names: Iterable[str]) -> dict[str, str]:
             if not is_safe_name(name) or not has_plain_parents(directory, name, known):
                 continue
             entry = entry_of(path)
-            if entry and entry[0] != "link" and entry[0] <= HASH_LIMIT:
+            if entry and is_file(entry) and entry[0] <= HASH_LIMIT:
                 entry[3] = hashlib.sha256(read_bytes(path, HASH_LIMIT)).hexdigest()[:16]
         except OSError:
             continue

@@ -33,7 +33,7 @@ def make_code_tree(source: str, tree: Tree) -> CodeTree:
     """Return a tree's files and links with their fingerprints: the content's hash, or for large files size and time."""
     files = {}
     for name, entry in sorted(tree.items()):
-        if entry is None:  # a directory, or removed while it was read
+        if entry is None or entry == ["other"]:  # a directory, or replaced while it was read
             continue
         if entry[0] == "link":
             files[name] = f"link to {entry[1]}"

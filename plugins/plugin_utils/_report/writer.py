@@ -4,7 +4,8 @@
 
 """Write the report of one or several runs: page, numbers, pictures and log book.
 
-All files are in the record of the run and in the log book; each is written completely or not at all.
+All files are in the record of the run and in the log book, which only their user can read: arguments and output of a
+job may contain secrets. Each file is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import json
 import os
 import socket
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,15 +62,24 @@ class WrittenReport(NamedTuple):
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file atomically: a reader sees all of it or the previous one."""
+    """Write a private file atomically: its user sees all of it or the previous one."""
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}")
     try:
+        temporary.touch(mode=0o600)
         temporary.write_bytes(data)
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)  # incomplete, for example on a full disk
         raise
+
+
+def make_private_directory(path: Path) -> None:
+    """Make a directory that only its user can read; an existing one of this user, of an earlier release, as well."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o077:
+        path.chmod(0o700)
 
 
 def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[RenderedPlot], str]:
@@ -112,6 +123,7 @@ def write_report(record: Path, book: Path, now: float, adapt: Callable[[str], st
 
     now: seconds since 1970; adapt: returns a message with its commands as this user types them.
     """
+    make_private_directory(record)
     run_record = read_record(record, record.name)
     report = adapt_report(compose_report(run_record, now), adapt)
     benchmark = load_benchmark(record)
@@ -171,7 +183,7 @@ def ssh_target() -> str:
 
 def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[tuple[str, str, str]]) -> None:
     """Write the page of a run, and the table of all runs; the user's notes below the mark are kept."""
-    book.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(book)
     name = logbook.page_file_name(report)
     record_path = os.path.relpath(record, book)
     write_file(book / name, logbook.render_page(report, record_path, pictures, read_page(book / name)))

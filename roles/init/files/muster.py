@@ -1,4 +1,7 @@
-"""Short commands for the playbooks beside this file: ./muster help. Each ansible-playbook command is printed first."""
+"""Short commands for the playbooks beside this file: ./muster help.
+
+Each ansible-playbook command is printed first, to stderr: the output of some commands is read by programs.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ STATUS = {**RUN, "--mounts": "mounts=true"}
 RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
 IMAGE = {"": "cluster", "--name": "template"}
 DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
-BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
+CHECKPOINTS = {"": "checkpoints_bucket", "--run-id": "run_id"}
+BENCHMARK = {"-n": "nnodes", "--run-id": "run_id", "--baseline": "baseline"}
 JOB_OPTIONS = """
     -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --gpus:gpus --launcher:launch_launcher
     --image:launch_image --name:launch_name --run-id:run_id --as-user:launch_user --directory:launch_working_directory
@@ -72,7 +76,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "sweep": ("sweep", "sweep", "compare variants: ./muster sweep job.yml variants.yml", {"--run-id": "run_id"}),
     "rehearse": ("rehearse", "rehearse", "try a job first: ./muster rehearse job.yml rehearsal.yml", RUN),
     "stage-data": ("stage_data", "stage_data", "copy a bucket to the machines' disks", {"": "stage_data_bucket"}),
-    "checkpoints": ("checkpoints", "checkpoints", "copy checkpoints to S3, or back", {"": "checkpoints_bucket"}),
+    "checkpoints": ("checkpoints", "checkpoints", "copy checkpoints to S3, or back", CHECKPOINTS),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
 }
 # Variables that no role documents, for the help.
@@ -399,7 +403,7 @@ def main(arguments: list[str]) -> int:
         os.environ.update(MUSTER_COMMAND=shlex.quote(sys.argv[0]), MUSTER_DIRECTORY=os.getcwd())
         if command == "shell":
             argv = login(argv)
-            print("+ " + shlex.join(argv), flush=True)
+            print("+ " + shlex.join(argv), file=sys.stderr, flush=True)
             os.chdir(HERE)
             os.execvp(argv[0], argv)
     except UsageError as error:
@@ -408,7 +412,7 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print(NOTHING_STARTED, end="", file=sys.stderr)
         return 130
-    print("+ " + shlex.join(argv), flush=True)
+    print("+ " + shlex.join(argv), file=sys.stderr, flush=True)
     return follow(argv)
 
 

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.unit.supervised import own_network
-from tests.unit.typed import give_collection, typed
+from tests.unit.typed import give_collection, own_environment, typed
 
 HERE = f"{{ansible_connection: local, node_address: {own_network(4)}.%d}}"
 
@@ -28,6 +29,18 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def query(directory: Path, playbook: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a playbook with the output callback of a project, as a program does that reads its standard output."""
+    return subprocess.run(
+        ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *words],
+        cwd=directory,
+        env={**own_environment(directory), "ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize(
     ("playbook", "question", "answer"),
     [
@@ -39,12 +52,20 @@ def directory(tmp_path: Path) -> Path:
 def test_query_result_replaces_the_table(directory: Path, playbook: str, question: str, answer: object) -> None:
     file = directory / "answer.json"
     words = ["-e", f"jmespath={question}", "-e", f"{'preflight_json' if playbook == 'preflight' else 'json'}={file}"]
-    done = typed(directory, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *words])
-    shown = json.dumps(answer, indent=1)
-    assert f"\n{shown}\n" in f"\n{done.stdout}", done.stdout
-    for heading in ("last line", "no runs on these nodes", "preflight of 2 nodes"):
-        assert heading not in done.stdout
+    done = query(directory, playbook, *words)
+    assert json.loads(done.stdout) == answer, done.stdout
     assert playbook == "runs" or json.loads(file.read_text()) == answer
+
+
+def test_only_the_result_of_a_query_is_printed_to_stdout(directory: Path) -> None:
+    (directory / "job.yml").write_text(f"job: {{script: other.py, python: {sys.executable}}}\n")
+    command = ["ansible-playbook", "muster.training.preflight", "-i", "machines.yml", "-e", "@job.yml"]
+    inventory = (directory / "machines.yml").read_text()
+    (directory / "machines.yml").write_text(inventory.replace("node_slots", "launch_script: train.py, node_slots"))
+    assert "job.yml replaces these settings of the project: launch_script: train.py" in typed(directory, command).stdout
+    done = query(directory, "preflight", "-e", "@job.yml", "-e", "jmespath=findings[?severity=='error'].id")
+    assert json.loads(done.stdout) == ["script-missing"], done.stdout
+    assert done.returncode == 2 and "FAILED preflight on a: Check for errors" in done.stderr
 
 
 def test_invalid_query_is_refused_with_its_position(directory: Path) -> None:

@@ -26,6 +26,7 @@ from ansible.template import Templar, trust_as_template
 from ansible_collections.muster.training.plugins.module_utils._containers import image_transfer as engine
 from tests.fake_engine import archive_of
 from tests.programs import install
+from tests.unit.hostile import BRACKETS
 from tests.unit.supervised import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -581,6 +582,19 @@ def test_archive_must_name_its_image_by_digests(
         if wrong
         else not state["fault"]
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [BRACKETS, BRACKETS + "]" * len(BRACKETS), "5", '[{"Config": 5}]', "[5]", '{"a": 1}'],
+    ids=lambda text: text[:12],
+)
+def test_archive_with_a_hostile_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with tarfile.open(tmp_path / "image.tar", "w") as archive:
+        archive.add(tmp_path / "manifest.json", "manifest.json")
+    state = engine.inspect({"archive": str(tmp_path / "image.tar")})
+    assert "image.tar is not an image archive. Save one image with" in state["fault"]
 
 
 # --- The role's tasks -------------------------------------------------------------------------------------------------

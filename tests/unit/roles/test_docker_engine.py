@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,12 @@ def test_new_settings_are_refused_while_containers_run(
         text.startswith("node1: the engine must restart to apply its new settings") and message in text
         for text in messages
     )
+
+
+def test_dry_run_expects_the_engine_of_the_role_before() -> None:
+    """The role docker_data_root asks for a variable of docker_engine, which must be the one that is set there."""
+    (move,) = DataLoader().load_from_file(str(ROLE.parent / "docker_data_root" / "tasks" / "move.yml"))
+    expression = move["muster.training.docker_data_root"]["engine_expected"]
+    (name,) = re.findall(r"__docker_engine_\w+", expression)
+    tasks = DataLoader().load_from_file(str(ROLE / "tasks" / "preflight.yml"))
+    assert name in [task.get("register") for task in tasks], "of the tasks that a dry run executes as well"

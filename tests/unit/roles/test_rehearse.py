@@ -6,33 +6,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from jinja2 import ChainableUndefined, Environment
 
+from ansible_collections.muster.training.plugins.action.rehearse import user_of_job
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
 
 @pytest.mark.parametrize(
-    ("node_variables", "variables", "user"),
+    ("node_variables", "job", "extra_vars", "user"),
     [
-        ({}, {}, ""),
-        ({}, {"job": {"user": "ann"}}, "ann"),
-        ({"launch_user": "bob"}, {"job": {"user": "ann"}}, "bob"),
-        ({"launch_user": "bob"}, {}, "bob"),
+        ({}, None, {}, ""),
+        ({}, {"user": "ann"}, {}, "ann"),
+        ({"launch_user": "bob"}, {"user": "ann"}, {}, "ann"),
+        ({"launch_user": "bob"}, {"script": "train.py"}, {}, "bob"),
+        ({"launch_user": "eve"}, {"user": "ann"}, {"launch_user": "eve"}, "eve"),
     ],
 )
-def test_a_checkpoint_is_read_as_the_user_of_the_job(node_variables: Any, variables: dict[str, Any], user: str) -> None:
+def test_checkpoint_is_read_as_the_user_of_the_launches(
+    node_variables: dict[str, str], job: dict[str, str] | None, extra_vars: dict[str, str], user: str
+) -> None:
+    assert user_of_job(extra_vars, job, node_variables) == user
     tasks = yaml.safe_load((CHECKOUT / "roles" / "rehearse" / "tasks" / "main.yml").read_text())
     read_tasks = [task for task in tasks if "delegate_to" in task]
-    all_variables = {**variables, "hostvars": {"gpu0": node_variables}, "__rehearse_played": {"node": "gpu0"}}
-    templates = Environment(undefined=ChainableUndefined, autoescape=True)
     for task in read_tasks:
-        (name, expression), *_none = task["vars"].items()
-        assert templates.from_string(expression).render(all_variables) == user
-        assert task["become_user"] == f"{{{{ {name} | default('root', true) }}}}"
+        assert task["become"] == "{{ __rehearse_played.user | length > 0 }}"
+        assert task["become_user"] == "{{ __rehearse_played.user | default('root', true) }}"
     assert len(read_tasks) == 2
 
 

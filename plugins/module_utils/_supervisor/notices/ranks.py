@@ -11,6 +11,7 @@ import signal
 
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     handled_signals,
+    local_rank_in,
     process_status,
     process_table,
 )
@@ -78,19 +79,13 @@ def read_members(plan: Plan, directory: str, launcher: int) -> dict[int, Member]
         variables = [] if state in "ZX" else read_parts(f"/proc/{pid}/environ")
         if mark not in variables:
             continue
-        local_rank = number_of(variables)
+        local_rank = local_rank_in(variables)
         arguments = read_parts(f"/proc/{pid}/cmdline")
         name = read_name(pid)
         starter = starts_ranks and (local_rank is None or is_rank_program(arguments, directory))
         starter = starter or (pid == launcher and bool(plan.get("wrap")))
         members[pid] = Member(parent, local_rank, starter or name in RELAYS or name in ENGINES)
     return members
-
-
-def number_of(variables: list[bytes]) -> int | None:
-    """Return LOCAL_RANK of an environment, None if it is not set."""
-    numbers = [variable[len(b"LOCAL_RANK=") :] for variable in variables if variable.startswith(b"LOCAL_RANK=")]
-    return next((int(number) for number in numbers if number.isdigit()), None)
 
 
 def is_rank_program(arguments: list[bytes], directory: str) -> bool:

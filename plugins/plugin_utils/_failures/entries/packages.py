@@ -250,8 +250,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="torchvision was built for another release of torch, or for another CUDA, than the one that is "
         "installed; often pip upgraded only one of them.",
-        remedy="leave torch and torchvision out of the job's requirements: ansible-playbook site.yml --tags "
-        "python_env,pytorch installs releases that fit",
+        remedy="ansible-playbook site.yml --tags python_env,pytorch, which installs a torchvision of torch's build; if "
+        "the job's requirements name versions of both that do not fit, remove them",
         source="fudan-generative-vision/hallo#98",
         recoverable=True,
     ),

@@ -69,6 +69,13 @@ def test_path_outside_target_is_refused(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.rglob("*")) == [target]
 
 
+def test_name_of_too_many_directories_is_refused(tmp_path: Path) -> None:
+    name = "node0/" + "d/" * 80 + "x"
+    with pytest.raises(AnsibleActionFail, match="has a file in 82 directories: nothing more was unpacked"):
+        unpack(packed((name, tarfile.REGTYPE, "x")), tmp_path, "node0")
+    assert list(tmp_path.rglob("d")) == []
+
+
 def test_links_and_devices_are_not_unpacked(tmp_path: Path) -> None:
     kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)
     unpack(packed(*((f"node0/{kind.decode()}", kind, "/etc/passwd") for kind in kinds)), tmp_path, "node0")

@@ -167,6 +167,13 @@ def test_output_and_events_are_shown_in_order(watch: Watch, capsys: pytest.Captu
     assert (result["lost"], result["result"], result["changed"]) == (False, {"state": "succeeded"}, False)
 
 
+def test_control_sequences_in_an_event_are_not_shown(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job may name its files so, and an event quotes them."""
+    watch(answer("", "node1: \x1b]0;title\x07\x1b[31mfailed\x9b0m"), END)
+    (line,) = shown(capsys)
+    assert line.startswith("[muster] node1: ") and line.isprintable() and "failed" in line
+
+
 def test_check_in_is_shown_before_the_output_that_follows_it(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     check_in = {"event": "go", "text": "all 2 nodes have checked in"}
     failure = {"event": "failure", "text": "node1, rank 1 failed"}

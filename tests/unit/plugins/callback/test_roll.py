@@ -171,6 +171,15 @@ def test_output_has_one_line_per_role_and_each_failure_once(project: Path) -> No
     assert "\x1b" not in done.stdout and "\r" not in done.stdout
 
 
+def test_role_that_runs_again_and_changes_nothing_has_one_line(tmp_path: Path) -> None:
+    (tmp_path / "roles/looks/tasks").mkdir(parents=True)
+    (tmp_path / "roles/looks/tasks/main.yml").write_text("- {name: Look, ansible.builtin.assert: {that: true}}\n")
+    one_play = "- {hosts: training, gather_facts: false, roles: [looks]}\n"
+    (tmp_path / "site.yml").write_text(one_play * 3)
+    lines = play(tmp_path, "site.yml").stdout.splitlines()
+    assert [line.split()[:2] for line in lines if line.startswith("  ")] == [["looks", "ok"]], lines
+
+
 def test_v_option_gives_the_output_of_ansible(project: Path) -> None:
     done = play(project, "site.yml", "-v")
     for words in (

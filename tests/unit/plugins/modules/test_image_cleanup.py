@@ -13,6 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils import _image_cleanup
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import SECRETS
+from tests.unit.hostile import nested_directories
 
 ME = pwd.getpwuid(os.geteuid())
 SECRET = "a-secret-that-nobody-may-read"
@@ -64,6 +65,13 @@ def clean(root: Path, check: bool = False) -> list[str]:
 
 def files(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+
+
+def test_directories_of_any_depth_are_removed(root: Path) -> None:
+    with nested_directories(root / "home/.muster/runs/nested", 1800):
+        clean(root)
+        assert not (root / "home/.muster").exists()
+        assert SECRET not in files(root).values(), "of the paths after .muster, too"
 
 
 def test_no_secret_is_left_and_the_rest_stays(root: Path) -> None:

@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._code import compa
 from ansible_collections.muster.training.plugins.module_utils._code.compare import installed_requirements, read_code
 from ansible_collections.muster.training.plugins.plugin_utils._project import local_code
 from ansible_collections.muster.training.plugins.plugin_utils._project.local_code import read_local_code
+from tests.unit.hostile import BAD_FILES, make_bad_file
 
 PATTERNS = ["/outputs/", "*.pyc", "/.muster-code.json"]
 NOW = 1_700_000_000
@@ -121,11 +122,27 @@ def test_large_tree_is_compared_by_a_single_hash(source: Path, node: Path, monke
     assert not compared(source, node)["same"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"../../x": [1, 2], "/etc/passwd": [1, 2]}'])
-def test_invalid_or_hostile_record_of_copied_files_is_ignored(text: str, source: Path, node: Path) -> None:
-    (node / ".muster-code.json").write_text(text)
-    assert compared(source, node)["same"]
+HOSTILE_LISTS = ("[1]", "5", '"x"', "[]", "{",
+    '{"../../x": [1, 2], "/etc/passwd": [1, 2], "\\ud800": [1, 2], "": null}',
+    '{"a": 5, "b": "link", "c": [1], "d": ["link", 5], "e": [[1], 2], "f": {"x": 1}}')  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*BAD_FILES, *HOSTILE_LISTS])
+def test_invalid_or_hostile_record_of_copied_files_is_ignored(
+    kind: str, source: Path, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = node / ".muster-code.json"
+    make_bad_file(path, kind) if kind in BAD_FILES else path.write_text(kind)
     assert compare.read_list(str(node)) == {}
+    assert compared(source, node)["same"]
+    monkeypatch.setattr(local_code, "MAX_SENT", 10)
+    assert not compared(source, node)["same"], "a tree that is compared by one hash of the files in the list"
+
+
+def test_pipe_in_place_of_an_empty_file_differs(source: Path, node: Path) -> None:
+    (source / "package" / "__init__.py").touch()
+    os.mkfifo(node / "package" / "__init__.py")
+    assert compared(source, node)["names"] == {"other": ["package/__init__.py"]}
 
 
 @pytest.mark.parametrize(
@@ -158,3 +175,6 @@ def test_installed_requirements_are_read_next_to_the_interpreter(tmp_path: Path)
     ):
         (tmp_path / "installed" / "requirements").write_text(text)
         assert installed_requirements(str(python)) == found
+    for kind in BAD_FILES:
+        make_bad_file(tmp_path / "installed" / "requirements", kind)
+        assert installed_requirements(str(python)) == ("", "")

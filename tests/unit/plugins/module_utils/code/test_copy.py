@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._code import copy
 from ansible_collections.muster.training.plugins.module_utils._code.copy import TreeError
+from tests.unit.hostile import BAD_FILES, make_bad_file
 
 LIST = ".muster-code.json"
 PATTERNS = ["/outputs/", "*.pyc", f"/{LIST}", f"/{LIST}.*"]
@@ -143,6 +144,20 @@ def test_forged_list_removes_nothing_outside_the_tree(source: Path, tmp_path: Pa
     assert outside.read_text() == "mine"
     assert (tmp_path / "elsewhere" / "one").read_text() == "mine"
     assert names(peer) == WANTED | {"way"}
+
+
+@pytest.mark.parametrize("kind", [*BAD_FILES, "5", '{"train.py": 5, "\\ud800": null}'])
+def test_list_that_a_job_replaced_is_written_again(kind: str, source: Path, tmp_path: Path) -> None:
+    first, peer = tmp_path / "first", tmp_path / "peer"
+    bring(source, first, peer)
+    for node in (first, peer):
+        make_bad_file(node / LIST, kind) if kind in BAD_FILES else (node / LIST).write_text(kind)
+    assert hashed(first) == {}
+    with pytest.raises(TreeError, match="Run this once without --limit"):
+        brought(first, peer)
+    assert names(peer) >= WANTED
+    bring(source, first, peer)
+    assert hashed(first) == hashed(peer) and hashed(first)
 
 
 def test_copying_from_a_first_node_without_code_is_refused(tmp_path: Path) -> None:

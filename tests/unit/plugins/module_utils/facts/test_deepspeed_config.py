@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_c
     read_config,
     suggest_sizes,
 )
+from tests.unit.hostile import BAD_FILES, make_bad_file
 
 T, M, G = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 
@@ -47,6 +48,22 @@ def test_invalid_or_missing_config_is_reported(tmp_path: Path, content: bytes, e
     read = read_config(str(tmp_path / "ds.json"))
     assert read["config"] is None and read["error"].startswith(error)
     assert read_config(str(tmp_path / "none.json"))["error"] == "No such file or directory"
+
+
+@pytest.mark.parametrize("kind", [*BAD_FILES])
+def test_hostile_config_is_reported_and_does_not_block(tmp_path: Path, kind: str) -> None:
+    make_bad_file(tmp_path / "ds.json", kind)
+    (tmp_path / "target").write_text("mine")
+    read = read_config(str(tmp_path / "ds.json"))
+    assert (
+        bool(read["error"]) == (kind not in ("another type", "digits", "nan", "newlines")) == (read["config"] is None)
+    )
+
+
+def test_config_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text(json.dumps({T: 8}))
+    (tmp_path / "ds.json").symlink_to("data.json")
+    assert read_config(str(tmp_path / "ds.json"))["config"] == {T: 8}
 
 
 def test_a_configuration_is_read(tmp_path: Path) -> None:

@@ -48,6 +48,15 @@ def test_request_with_a_wrong_token_does_not_keep_the_server_open(port: int) -> 
     assert StoreHandler.last == 0
 
 
+@pytest.mark.parametrize("path", ["/a.whl", "/", f"/{TOKEN}/a.whl"])
+def test_head_request_is_refused(port: int, path: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("HEAD", path)
+    response = connection.getresponse()
+    assert (response.status, response.read()) == (405, b"")
+    connection.close()
+
+
 def test_connections_beyond_the_limit_are_closed(port: int) -> None:
     open_connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=30) for _number in range(2)]
     for connection in open_connections:

@@ -117,6 +117,28 @@ def test_packages_built_against_torch_come_from_its_index(
     assert (versions["torch"], versions["torchvision"], versions["pillow"]) == (f"{torch}+cpu", f"{vision}+cpu", "99.0")
 
 
+@pytest.mark.parametrize("name", ["xformers", "torchao", "torchtext"])
+def test_build_of_a_release_that_torch_index_has_is_taken_from_there(
+    name: str, request_of: Any, tmp_path: Path
+) -> None:
+    """It has the same version as PyPI's, which is for another CUDA."""
+    for index, build in ((PYPI, "of PyPI"), (TORCH, "for this torch")):
+        add_wheel(tmp_path / index, name, "0.1.post1", ["torch==2.13.0"], {f"{name}.py": f"BUILD = {build!r}\n"})
+    add_wheel(tmp_path / PYPI, "diffusers", "1.0", [name])
+    run_layer(request_of("pytorch", 10, requirements=["torch==2.13.0"]))
+    request = request_of("requirements", 20, requirements=["diffusers"])
+    assert run_layer(request)[name] == "0.1.post1"
+    assert "for this torch" in next(Path(request["directory"], "env").rglob(f"{name}.py")).read_text()
+
+
+def test_release_that_torch_index_lacks_is_taken_from_elsewhere(request_of: Any, tmp_path: Path) -> None:
+    add_wheel(tmp_path / PYPI, "xformers", "0.2", ["torch==2.13.0"])
+    add_wheel(tmp_path / TORCH, "xformers", "0.1", ["torch==2.0.1"])
+    run_layer(request_of("pytorch", 10, requirements=["torch==2.13.0"]))
+    versions = run_layer(request_of("requirements", 20, requirements=["xformers", "timm"]))
+    assert (versions["xformers"], versions["torchvision"]) == ("0.2", "0.28.0+cpu")
+
+
 def test_companion_that_the_torch_index_lacks_is_named(request_of: Any, tmp_path: Path) -> None:
     add_wheel(tmp_path / PYPI, "torchaudio", "2.13.0", ["torch==2.13.0"])
     run_layer(request_of("pytorch", 10, requirements=["torch==2.13.0"]))

@@ -82,6 +82,18 @@ def test_run_restarts_on_the_same_nodes_after_a_rank_was_killed(launch: Starter)
     run.wait_until_gone()
 
 
+@pytest.mark.parametrize(("kind", "text"), [("pipe", "not a regular file"), ("a list", "does not hold variables")])
+def test_attempt_whose_variables_the_job_replaced_ends_the_run_with_the_reason(
+    launch: Starter, kind: str, text: str
+) -> None:
+    replace = "mkfifo $file" if kind == "pipe" else "echo '[1]' > $file"
+    script = f"cd $MUSTER_RUN_DIRECTORY; file=environment.json; rm $file; {replace}; kill -9 $$"
+    run = launch(f"[ $1 = 0 ] && exec sleep 600; {script}", restart_when=("rank_failed",))
+    run.wait_for("failed")
+    assert "muster: cannot start /bin/sh" in log(run, 1, 1) and text in log(run, 1, 1)
+    run.wait_until_gone()
+
+
 def test_run_without_restarts_ends_as_ever(launch: Starter) -> None:
     run = launch("[ $1 = 0 ] && exec sleep 600; kill -9 $$", restarts=0, restart_when=("rank_failed",))
     run.wait_for("failed")

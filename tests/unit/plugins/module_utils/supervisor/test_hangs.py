@@ -31,6 +31,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
 from tests.unit import supervised
+from tests.unit.hostile import BAD_FILES, make_bad_file
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
 
 NETWORK = supervised.own_network(171)
@@ -232,6 +233,17 @@ def test_hook_keeps_the_sitecustomize_that_it_hides_and_the_module_path(tmp_path
     output, _errors = process.communicate()
     assert output == f"of the user\n[] {tmp_path}/other/sitecustomize.py\n"
     assert list((tmp_path / "stacks").iterdir()) == []  # removed at the end
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_hook_that_an_earlier_attempt_replaced_is_written_again(tmp_path: Path, kind: str) -> None:
+    write_hook(str(tmp_path))
+    path = tmp_path / "hooks" / "sitecustomize.py"
+    source = path.read_text()
+    make_bad_file(path, kind)
+    write_hook(str(tmp_path))
+    assert not path.is_symlink() and path.read_text() == source
+    assert kind != "link" or (path.parent / "target").read_text() == "mine"
 
 
 def test_hook_breaks_no_job_if_it_cannot_work(tmp_path: Path) -> None:

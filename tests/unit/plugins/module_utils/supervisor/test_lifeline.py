@@ -871,7 +871,9 @@ def test_torchrun_restarts_after_the_supervisor_kills_a_stubborn_rank(make: RunM
 # As torchrun does: it waits at its exit barrier for the other nodes after its own ranks have exited with 0.
 WAITS_FOR_OTHERS = """
 import os, subprocess, time
-os.makedirs(os.environ["MUSTER_RUN_DIRECTORY"] + "/ranks/x/attempt_0/0")
+attempt = os.environ["MUSTER_RUN_DIRECTORY"] + "/ranks/x/attempt_0/0"
+os.makedirs(attempt)
+os.utime(attempt, (time.time() + 3600, time.time() + 3600))  # the clock is set back
 subprocess.run(["sh", "-c", "while [ ! -e ended ]; do sleep 0.05; done"], env={**os.environ, "LOCAL_RANK": "0"})
 while not os.path.exists("go"): time.sleep(0.05)
 """

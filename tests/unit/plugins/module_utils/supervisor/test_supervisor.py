@@ -59,6 +59,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     LifelineConnection,
     handshake_mac,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.ranks import read_members
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank, ssh_shim
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
@@ -258,16 +259,19 @@ def test_output_of_a_stopped_rank_that_is_its_own_launcher_is_no_error(tmp_path:
 
 def test_rank_is_recognised_by_its_environment(tmp_path: Path) -> None:
     mine = {"MUSTER_RUN_DIRECTORY": str(tmp_path), "LOCAL_RANK": "0"}
-    for environment, expected in (
-        (mine, True),
-        ({**mine, "MUSTER_RUN_DIRECTORY": str(tmp_path / "other")}, False),
-        ({"MUSTER_RUN_DIRECTORY": str(tmp_path)}, False),
+    plan: Any = {"rank_logs": "launcher"}
+    for environment, expected, local_ranks in (
+        (mine, True, [0]),
+        ({**mine, "MUSTER_RUN_DIRECTORY": str(tmp_path / "other")}, False, []),
+        ({"MUSTER_RUN_DIRECTORY": str(tmp_path)}, False, [None]),
+        ({**mine, "LOCAL_RANK": DIGITS}, False, [None]),
     ):
         process = subprocess.Popen(["sleep", "60"], env=environment)
         try:
             environ = Path(f"/proc/{process.pid}/environ")
             eventually(lambda: environ.read_bytes().count(b"\0") == len(environment))  # noqa: B023 - ends in this turn
             assert is_rank(process.pid, str(tmp_path)) is expected
+            assert [member.local_rank for member in read_members(plan, str(tmp_path), 0).values()] == local_ranks
         finally:
             process.kill()
             process.wait()

@@ -125,7 +125,12 @@ def test_no_message_tells_users_to_run_a_role() -> None:
     instruction = re.compile(r"\brun (?:the |this )?roles? [a-z]", re.IGNORECASE)
     files = [
         *CHECKOUT.glob("plugins/**/*.py"),
-        *CHECKOUT.glob("roles/*/tasks/*.yml"),
+        *(
+            file
+            for folder in ("tasks", "handlers", "vars", "defaults")
+            for file in CHECKOUT.glob(f"roles/*/{folder}/*.yml")
+        ),
+        *CHECKOUT.glob("playbooks/**/*.yml"),
         *CHECKOUT.glob("roles/*/files/*.py"),
     ]
     assert [

@@ -65,6 +65,10 @@ def check_page(content: str) -> Page:
     return page
 
 
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
 def test_report_consists_of_html_page_json_and_plots(tmp_path: Path) -> None:
     directory = write_record(tmp_path / "runs", nodes=2, gpus=2)
     node = directory / "logs" / "node0"
@@ -73,7 +77,13 @@ def test_report_consists_of_html_page_json_and_plots(tmp_path: Path) -> None:
     place = node / "ranks" / "0"
     place.mkdir(parents=True)
     (place / "stdout.log").write_text("View run at https://wandb.ai/team/x/runs/1\n")
+    for private in (directory, tmp_path / "logbook"):  # as earlier releases have made them
+        private.mkdir(exist_ok=True)
+        private.chmod(0o755)
     content, report = written(directory)
+    assert [mode_of(path) for path in (directory, tmp_path / "logbook")] == [0o700, 0o700]
+    for path in (directory / "report.html", directory / "report.json", tmp_path / "logbook" / "README.md"):
+        assert mode_of(path) == 0o600, path
     page = check_page(content)
     assert len(page.named("svg")) == 5
     for word in ("first succeeded after 0:10:00: 2 nodes, world size 4", "train/loss", "GPU utilisation", "3.33 USD"):
@@ -385,6 +395,7 @@ def test_failed_run_begins_with_its_cause_and_complete_traceback(tmp_path: Path)
     logbook_page = next((tmp_path / "logbook").glob("*first.md")).read_text()
     assert logbook_page.index("## What failed first") < logbook_page.index("train.py --lr 1e-3")
     assert "## Cost" not in logbook_page and "Not known" not in logbook_page
+    assert f"| failed: {OOM} |" in (tmp_path / "logbook" / "README.md").read_text()
 
 
 def test_failed_run_still_shows_its_curves_with_last_and_best_values(tmp_path: Path) -> None:
