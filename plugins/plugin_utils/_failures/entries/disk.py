@@ -98,6 +98,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "(ansible-playbook site.yml --tags data), or be written on each node",
         source="GANWANSHUI/ES6D#22",
         recoverable=True,
+        weak=True,
         general=True,
     ),
     CatalogueEntry(

@@ -43,8 +43,36 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The ranks are out of step: each waits in another collective, so none completes. Some take a "
         "branch that others do not, skip a step, or save or evaluate at another time.",
         remedy="make the same calls in the same order on every rank; to save a sharded model, all ranks must "
-        "call the function that gathers it. -e debug=true makes torch name the first call that differs",
+        "call the function that gathers it. With ZeRO 3 and a mixture of experts, where each rank calls other experts: "
+        "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]). -e debug=true makes torch name the first call that differs",
         source="hiyouga/LlamaFactory#6269",
+    ),
+    CatalogueEntry(
+        id="rank-still-worked",
+        title="A rank still prepares, loads or saves while others wait for it",
+        example="timed out while rank 0 still worked, whose last output was: train: Scanning /data/labels... 41%; ...",
+        texts=(r"timed out while rank \d{1,7} still worked, whose last output was: ",),
+        cause="The last output of the rank that did not time out says what it did: work of its own that takes longer "
+        "than the others wait for it in a collective, such as to read, tokenize or download data, to evaluate, or to "
+        "save a checkpoint.",
+        remedy="let that work finish before the ranks wait for it: prepare the data once before the job; or allow more "
+        "time: init_process_group(timeout=timedelta(hours=3)), ddp_timeout=10800 of the Trainer",
+        source="ultralytics/ultralytics#1439",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="rank-had-finished",
+        title="A rank waits in a collective that another one does not call",
+        example="timed out while rank 1 had finished, whose last output was: INFO run finished; ...",
+        texts=(r"timed out while rank \d{1,7} had finished, whose last output was: ",),
+        cause="Only some ranks call this collective: the other rank had come to the end of its work, according to its "
+        "last output. Usually it is inside `if rank == 0`, such as to save, log or evaluate at the end, or one rank had "
+        "fewer batches.",
+        remedy="make the same calls on every rank: no collective inside `if rank == 0`, not even a metric that is "
+        "reduced (sync_dist=True), a sharded state_dict or a barrier; drop_last=True where ranks have different numbers "
+        "of batches. A longer timeout does not help",
+        source="alan-turing-institute/autocast#386",
+        weak=True,
     ),
     CatalogueEntry(
         id="gloo-timed-out",

@@ -225,6 +225,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         '"OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24"}}\'; ansible-playbook preflight.yml tests the '
         "connections",
         source="open-mpi/ompi#4963",
+        weak=True,
     ),
     CatalogueEntry(
         id="lightning-slurm-tasks",

@@ -140,6 +140,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "ddp_timeout=3600 of the Trainer",
         source="rwth-i6/returnn#1621",
         kind="consequence",
+        weak=True,
         general=True,
     ),
 )
