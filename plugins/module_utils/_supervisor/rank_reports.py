@@ -138,9 +138,9 @@ def log_of_failure(report: NodeReport) -> str:
 
 
 def last_output(report: NodeReport) -> tuple[str, str]:
-    """Return the log of the rank that failed first and its last lines; of a node that was ended, some of its first rank.
+    """Return the log of the rank that failed first, and its last lines.
 
-    These show what that rank did while others waited for it in vain.
+    Of a node that was ended, those of its first rank: they show what it did while others waited for it in vain.
     """
     log = log_of_failure(report)
     if log:

@@ -46,11 +46,13 @@ EXCEPTION = re.compile(r"(?:\[(?:rank|default)\d{1,9}\]: ?)?[A-Za-z_][\w.]{0,100
 # What a message is about: (host, port), [host]:port, a name in quotes, a path, an address, after "hostname" or "node:".
 SUBJECT = re.compile(
     r"\(([\w.-]{4,255}), \d{1,5}\)|\[([\w.-]{4,255})\]:\d|'([^'\s]{5,300})'|(?<![\w/])(/[\w.-]{1,100}/[\w./-]{1,300})|"
-    r"\b(\d{1,3}(?:\.\d{1,3}){3})\b|\b(?:[Hh]ostname|[Hh]ost|node:) {1,8}([\w.-]{4,255})|\b(numpy|cudnn|cuDNN)\b"
+    r"\b(\d{1,3}(?:\.\d{1,3}){3})\b|\b(?:[Hh]ostname|[Hh]ost|node:) {1,8}([\w.-]{4,255})|\b((?i:numpy|cudnn))\b"
 )
 SOURCE_FILE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|hpp)$|/site-packages/|/dist-packages/|^/(?:dev|proc)/")
 MAX_SUBJECT_TEXT = 4000  # characters of a message to look for what it is about
-LAST_ERROR = re.compile(r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE)
+LAST_ERROR = re.compile(
+    r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE
+)
 NCCL_WARNING = re.compile(r"\bNCCL WARN [^\n]{1,1000}")
 LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 NODE_LOST: Explanation = {
@@ -172,7 +174,8 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
     Args:
         error: The exception's message, or how the process ended.
         last_lines: Of its log. They count if the error itself is unknown, general, a hint or a consequence, and if they
-            refine it: then for possible causes; if it is only an exit code or a signal, also for hints and consequences.
+            refine it: then for possible causes; if it is only an exit code or a signal, also for hints and
+            consequences.
     """
     lines = list(last_lines)[-MAX_TAIL_LINES:]
     for pattern, explanation in EXPLAINED:
@@ -210,6 +213,8 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
         return next((match for match in specific if same_subject(error, match.line)), None)
     if causes and (own is None or priority(causes[0]) < priority(own)):
         return causes[0]
+    if own is None and not vague:  # a hint about the same file, path, host or package
+        return next((match for match in of_log if priority(match) == 2 and same_subject(error, match.line)), None)
     return of_log[0] if of_log and vague and (own is None or own.entry.general) else None
 
 

@@ -10,8 +10,8 @@ from typing import Literal, TypedDict
 
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE, printable
 
-# error: the error itself shows the cause. log: a possible cause, because only a line near the end of the log shows it, or
-# because the error has other causes, too.
+# error: the error itself shows the cause. log: a possible cause, because only a line near the end of the log shows it,
+# or because the error has other causes, too.
 Confidence = Literal["error", "log"]
 
 

@@ -46,25 +46,30 @@ SLURM = Surroundings(
         "Connections between ranks": "Under Slurm, take the first node of the job's own list: MASTER_ADDR=$(scontrol "
         "show hostnames $SLURM_JOB_NODELIST | head -n 1), and a MASTER_PORT that no other job uses",
         "Host names": "Under Slurm, `scontrol show hostnames $SLURM_JOB_NODELIST` lists the names that the nodes know",
-        "Host memory": "Under Slurm, the limit is what the job asked for: raise --mem or --mem-per-gpu; --mem=0 asks for "
+        "Host memory": "Under Slurm, the limit is what the job asked for: raise --mem or --mem-per-gpu; --mem=0 asks "
+        "for "
         "all memory of a node. `sacct -j JOB -o MaxRSS,ReqMem` shows both",
         "killed": "Under Slurm, the limit is what the job asked for: raise --mem or --mem-per-gpu; `sacct -j JOB -o "
         "State,MaxRSS,ReqMem` shows whether it was reached",
         "threads-exhausted": "Under Slurm, ask for the cores of the DataLoader workers: --cpus-per-task",
-        "rdma-locked-memory": "Under Slurm, tasks inherit the limit of slurmd: LimitMEMLOCK=infinity in its systemd unit",
+        "rdma-locked-memory": "Under Slurm, tasks inherit the limit of slurmd: LimitMEMLOCK=infinity in its systemd "
+        "unit",
         "invalid-device-ordinal": RANKS_SEE_ONE_GPU,
         "nccl-duplicate-gpu": RANKS_SEE_ONE_GPU,
         "nccl-invalid-usage": RANKS_SEE_ONE_GPU,
-        "nccl-no-peer-access": "Under Slurm, --gpus-per-task and --gpu-bind hide the GPUs of a node from each other: use "
+        "nccl-no-peer-access": "Under Slurm, --gpus-per-task and --gpu-bind hide the GPUs of a node from each other: "
+        "use "
         "--gpus-per-node",
         "no-gpu": "Under Slurm, a job sees only GPUs that it asked for: --gpus-per-node=N, or --gres=gpu:N",
-        "torch-without-cuda": "Under Slurm, make sure that the environment is the one of the compute nodes, not built on "
+        "torch-without-cuda": "Under Slurm, make sure that the environment is the one of the compute nodes, not "
+        "built on "
         "a login node without GPUs",
         "rank-variables-missing": "Under Slurm, set RANK=$SLURM_PROCID, LOCAL_RANK=$SLURM_LOCALID and "
         "WORLD_SIZE=$SLURM_NTASKS in each task, or let srun start one torchrun per node (--ntasks-per-node=1)",
         "module-missing": "Under Slurm, activate the environment in the batch script (module load, source activate): "
         "tasks do not read ~/.bashrc",
-        "program-not-found": "Under Slurm, activate the environment in the batch script (module load, source activate): "
+        "program-not-found": "Under Slurm, activate the environment in the batch script (module load, source "
+        "activate): "
         "tasks do not read ~/.bashrc",
     },
 )
@@ -98,7 +103,8 @@ SHARED_DRIVE = Surroundings(
         "checkpoint-file-missing": SHARED_CHECKPOINT,
         "checkpoint-on-one-node": SHARED_CHECKPOINT,
         "checkpoint-not-found": SHARED_CHECKPOINT,
-        "file-missing": "The path is on a shared file system, so the nodes see the same files: check the path itself, and "
+        "file-missing": "The path is on a shared file system, so the nodes see the same files: check the path "
+        "itself, and "
         "whether another rank or job removes or still writes the file",
     },
 )

@@ -20,16 +20,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.explanat
 TIMEOUT = re.compile(r"timed[ -]?out|time-?out", re.IGNORECASE)
 # What NCCL's watchdog writes about the operation in which a rank waited, in the error or, after an abort, in its log.
 COLLECTIVE = re.compile(
-    r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<number>\d{1,12}), )?OpType=(?P<name>\w{1,60})"
+    r"Watchdog caught collective operation timeout: WorkNCCL\("
+    r"(?:SeqNum=(?P<number>\d{1,12}), )?OpType=(?P<name>\w{1,60})"
 )
 GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\d{1,6})\b")  # the process group of that operation, since torch 2.3
 POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # which differ between two ranks that talk to each other
 # The last output of a rank that does work of its own, in contrast to one that trains, and may wait like the others.
 WORKING = re.compile(
     r"\b(?:scann|tokeni|download|generat|load|sav(?:e|ing)\b|evaluat|validat|build|extract|pre-?process|prepar|convert|cach|pack|"
-    r"index|mapp?\b|mapping|filter|compil|copy|upload)",
+    r"index|group|mapp?\b|mapping|filter|compil|copy|upload)",
     re.IGNORECASE,
 )
+GLOO_WAITED = re.compile(r"Timed out waiting \d{1,10}ms for (?:send|recv) operation")
 FINISHED = re.compile(r"\b(?:finished|completed|done|exiting|stopped)\b|\bend of training\b", re.IGNORECASE)
 MIN_WAITING = 2  # ranks that timed out: with fewer, the rank without a timeout may only have been ended sooner
 MAX_QUOTED = 300  # characters of a waiting rank's error
@@ -123,9 +125,12 @@ def name_different_collectives(first: dict[str, Any], failures: list[dict[str, A
 def name_last_output(
     first: dict[str, Any], result: Mapping[str, Any], failures: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the first failure, a timeout, with the last output of a rank without one: it says what that rank did."""
+    """Return the first failure; if it waited in a collective, with the last output of a rank without a timeout.
+
+    A rank whose last output is only a step of the training may have waited as well: it is not named.
+    """
     waiting = {failure["rank"] for failure in waiting_failures(failures)}
-    if first["rank"] not in waiting:
+    if first["rank"] not in waiting or not (collective_of(first) or GLOO_WAITED.search(first["error"])):
         return first
     for node, rank in ranks_of(result):
         report = node["report"] or {}
@@ -134,8 +139,9 @@ def name_last_output(
             continue
         if rank["exit_code"] not in STOPPED and not rank.get("ended_by_us"):
             continue
-        output = clean_line(lines[-1].rpartition("\r")[2]).strip()[-MAX_OUTPUT:]
-        what = "had finished" if FINISHED.search(output) else "still worked" if WORKING.search(output) else "still ran"
-        clause = f"timed out while rank {rank['rank']} {what}, whose last output was: {output}"
-        return {**first, "error": f"{clause}; rank {first['rank']}: {first['error'][:MAX_QUOTED]}"}
+        output = clean_line(lines[-1].rpartition("\r")[2]).strip()[:MAX_OUTPUT]
+        what = "had finished" if FINISHED.search(output) else "still worked" if WORKING.search(output) else ""
+        if what:
+            clause = f"timed out while rank {rank['rank']} {what}, whose last output was: {output}"
+            return {**first, "error": f"{clause}; rank {first['rank']}: {first['error'][:MAX_QUOTED]}"}
     return first
