@@ -36,6 +36,9 @@ A run that has failed ends with the node and the rank that failed first, its err
   are about the same file, path or host as the error.
 - `cause: unknown` and the complete error otherwise.
 
+If a log shows that Slurm or Kubernetes manages the nodes, or that they share a file system, `what to do:` also says
+what to do there.
+
 If several ranks failed, the first is named, and ranks that only reacted to it are counted: a rank with a timeout
 waited for another one. To see what a rank itself wrote: `./muster logs --rank 3`; to get all logs:
 `./muster logs --fetch`. To ask somebody else: `./muster report RUN --bundle`.

@@ -53,6 +53,7 @@ MAX_SUBJECT_TEXT = 4000  # characters of a message to look for what it is about
 LAST_ERROR = re.compile(
     r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE
 )
+MAX_WARNINGS = 20  # of NCCL, from the end of a log, to look for one that the catalogue does not know
 NCCL_WARNING = re.compile(r"\bNCCL WARN [^\n]{1,1000}")
 LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 NODE_LOST: Explanation = {
@@ -267,11 +268,14 @@ def same_subject(error: str, line: str) -> bool:
 
 
 def unexplained_line(error: str, last_lines: list[str]) -> str:
-    """Return the line that says more about an error with several causes: NCCL's last error or warning, or ""."""
+    """Return the line that says more about an error with several causes, or "".
+
+    That is NCCL's last error, or its last warning, unless the catalogue knows it as something else.
+    """
     text = ESCAPE.sub("", "\n".join([*last_lines, error])).replace("\r", "\n")
     last_errors = [match["line"] for match in LAST_ERROR.finditer(text)]
-    warnings = NCCL_WARNING.findall("\n".join(last_lines))
-    return next((excerpt(line, 0) for line in (*last_errors[-1:], *warnings[-1:]) if line.strip()), "")
+    lines = [*last_errors[-1:], *reversed(NCCL_WARNING.findall(text)[-MAX_WARNINGS:])]
+    return next((excerpt(line, 0) for line in lines if line.strip() and not explain(line)), "")
 
 
 def explanation_of(match: Match, confidence: Confidence, seen: str) -> Explanation:

@@ -76,7 +76,7 @@ SLURM = Surroundings(
 KUBERNETES = Surroundings(
     re.compile(
         r"\.svc\.cluster\.local|\bKUBERNETES_|\bkubeflow\b|\bPyTorchJob\b|\bMPIJob\b|\bkubelet\b|\bkubectl\b|"
-        r"[\w-]-(?:master|worker|launcher)-\d|/var/run/secrets/kubernetes"
+        r"[\w-]-(?:master|launcher)-\d|/var/run/secrets/kubernetes"
     ),
     {
         "Connections between ranks": NETWORK,

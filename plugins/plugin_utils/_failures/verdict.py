@@ -317,7 +317,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
 def command_without_node_0(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the command that continues a run which failed after the loss of node 0, as a field of the verdict."""
     lost = {node["name"] for node in result["nodes"] if node["state"] == "lost"}
-    if result["state"] != "failed" or not lost or plan["nodes"][0]["name"] not in lost:
+    if result["state"] != "failed" or not plan.get("nodes") or plan["nodes"][0]["name"] not in lost:
         return {}
     command = continue_command(plan, lost)
     return {"continue_with": command, "continue_variables": unknown_values(plan) if command else []}
