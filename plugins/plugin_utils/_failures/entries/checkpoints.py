@@ -19,6 +19,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No such file or directory:? '?[^'\n]{0,300}(?:world_size_\d{1,7}_rank_\d|"
             r"zero_pp_rank_\d{1,7}_mp_rank_\d|mp_rank_\d{1,5}_model_states|rank_\d{1,7}_of_\d)",
             r"The following zero checkpoints paths are missing",
+            r"assert len\(self\.ckpt_list\) > 0",
         ),
         cause="The checkpoint has one file per rank, and the names contain the rank or the number of ranks: it was "
         "saved by another number of ranks, with another ZeRO stage or parallel size, or this node does not see the "

@@ -260,4 +260,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="pytorch/pytorch#121899",
         weak=True,
     ),
+    CatalogueEntry(
+        id="gpu-count-changed",
+        title="torch counts other GPUs than CUDA",
+        example="RuntimeError: device >= 0 && device < num_gpus INTERNAL ASSERT FAILED at "
+        '"../aten/src/ATen/cuda/CUDAContext.cpp":50',
+        texts=(r"device >= 0 && device < num_gpus INTERNAL ASSERT FAILED",),
+        cause="The GPUs that torch counted through the driver's library (NVML) are not those that CUDA shows to "
+        "the process: CUDA_VISIBLE_DEVICES was changed after torch had counted, names GPUs that the scheduler did "
+        "not give, or the GPUs are divided (MIG).",
+        remedy="set CUDA_VISIBLE_DEVICES before Python starts, or better leave it as the launcher or scheduler set "
+        "it and select the GPU by LOCAL_RANK; remove lines that set os.environ['CUDA_VISIBLE_DEVICES'] from the "
+        "script; for MIG name the slices by their UUID (nvidia-smi -L)",
+        source="pytorch/pytorch#110000",
+    ),
 )

@@ -342,4 +342,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="chatchat-space/Langchain-Chatchat#3533",
         recoverable=True,
     ),
+    CatalogueEntry(
+        id="slurm-variables-missing",
+        title="The script expects to be started by srun",
+        example="KeyError: 'SLURM_PROCID'",
+        texts=(r"KeyError: ['\"](?:Required environment variable ['\"])?SLURM_\w{1,40}['\"]",),
+        cause="The script or its framework takes the rank from Slurm's variables, which only tasks that srun "
+        "started have: it was started by another launcher, or by the batch script itself.",
+        remedy="choose torchrun's variables in the script: --launcher pytorch instead of slurm (MMEngine, DeCLIP "
+        "and others), launch_from_torch instead of launch_from_slurm (Colossal-AI), no SLURMEnvironment plugin in "
+        "Lightning's Trainer; or start it with srun --ntasks-per-node=GPUS python train.py",
+        source="ModelTC/mqbench-paper#1",
+    ),
 )
