@@ -253,6 +253,7 @@ class ActionModule(ActionBase):
             "nnodes": active.nnodes,
             "world_size": active.world_size,
             "rank_table": active.as_dicts(),
+            "all_nodes": table.as_dicts(),
             "master": table.master.name,
             "origin": read_origin(task_vars.get("job"), args["code"]),
             "hostfiles": render_hostfiles(active),

@@ -55,8 +55,8 @@ class ActionModule(ActionBase):
         else:
             raise UserError(
                 adapt_commands(
-                    "name two runs: ansible-playbook diff.yml -e run_id=A -e other_run=B (one is enough if it repeats "
-                    "another)"
+                    "name two runs: ansible-playbook diff.yml -e run_id=A -e other_run=B (other_run may be omitted "
+                    "if A repeats it)"
                 )
             )
         reports = [compose_report(read_record(run.record, run.record.name), time.time()) for run in runs]

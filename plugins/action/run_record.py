@@ -317,9 +317,10 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     if any(run["run_id"] != plan["run_id"] for run in runs):
         return unchanged
     other_runs = [reads.get(node["name"]) for node in plan["nodes"][1:]]
-    if master is None and (not other_runs or None in other_runs):  # a node that does not answer may know more
-        return unchanged
     result = final_result(plan, None, reads)
+    # a node that does not answer may know more
+    if result is None and master is None and (not other_runs or None in other_runs):
+        return unchanged
     if result is None and any(run["state"] in UNFINISHED_STATES for run in runs):
         cost = format_running_cost(plan, master.get("started") if master else None, time.time())
         if cost:

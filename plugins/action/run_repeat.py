@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,14 +19,20 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
-from ansible_collections.muster.training.plugins.module_utils._facts.git_checkout import CheckoutQuery
+from ansible_collections.muster.training.plugins.module_utils._facts.git_checkout import commit_of, git_directory
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, write_atomically
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import collect_replies
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._project.environment_path import DEFAULT_DIRECTORY
 from ansible_collections.muster.training.plugins.plugin_utils._project.local_code import read_tree
-from ansible_collections.muster.training.plugins.plugin_utils._record.code_patch import make_patch, restore_code
+from ansible_collections.muster.training.plugins.plugin_utils._record.code_patch import (
+    RecordedCode,
+    is_below,
+    make_patch,
+    restore_code,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import FILE as CODE_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import (
     digest_of_files,
@@ -37,6 +44,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.record_pat
 from ansible_collections.muster.training.plugins.plugin_utils._record.repeat import (
     choose_restoration,
     describe_differences,
+    incomplete_settings,
     layers_to_restore,
     nodes_to_use,
     seed_note,
@@ -117,7 +125,9 @@ class CodeToRepeat:
         if not self.code.get("digest"):
             return "", []
         source = Path(str(self.code.get("source")))
-        if source.is_dir() and self.digest_of(source) == self.code["digest"]:
+        # a copy of code in a record, which may come from somebody else, has no repository
+        is_own = source.is_dir() and not is_below(source, self.record.resolve().parent)
+        if is_own and self.digest_of(source) == self.code["digest"]:
             return str(source), []
         return self.restore(source)
 
@@ -127,7 +137,7 @@ class CodeToRepeat:
             tree = read_tree(str(source), [*map(str, self.code.get("exclude") or []), *LISTS])
         except ValueError:
             return ""
-        return digest_of_files(make_code_tree("", tree)["files"])
+        return digest_of_files(read_files(make_code_tree("", tree)) or {})
 
     def restore(self, source: Path) -> tuple[str, list[Difference]]:
         """Write the recorded files into the target."""
@@ -136,9 +146,9 @@ class CodeToRepeat:
         patch = self.record / PATCH_FILE
         has_patch = bool(self.code.get("patch")) and patch.is_file()
         root = source if source.is_dir() else self.record
-        directory, problems = restore_code(
-            root, self.files, str(self.code.get("commit") or ""), patch if has_patch else None, self.target
-        )
+        commit, records = str(self.code.get("commit") or ""), self.record.resolve().parent
+        recorded = RecordedCode(self.files, commit, patch if has_patch else None, records)
+        directory, problems = restore_code(root, recorded, self.target)
         reason = str(self.code.get("without_patch") or "")
         return str(directory), [
             Difference(CODE, name, "recorded", f"{problem}{f': {reason}' if reason else ''}")
@@ -172,6 +182,8 @@ class ActionModule(ActionBase):
     def like(self) -> tuple[Path, dict[str, Any]]:
         """Return the record of the run to repeat, and its snapshot."""
         record = find_record(self.directory, self.args["like"])
+        if os.path.lexists(record / ".git"):  # git, run in restored code, would follow its configuration
+            raise UserError(f"{record} has a .git, which no launch writes: remove it, or do not use this record")
         return record, read_snapshot(record)
 
     def choose_nodes(self) -> dict[str, Any]:
@@ -195,6 +207,10 @@ class ActionModule(ActionBase):
             )
             for name in unknown_variables(snapshot, self.args["environment"])
         ]
+        differences += [
+            Difference(SETTING, name, "set", f"a value in it, which may be secret, is not recorded: set {name} with -e")
+            for name in incomplete_settings(variables)
+        ]
         code = to_mapping(snapshot.get("code"))
         if source and "code_source" not in extra:
             exclude = code.get("exclude") or []
@@ -202,14 +218,14 @@ class ActionModule(ActionBase):
         self.require(record.name, differences)
         Display().display(f"repeating run {record.name}; {seed_note(snapshot)}")
         if source and source != code.get("source"):
-            Display().display(f"its code has changed here since, and was restored in {source}")
+            Display().display(f"the code on this machine has changed since the run; the recorded code is in {source}")
         return {"run_id": record.name, "variables": variables}
 
     def choose_environment(self) -> dict[str, Any]:
         """Return the environment to restore on the nodes."""
         record, snapshot = self.like()
         replies = collect_replies(self.args, self.task_vars.get("hostvars"))
-        restoration = choose_restoration(snapshot, replies)
+        restoration = choose_restoration(snapshot, replies, self.environments_directory())
         unchanged = {"restore": False, "home": "", "interpreter": "", "layers": []}
         if restoration.problem:
             environments = [read_environment(to_mapping(to_mapping(reply).get("facts"))) for reply in replies.values()]
@@ -228,6 +244,11 @@ class ActionModule(ActionBase):
             "interpreter": "" if is_original else f"{restoration.home}/env/bin/python",
             "layers": layers_to_restore(snapshot, restoration.home),
         }
+
+    def environments_directory(self) -> str:
+        """Return the directory of all environments on the nodes, which is the same on each."""
+        directory = self._templar.template(self.task_vars.get("python_env_directory") or DEFAULT_DIRECTORY)
+        return posixpath.normpath(str(directory))
 
     def compare(self) -> dict[str, Any]:
         """Compare the run that is about to start with the one that it repeats."""
@@ -285,8 +306,8 @@ class ActionModule(ActionBase):
         source = str(self.args["code"].get("source") or "")
         if not files or not os.path.isdir(source):
             return NO_CODE, b""
-        checkout = CheckoutQuery(source).result()
-        commit = str(checkout["commit"]) if checkout else ""
+        git = "" if is_below(source, self.directory) else git_directory(source)
+        commit = commit_of(git) if git else ""
         patch = make_patch(source, files, commit)
         if patch.problem:
             Display().display(f"changes that are not committed are not in the record: {patch.problem}")

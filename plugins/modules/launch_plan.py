@@ -351,6 +351,12 @@ master:
   returned: success
   type: str
   sample: node0
+all_nodes:
+  description: The nodes in rank order, and the spare ones after them, with the fields of RV(rank_table).
+  returned: success
+  type: list
+  elements: dict
+  sample: [{name: node1, address: 10.0.0.11, slots: 8}]
 rank_table:
   description: The nodes in rank order.
   returned: success

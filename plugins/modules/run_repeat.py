@@ -15,7 +15,7 @@ description:
     checkpoint and code), and C(code.patch) with the changes of the code that are not committed. Reads them to repeat
     the run.
   - Keeps no values of environment variables but of those that cannot hold a secret, and no patch in which a line may
-    be a secret.
+    be a secret, and no values of arguments and settings whose name says that they are secret.
   - Runs on the controller and connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes

@@ -94,7 +94,13 @@ def signal_nodes(run: Run, number: signal.Signals, *members: int) -> list[int]:
 
 def power_off(run: Run, *members: int) -> None:
     """End nodes as a power cut does: nothing of them remains, and none of their processes sees another one end."""
-    for pid in signal_nodes(run, signal.SIGSTOP, *members):
+    stopped: set[int] = set()
+    while True:  # a process may start another one while they are being stopped
+        pids = set(signal_nodes(run, signal.SIGSTOP, *members))
+        if pids <= stopped:
+            break
+        stopped |= pids
+    for pid in stopped:
         os.kill(pid, signal.SIGKILL)
 
 

@@ -6,37 +6,49 @@
 from __future__ import annotations
 
 import collections
+import hashlib
 import json
 import posixpath
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import missing_parts, unite
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import sort_newest_first
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import LATEST, sort_newest_first
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.registry import JUDGES
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import Maybe, conforms
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
+    TIME,
+    Between,
+    Maybe,
+    conforms,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
-    from typing import Any, Collection, Mapping, Sequence
+    from typing import Any, Collection, Mapping, Sequence, TypeVar
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
 
+    Value = TypeVar("Value")
+
 MAX_PATH = 4096  # characters
 MAX_DESCRIPTION = 48 * 1024  # characters of a checkpoint in one line of the lifeline, which has at most 64 KiB
-LATEST = "../latest"  # the only part outside of the checkpoint's own directory: DeepSpeed's
+MAX_NAMES = 32 * 1024  # characters of the names of parts in one request, which has less than 64 KiB
+SIZE = range(2**62)  # bytes
+NUMBER = range(-(2**62), 2**62)
 CHECKPOINT = {
     "name": str,
     "path": str,
     "format": tuple(JUDGES),
     "step": Maybe(range(10**16)),
     "unit": ("step", "epoch"),
-    "size": range(2**62),
+    "saved": TIME,
+    "seconds": Between(0, 1e12),  # the job may have set the times of its files
+    "size": SIZE,
     "parts": dict,
     "damaged": dict,
     "required": dict,
     "recorded": dict,
     "reason": str,
 }
-# checkpoint: None if there is none. missing: the nodes that lack parts of it, each with the nodes that have them.
+# checkpoint: None if there is none. missing: the nodes that lack parts of it, each with {part: a node that has it}.
 # torn: newer ones that cannot be used, newest first.
 Agreement = collections.namedtuple("Agreement", "checkpoint missing torn")
 
@@ -44,14 +56,12 @@ Agreement = collections.namedtuple("Agreement", "checkpoint missing torn")
 def is_checkpoint(value: Any) -> bool:
     """Return whether a node's description of a checkpoint has the right types."""
     return conforms(value, CHECKPOINT) and (
-        all(isinstance(size, int) for name in ("parts", "required") for size in value[name].values())
+        all(conforms(size, SIZE) for name in ("parts", "required") for size in value[name].values())
         and all(isinstance(reason, str) for reason in value["damaged"].values())
         and all(
-            isinstance(numbers, dict) and all(isinstance(number, int) for number in numbers.values())
+            isinstance(numbers, dict) and all(conforms(number, NUMBER) for number in numbers.values())
             for numbers in value["recorded"].values()
         )
-        and isinstance(value.get("saved"), (int, float))
-        and isinstance(value.get("seconds"), (int, float))
     )
 
 
@@ -64,6 +74,7 @@ def is_listed_checkpoint(value: Any) -> bool:
         and isinstance(value.get("fixed_world"), bool)
         and conforms(value.get("world_size"), Maybe(range(10**6)))
         and all(is_part(path) for path in value["parts"])
+        and (LATEST not in value["parts"] or value["format"] == "deepspeed")
     )
 
 
@@ -73,9 +84,38 @@ def is_relative(path: str) -> bool:
     return is_normal and not path.startswith("/") and path.split("/")[0] != ".."
 
 
+def is_copyable(name: str) -> bool:
+    """Return whether the parts of a checkpoint of this name may be copied: not into the directory of all of them."""
+    return is_relative(name) and name != "."
+
+
 def is_part(path: str) -> bool:
     """Return whether a path can be a part of a checkpoint: "" is the checkpoint itself, if it is a file."""
     return path in ("", LATEST) or (is_relative(path) and path != ".")
+
+
+def describe_parts(names: Collection[str]) -> dict[str, Any]:
+    """Return the names of parts for a request to copy them, or the hash of the names if they are too many."""
+    parts = sorted(names)
+    return {"parts": parts} if len(json.dumps(parts)) <= MAX_NAMES else {"parts": hash_names(parts)}
+
+
+def hash_names(names: Collection[str]) -> str:
+    """Return the hash of a set of names."""
+    return hashlib.sha256(json.dumps(sorted(names)).encode()).hexdigest()
+
+
+def select_agreed(wanted: Mapping[str, Value], agreed: Any) -> dict[str, Value]:
+    """Return those of the parts that were agreed on; agreed: as describe_parts() returns them.
+
+    Raise ValueError if only a hash was agreed on and the parts have another one.
+    """
+    if isinstance(agreed, list):
+        names = {part for part in agreed if isinstance(part, str)}
+        return {part: value for part, value in wanted.items() if part in names}
+    if agreed != hash_names(wanted):
+        raise ValueError("the other nodes have other files than the nodes agreed on")
+    return dict(wanted)
 
 
 def shorten(checkpoint: Checkpoint) -> Checkpoint:
@@ -135,13 +175,13 @@ def agree(
         local = [nodes[member] for member in members if member in nodes]
         if len(local) == len(members) and all(copy["complete"] and fits(copy, world_size) for copy in local):
             return Agreement(local[0], {}, torn)
-        union = unite(nodes) if all(copy["parts"] for copy in nodes.values()) else unknown_parts(candidate)
+        is_known = is_copyable(name) and all(copy["parts"] for copy in nodes.values())
+        union = unite(nodes) if is_known else unknown_parts(candidate)
         if union["complete"] and not fits(union, world_size):
             continue
         if union["complete"] and name not in rejected:
             missing = missing_parts(union, nodes, members)
-            owners = {node: sorted(set(parts.values())) for node, parts in missing.items()}
-            return Agreement(union, owners, torn)
+            return Agreement(union, missing, torn)
         torn.append(union)
     return Agreement(None, {}, torn)
 
@@ -152,6 +192,10 @@ def newest_copy(copies: list[Checkpoint]) -> Checkpoint:
 
 
 def unknown_parts(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint of which not all nodes have all parts, and which has too many to compare them."""
-    reason = checkpoint["reason"] or "not every node has it, and it has too many files to compare"
+    """Return a checkpoint of which not all nodes have all parts, and which has too many to compare them.
+
+    Or which is the directory of checkpoints itself, whose files belong to no other node.
+    """
+    cause = "it has too many files to compare" if is_copyable(checkpoint["name"]) else "it is the whole directory"
+    reason = checkpoint["reason"] or f"not every node has it, and {cause}"
     return {**checkpoint, "complete": False, "reason": reason}

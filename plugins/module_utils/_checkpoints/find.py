@@ -29,9 +29,11 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
     from collections.abc import Iterator
+    from typing import Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
 
+LATEST = posixpath.join("..", deepspeed.LATEST)  # the only part outside of the checkpoint's own directory
 MAX_SCANNED = 100_000  # directory entries
 MAX_DEPTH = 6  # of a checkpoint below the directory; Lightning's default is lightning_logs/version_0/checkpoints
 MAX_PARTS = 20_000  # files of one checkpoint
@@ -135,8 +137,8 @@ def keep_training_states(candidates: list[Candidate]) -> list[Candidate]:
     return training or candidates
 
 
-def inspect(directory: str, candidate: Candidate) -> Checkpoint:
-    """Return a candidate with its parts, judged."""
+def inspect(directory: str, candidate: Candidate, staged: Mapping[str, str] | None = None) -> Checkpoint:
+    """Return a candidate with its parts, judged. staged: paths of files that replace its parts, by relative path."""
     path = os.path.normpath(os.path.join(directory, candidate.name))
     checkpoint: Checkpoint = {
         "name": candidate.name,
@@ -157,37 +159,41 @@ def inspect(directory: str, candidate: Candidate) -> Checkpoint:
         "reason": "",
     }
     times = []
-    for number, (relative, status) in enumerate(files_of(path)):
+    for number, (relative, location, status) in enumerate(files_with(path, staged or {})):
         if number >= MAX_PARTS:
             checkpoint["damaged"][relative] = f"the checkpoint has more than {MAX_PARTS} files"
             break
         times.append(status.st_mtime)
         checkpoint["parts"][relative] = status.st_size
         if number < MAX_READ_PARTS:
-            add_content(checkpoint, relative, os.path.join(path, relative) if relative else path)
+            add_content(checkpoint, relative, location)
     if not checkpoint["parts"]:
         checkpoint["damaged"]["."] = "it has no files"
     if candidate.format == "deepspeed":
-        add_latest(checkpoint)
+        add_latest(checkpoint, (staged or {}).get(LATEST, ""))
     checkpoint["size"] = sum(checkpoint["parts"].values())
     checkpoint["saved"] = max(times, default=candidate.saved)
     checkpoint["seconds"] = checkpoint["saved"] - min(times, default=candidate.saved)
     return judge(with_recorded_step(checkpoint))
 
 
-def inspect_path(directory: str, name: str) -> Checkpoint | None:
-    """Return the checkpoint of this name below a directory, judged; None if there is none."""
+def inspect_path(directory: str, name: str, staged: Mapping[str, str] | None = None) -> Checkpoint | None:
+    """Return the checkpoint of this name below a directory, judged; None if there is none.
+
+    staged: paths of files that would replace its parts, by relative path. The checkpoint need not exist then.
+    """
+    added = {part.split("/")[0] for part in staged or () if part not in ("", LATEST)}
     scan = Scan(directory)
     path = os.path.normpath(os.path.join(directory, name))
     base = os.path.basename(path)
     if os.path.islink(path):
         return None
-    if os.path.isdir(path):
+    if os.path.isdir(path) or added:
         directories, files = scan.entries(name)
-        form = directory_format(base, {*directories, *files})
+        form = directory_format(base, {*directories, *files, *added})
     else:
-        form = file_format(base) if os.path.isfile(path) else ""
-    return inspect(directory, scan.candidate(name, form)) if form else None
+        form = file_format(base) if os.path.isfile(path) or "" in (staged or ()) else ""
+    return inspect(directory, scan.candidate(name, form), staged) if form else None
 
 
 def files_of(path: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -200,6 +206,16 @@ def files_of(path: str) -> Iterator[tuple[str, os.stat_result]]:
         yield "", status
     elif stat.S_ISDIR(status.st_mode):
         yield from FileWalk(path, MAX_SCANNED)
+
+
+def files_with(path: str, staged: Mapping[str, str]) -> Iterator[tuple[str, str, os.stat_result]]:
+    """Yield the files of a checkpoint as (relative path, path, lstat result), with those that replace its parts."""
+    for relative, status in files_of(path):
+        if relative not in staged:
+            yield relative, os.path.join(path, relative) if relative else path, status
+    for relative, location in staged.items():
+        if relative != LATEST:
+            yield relative, location, os.lstat(location)
 
 
 def add_content(checkpoint: Checkpoint, relative: str, path: str) -> None:
@@ -215,17 +231,19 @@ def add_content(checkpoint: Checkpoint, relative: str, path: str) -> None:
         checkpoint["required"][required] = max(size, checkpoint["required"].get(required, 0))
 
 
-def add_latest(checkpoint: Checkpoint) -> None:
-    """Add the file `latest` beside the directory of a tag: DeepSpeed loads the tag that it names."""
-    path = os.path.join(os.path.dirname(checkpoint["path"]), deepspeed.LATEST)
+def add_latest(checkpoint: Checkpoint, staged: str) -> None:
+    """Add the file `latest` beside the directory of a tag: DeepSpeed loads the tag that it names.
+
+    staged: path of the file that replaces it, "" if none does.
+    """
+    path = staged or os.path.join(os.path.dirname(checkpoint["path"]), deepspeed.LATEST)
     tag = deepspeed.read_latest(path)
     if not tag:
         return
-    relative = posixpath.join("..", deepspeed.LATEST)
-    checkpoint["parts"][relative] = os.lstat(path).st_size
+    checkpoint["parts"][LATEST] = os.lstat(path).st_size
     step = step_of_name(tag)[0]
     if step is not None and checkpoint["step"] is not None and step < checkpoint["step"]:
-        checkpoint["damaged"][relative] = f"it still names {tag}, so saving this checkpoint has not ended"
+        checkpoint["damaged"][LATEST] = f"it still names {tag}, so saving this checkpoint has not ended"
 
 
 def with_recorded_step(checkpoint: Checkpoint) -> Checkpoint:

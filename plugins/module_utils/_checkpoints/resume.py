@@ -61,6 +61,7 @@ def newest_local(plan: Plan) -> Checkpoint | None:
     None if there is none, or if the plan does not say where to look. Raise TimeoutError if the directory does not
     answer.
     """
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import is_checkpoint
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import choose_checkpoint
 
     directory = plan.get("checkpoints", "")
@@ -68,6 +69,7 @@ def newest_local(plan: Plan) -> Checkpoint | None:
     fitting = [
         checkpoint
         for checkpoint in listing
-        if not checkpoint["fixed_world"] or checkpoint["world_size"] == plan.get("world_size")
+        if is_checkpoint(checkpoint)
+        and (not checkpoint["fixed_world"] or checkpoint["world_size"] == plan.get("world_size"))
     ]
     return choose_checkpoint({"": fitting})["checkpoint"]

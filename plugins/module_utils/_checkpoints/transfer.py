@@ -8,8 +8,9 @@ after that, each line is preceded by "MAC ", as on the lifeline, and the content
   client: NONCE                       server: NONCE
   client: {"list": true}              server: {"parts": {path: [size, time]}}
   client: {"part": path}              server: {"size"}, the content, its MAC
-The server sends regular files of the one checkpoint that it was started for. The client writes below the directory of
-checkpoints, and a checkpoint that was absent appears there at once, by its final name.
+The server sends regular files of the one checkpoint that it was started for, and soon closes a connection that has not
+proved that it has the key. The client writes below the directory of checkpoints, only parts that the nodes agreed on,
+and only if the checkpoint is complete with them. One that was absent appears there at once, by its final name.
 """
 
 from __future__ import annotations
@@ -17,32 +18,45 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import io
 import json
 import os
 import posixpath
 import socket
 import threading
+import time
 
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import LATEST, is_part, is_relative
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import (
+    is_copyable,
+    is_part,
+    select_agreed,
+)
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import is_of_rank
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import MAX_PARTS, inspect_path
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import LATEST, MAX_PARTS, inspect_path
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
     open_regular,
     parse_json,
     remove_tree,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import Between, conforms
-from ansible_collections.muster.training.plugins.module_utils._run.timeouts import COPY_SILENCE_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    COPY_ACCEPT_RETRY_INTERVAL,
+    COPY_AUTHENTICATION_TIMEOUT,
+    COPY_SILENCE_TIMEOUT,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
-    from typing import Any, Dict, Mapping, Sequence, Tuple
+    from collections.abc import Iterator
+    from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
     Parts = Dict[str, Tuple[int, float]]  # size and time of the last change, by path
 
 MAX_LINE = 8 * 2**20  # bytes; a list of MAX_PARTS parts has less
+MAX_FIRST_LINE = 256  # bytes of what a client sends before it has proved that it has the key
 MAX_CLIENTS = 64
+MAX_UNPROVEN = 64  # further connections, which have not proved yet that they have the key
 BLOCK = 2**20  # bytes
 MAC_LENGTH = 64  # hex digits
 SUFFIX = ".muster.part"  # of what is not complete yet; names with this end are no checkpoints
@@ -58,23 +72,48 @@ def transfer_key(token: str, run_id: str, number: int) -> str:
     return hmac.new(token.encode(), f"checkpoints|{run_id}|{number}".encode(), hashlib.sha256).hexdigest()
 
 
-class Channel:
-    """A connection whose lines and files are authenticated."""
+class TimedReader(io.RawIOBase):
+    """Reads from a socket: each time within COPY_SILENCE_TIMEOUT, and until `deadline` is None, all within it."""
 
-    def __init__(self, sock: socket.socket, key: str, side: str) -> None:
-        sock.settimeout(COPY_SILENCE_TIMEOUT)
-        self.stream = sock.makefile("rwb")
-        self.side, self.other_side = side, "server" if side == "client" else "client"
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self.sock = sock
+        self.deadline: float | None = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        remaining = COPY_SILENCE_TIMEOUT if self.deadline is None else self.deadline - time.monotonic()
+        if remaining <= 0:
+            raise socket.timeout("the other side did not prove in time that it has the key")
+        self.sock.settimeout(min(remaining, COPY_SILENCE_TIMEOUT))
+        return self.sock.recv_into(buffer)
+
+
+class Channel:
+    """A connection whose lines and files are authenticated. proven: called with the first line of the other side.
+
+    A client proves that it has the key by its first line, which is short. A server does so by the list of its parts.
+    """
+
+    def __init__(self, sock: socket.socket, key: str, side: str, proven: Callable[[], None] = lambda: None) -> None:
+        is_client = side == "client"
+        timeout = COPY_SILENCE_TIMEOUT if is_client else COPY_AUTHENTICATION_TIMEOUT
+        sock.settimeout(timeout)
+        self.sock, self.proven = sock, proven
+        self.source = TimedReader(sock, time.monotonic() + timeout)
+        self.reader = io.BufferedReader(self.source)
+        self.max_line = MAX_LINE if is_client else MAX_FIRST_LINE
+        self.side, self.other_side = side, "server" if is_client else "client"
         own = os.urandom(16).hex()
         self.write(own.encode() + b"\n")
-        other = self.stream.readline(128).strip().decode("ascii", "replace")
+        other = self.reader.readline(128).strip().decode("ascii", "replace")
         nonces = f"{own}|{other}" if side == "client" else f"{other}|{own}"
         self.key = hmac.new(key.encode(), nonces.encode(), hashlib.sha256).hexdigest().encode()
         self.sent = self.received = 0
 
     def write(self, data: bytes) -> None:
-        self.stream.write(data)
-        self.stream.flush()
+        self.sock.sendall(data)
 
     def send(self, message: Any) -> None:
         line = json.dumps(message).encode()
@@ -83,13 +122,17 @@ class Channel:
 
     def receive(self) -> Any:
         """Return the next message, None at the end. Raise TransferError if it is not the other side's."""
-        line = self.stream.readline(MAX_LINE)
+        line = self.reader.readline(self.max_line)
         if not line:
             return None
         mac, _blank, content = line.rstrip(b"\n").partition(b" ")
         if not hmac.compare_digest(mac, line_mac(self.key, self.other_side, self.received, content)):
             raise TransferError("the other node does not have this run's token")
         self.received += 1
+        if self.source.deadline is not None:
+            self.source.deadline, self.max_line = None, MAX_LINE
+            self.sock.settimeout(COPY_SILENCE_TIMEOUT)
+            self.proven()
         return parse_json(content.decode("utf-8"))
 
     def content_mac(self, side: str, path: str, size: int) -> hmac.HMAC:
@@ -115,17 +158,17 @@ class Channel:
         reply = self.receive()
         size = reply.get("size") if isinstance(reply, dict) else None
         if size != expected:
-            raise TransferError(f"{path} has changed while it was copied")
+            raise TransferError(f"{path} changed while it was being copied")
         mac, remaining = self.content_mac(self.other_side, path, expected), expected
         while remaining:
-            data = self.stream.read(min(BLOCK, remaining))
+            data = self.reader.read(min(BLOCK, remaining))
             if not data:
                 raise TransferError("the connection was closed")
             mac.update(data)
             stream.write(data)
             remaining -= len(data)
-        if not hmac.compare_digest(self.stream.read(MAC_LENGTH), mac.hexdigest().encode()):
-            raise TransferError(f"{path} was changed on the way")
+        if not hmac.compare_digest(self.reader.read(MAC_LENGTH), mac.hexdigest().encode()):
+            raise TransferError(f"{path} was modified in transit")
 
 
 def path_of(target: str, part: str) -> str:
@@ -152,10 +195,13 @@ class Server:
     """Serves the parts of one checkpoint to the nodes that hold the key."""
 
     def __init__(self, directory: str, name: str, key: str) -> None:
+        require_copyable(directory, name)
         self.target = os.path.normpath(os.path.join(directory, name))
         self.parts = intact_parts(directory, name)
         self.key = key
-        self.slots = threading.BoundedSemaphore(MAX_CLIENTS)
+        self.lock = threading.Lock()
+        self.unproven: list[socket.socket] = []  # connections, the oldest first
+        self.clients: set[socket.socket] = set()  # connections that have proved that they have the key
 
     def listen(self, address: str) -> socket.socket:
         """Return a socket that listens on any free port of this node's address. Raise OSError."""
@@ -166,18 +212,47 @@ class Server:
 
     def accept_all(self, listener: socket.socket) -> None:
         """Serve each connection in a thread of its own, until the process ends."""
-        while True:
-            sock, _address = listener.accept()
-            if self.slots.acquire(blocking=False):
+        while listener.fileno() >= 0:
+            try:
+                sock, _address = listener.accept()
+            except OSError:  # such as the other side's reset, or too many descriptors
+                time.sleep(COPY_ACCEPT_RETRY_INTERVAL)
+                continue
+            self.add(sock)
+            try:
                 threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
-            else:
+            except RuntimeError:  # too many threads
+                self.remove(sock)
                 sock.close()
+
+    def add(self, sock: socket.socket) -> None:
+        """Count a new connection; if there are too many, end the one that has not proved its key for longest."""
+        with self.lock:
+            if len(self.unproven) >= MAX_UNPROVEN:
+                with contextlib.suppress(OSError):
+                    self.unproven.pop(0).shutdown(socket.SHUT_RDWR)
+            self.unproven.append(sock)
+
+    def admit(self, sock: socket.socket) -> None:
+        """Count a connection as a client. Raise TransferError if there are too many."""
+        with self.lock:
+            if sock not in self.unproven or len(self.clients) >= MAX_CLIENTS:
+                raise TransferError("too many nodes copy from this one")
+            self.unproven.remove(sock)
+            self.clients.add(sock)
+
+    def remove(self, sock: socket.socket) -> None:
+        """No longer count a connection."""
+        with self.lock:
+            self.clients.discard(sock)
+            if sock in self.unproven:
+                self.unproven.remove(sock)
 
     def serve(self, sock: socket.socket) -> None:
         """Reply to the requests of one connection."""
         try:
             with contextlib.suppress(OSError, ValueError, TransferError), sock:
-                channel = Channel(sock, self.key, "server")
+                channel = Channel(sock, self.key, "server", lambda: self.admit(sock))
                 request = channel.receive()
                 while isinstance(request, dict):
                     if "list" in request:
@@ -186,7 +261,7 @@ class Server:
                         self.send_part(channel, request.get("part"))
                     request = channel.receive()
         finally:
-            self.slots.release()
+            self.remove(sock)
 
     def send_part(self, channel: Channel, part: Any) -> None:
         """Send a part that was listed; otherwise a size that no part has."""
@@ -227,31 +302,63 @@ def checked_parts(reply: Any) -> Parts:
     return checked
 
 
-def fetch(directory: str, name: str, key: str, addresses: Sequence[Sequence[Any]]) -> int:
+def require_copyable(directory: str, name: str) -> None:
+    """Raise TransferError if the parts of a checkpoint of this name must not be copied."""
+    if not is_copyable(name):
+        raise TransferError(f"{name} is not below {directory}")
+
+
+def require_checkpoint(directory: str, name: str) -> None:
+    """Raise TransferError if something else than a checkpoint exists where parts would be copied to."""
+    target = os.path.normpath(os.path.join(directory, name))
+    with contextlib.suppress(OSError):
+        if not os.path.islink(target) and not os.listdir(target):
+            return
+    if os.path.lexists(target) and inspect_path(directory, name) is None:
+        raise TransferError(f"{target} exists and is not a checkpoint")
+
+
+def fetch(directory: str, name: str, key: str, addresses: Sequence[Sequence[Any]], agreed: Any) -> int:
     """Copy the parts that this node lacks from the nodes that have them; return their size in bytes.
 
-    Raise TransferError or OSError.
+    agreed: the parts that the nodes agreed on, as describe_parts() returns them. Raise TransferError, OSError or
+    ValueError.
     """
-    if not is_relative(name):
-        raise TransferError(f"{name} is not below {directory}")
+    require_copyable(directory, name)
+    require_checkpoint(directory, name)
     target = os.path.normpath(os.path.join(directory, name))
     stage = os.path.join(directory, posixpath.dirname(name), f".{posixpath.basename(name)}{SUFFIX}")
     sources: list[Source] = []
     try:
         for address, port in addresses:
             sources.append(Source(address, port, key))
-        wanted = wanted_parts([source.parts for source in sources], intact_parts(directory, name))
+        offers = [source.parts for source in sources]
+        wanted = select_agreed(wanted_parts(offers, intact_parts(directory, name)), agreed)
         owners = {part: next(source for source in sources if part in source.parts) for part in wanted}
         make_directories(directory, posixpath.dirname(name))
         require_room(directory, sum(size for size, _time in wanted.values()))
-        copy(stage, target, wanted, {part: source.channel for part, source in owners.items()})
+        with staging(stage):
+            copy(stage, wanted, {part: source.channel for part, source in owners.items()})
+            require_complete(directory, name, {part: staged_path(stage, part) for part in wanted})
+            publish(stage, target, wanted)
     finally:
         for source in sources:
             source.close()
-    checkpoint = inspect_path(directory, name)
-    if checkpoint is None or not checkpoint["complete"]:
-        raise TransferError(f"{name} is not complete: {checkpoint['reason'] if checkpoint else 'it was removed'}")
+    require_complete(directory, name)
     return sum(size for size, _time in wanted.values())
+
+
+def require_complete(directory: str, name: str, staged: Mapping[str, str] | None = None) -> None:
+    """Raise TransferError if a checkpoint is not complete. staged: paths of the parts that will be moved into it."""
+    checkpoint = inspect_path(directory, name, staged)
+    if checkpoint is None:
+        raise TransferError(f"{name} is not a checkpoint")
+    if not checkpoint["complete"]:
+        raise TransferError(f"{name} is not complete: {checkpoint['reason']}")
+    if LATEST in (staged or ()) and checkpoint["format"] != "deepspeed":
+        raise TransferError(f"{name} is not a checkpoint of DeepSpeed, but has its file {LATEST}")
+    if set(staged or ()) > {""} and "" in (staged or ()):
+        raise TransferError(f"{name} is both a file and a directory")
 
 
 def wanted_parts(offers: Sequence[Parts], present: Parts) -> Parts:
@@ -284,37 +391,45 @@ def make_directories(base: str, relative: str) -> None:
             raise NotADirectoryError(20, "it is not a directory", path)
 
 
-def copy(stage: str, target: str, wanted: Parts, channels: Mapping[str, Channel]) -> None:
-    """Copy parts to a directory beside the checkpoint, and move them into it once all have arrived."""
+@contextlib.contextmanager
+def staging(stage: str) -> Iterator[None]:
+    """Make an empty directory, and remove it at the end."""
     if os.path.lexists(stage):
         remove_tree(stage)
     os.mkdir(stage, 0o700)
     try:
-        for part, (size, changed) in wanted.items():
-            staged = staged_path(stage, part)
-            make_directories(stage, posixpath.dirname(posixpath.relpath(staged, stage)))
-            channels[part].send({"part": part})
-            with open(staged, "xb") as stream:
-                channels[part].receive_file(part, stream, size)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.utime(staged, (changed, changed))
-        publish(stage, target, wanted)
+        yield
     finally:
         with contextlib.suppress(OSError):
             remove_tree(stage)
 
 
+def copy(stage: str, wanted: Parts, channels: Mapping[str, Channel]) -> None:
+    """Copy parts to a directory beside the checkpoint."""
+    for part, (size, changed) in wanted.items():
+        staged = staged_path(stage, part)
+        make_directories(stage, posixpath.dirname(posixpath.relpath(staged, stage)))
+        channels[part].send({"part": part})
+        with open(staged, "xb") as stream:
+            channels[part].receive_file(part, stream, size)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.utime(staged, (changed, changed))
+
+
 def staged_path(stage: str, part: str) -> str:
     """Return where a part is kept until all have arrived."""
-    return os.path.join(stage, "files", part) if part and part != LATEST else os.path.join(stage, part[3:] or "file")
+    if part == LATEST:
+        return os.path.join(stage, "latest")
+    name = os.path.basename(stage)[1 : -len(SUFFIX)]  # its end says how the file is read
+    return os.path.join(stage, "files", part) if part else os.path.join(stage, "file", name)
 
 
 def publish(stage: str, target: str, wanted: Parts) -> None:
     """Move parts to their final names: those of a new checkpoint all at once, DeepSpeed's `latest` last."""
     files = os.path.join(stage, "files")
     if "" in wanted:
-        os.replace(os.path.join(stage, "file"), target)
+        os.replace(staged_path(stage, ""), target)
     elif not os.path.lexists(target):
         if os.path.isdir(files):
             os.chmod(files, 0o777 & ~current_umask())

@@ -22,6 +22,9 @@ PLACEHOLDER = re.compile(
     r"|chassis.*|amazon ec2|[0 .-]*|x+|1234567890?|0123456789)\Z"
 )
 MAX_LENGTH = 100
+TEXTS = ("serial", "asset", "machine_id")
+GPU_UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]{1,60}")
+MAX_GPUS = 64
 
 
 def checked_number(text: str) -> str:
@@ -42,7 +45,21 @@ def read_identity(dmi: str = DMI, machine_id: str = MACHINE_ID) -> dict[str, str
     }
 
 
+def checked_uuids(values: Any) -> list[str]:
+    """Return the UUIDs of GPUs in a list of any values."""
+    uuids = [value for value in values if isinstance(value, str) and GPU_UUID.fullmatch(value)]
+    return uuids[:MAX_GPUS]
+
+
+def checked_texts(identity: Mapping[str, Any]) -> dict[str, str]:
+    """Return serial, asset and machine_id, as far as they are in an identity, with a limited length."""
+    return {name: str(identity[name] or "")[:MAX_LENGTH] for name in TEXTS if name in identity}
+
+
 def summarize_identity(health: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what identifies a node, from its facts: serial, asset, machine_id, and the UUID of each GPU."""
-    identity = dict((health or {}).get("identity") or {})
-    return {**identity, "gpus": [gpu["uuid"] for gpu in (health or {}).get("gpus") or [] if gpu["uuid"]]}
+    facts = health or {}
+    return {
+        **checked_texts(facts.get("identity") or {}),
+        "gpus": checked_uuids(gpu.get("uuid") for gpu in facts.get("gpus") or []),
+    }

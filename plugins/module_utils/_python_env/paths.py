@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import urllib.parse
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 CHUNK = 1 << 20
+# Name, version, and what the wheel is for, which is not examined.
+WHEEL = re.compile(
+    r"([A-Za-z0-9](?:[A-Za-z0-9._]{0,100}[A-Za-z0-9])?)-([A-Za-z0-9][A-Za-z0-9_.+!]{0,100})-[A-Za-z0-9_.+-]{1,200}\.whl"
+)
+WHEEL_KINDS = ("wheel", "build", "tool")  # of a lock's files
 
 
 def read(path: str) -> str:
@@ -48,6 +54,17 @@ def sha256_of(path: str) -> str:
 def normalize_name(name: str) -> str:
     """Return the normalized name of a distribution."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def wheel_release(file: str) -> tuple[str, str]:
+    """Return the normalized name and the version in the name of a wheel. Raise ValueError if it is not one.
+
+    Decoded before it is examined: a line break in it would be an option of pip.
+    """
+    match = WHEEL.fullmatch(urllib.parse.unquote(file))
+    if match is None:
+        raise ValueError(f"{ascii(file)[:200]} is not the name of a wheel, such as NAME-VERSION-py3-none-any.whl")
+    return normalize_name(match[1]), match[2]
 
 
 class EnvironmentPaths:

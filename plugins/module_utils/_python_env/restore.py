@@ -26,10 +26,11 @@ from ansible_collections.muster.training.plugins.module_utils._python_env.instal
     unpack_tools,
 )
 from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
+    WHEEL_KINDS,
     EnvironmentPaths,
-    normalize_name,
     read,
     sha256_of,
+    wheel_release,
     write,
 )
 from ansible_collections.muster.training.plugins.module_utils._python_env.sharing import adopt_wheels
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-WHEELS = ("wheel", "build", "tool")
 MAX_NAMED = 10  # files that a message names
 
 
@@ -49,7 +49,7 @@ def restore(request: Data) -> Data:
     """Get the files of a lock, create the environment, and write the lock, which compare and install then use."""
     paths, lock = EnvironmentPaths(request), request["lock"]
     os.makedirs(paths.store, exist_ok=True)
-    wheels = [entry for entry in lock["files"] if entry["kind"] in WHEELS]
+    wheels = [entry for entry in lock["files"] if entry["kind"] in WHEEL_KINDS]
     adopt_wheels(paths, [entry["sha256"] for entry in wheels])
     for entry in missing_files(paths, [entry for entry in wheels if entry["kind"] == "tool"]):
         get_tool(paths, request, entry)
@@ -80,7 +80,7 @@ def missing_files(paths: EnvironmentPaths, entries: list[Data]) -> list[Data]:
 
 def get_tool(paths: EnvironmentPaths, request: Data, entry: Data) -> None:
     """Download an installer: pip or uv, of the recorded release."""
-    name, version = entry["file"].split("-")[:2]
+    name, version = release_of(entry)
     index = request["index_url"] or pip_setting("index-url") or "https://pypi.org/simple"
     url, _digest = find_wheel(index, name, version)
     file = urllib.parse.unquote(url.rpartition("/")[2])
@@ -88,10 +88,18 @@ def get_tool(paths: EnvironmentPaths, request: Data, entry: Data) -> None:
     download_external(url, os.path.join(paths.store, file), entry["sha256"], "the lock of the run to repeat")
 
 
+def release_of(entry: Data) -> tuple[str, str]:
+    """Return the normalized name and the version of a wheel in a lock. Raise StepError if its name has neither."""
+    try:
+        return wheel_release(entry["file"])
+    except ValueError as error:
+        raise StepError(f"the lock of the run to repeat is damaged: {error}") from None
+
+
 def requirement_of(entry: Data) -> str:
     """Return the requirement of exactly one file."""
-    name, version = entry["file"].split("-")[:2]
-    return f"{normalize_name(name)}=={urllib.parse.unquote(version)} --hash=sha256:{entry['sha256']}"
+    name, version = release_of(entry)
+    return f"{name}=={version} --hash=sha256:{entry['sha256']}"
 
 
 def download_locked(paths: EnvironmentPaths, request: Data, entries: list[Data]) -> None:
@@ -109,7 +117,7 @@ def download(paths: EnvironmentPaths, request: Data, entries: list[Data]) -> boo
     new, requirements = os.path.join(paths.store, "new"), os.path.join(paths.root, "restored.txt")
     shutil.rmtree(new, ignore_errors=True)
     write(requirements, "".join(f"{requirement_of(entry)}\n" for entry in entries))
-    builds = {entry["file"].split("-")[1].partition("+")[2] for entry in entries}
+    builds = {release_of(entry)[1].partition("+")[2] for entry in entries}
     torch = [request["torch_index_url"].replace("BUILD", build) for build in sorted(builds) if build]
     sources = source_options({**request, "extra_index_urls": [*request["extra_index_urls"], *filter(None, torch)]})
     argv = [*pip_command(paths), "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--dest", new]

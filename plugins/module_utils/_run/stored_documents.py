@@ -181,7 +181,7 @@ def conforms(value: Any, schema: Any) -> bool:
     if isinstance(schema, type):
         return is_a(schema, value)
     if isinstance(schema, range):
-        return is_a(int, value) and value in schema
+        return is_a(int, value) and int(value) in schema  # a subclass of int would be compared with each number
     if isinstance(schema, Between):
         return (is_a(int, value) or is_a(float, value)) and bool(schema.low <= value <= schema.high)
     if isinstance(schema, Maybe):

@@ -96,6 +96,8 @@ UNIT_STOP_GRACE_PERIOD = 20  # beyond the stop grace until systemd kills the uni
 # Checkpoints
 CHECKPOINT_RESUME_TIMEOUT = 4.0  # for those of a run before an attempt; the supervisor does nothing else meanwhile
 COPY_SILENCE_TIMEOUT = 30.0  # of a node that sends or receives a checkpoint, after which the copy has failed
+COPY_AUTHENTICATION_TIMEOUT = 5.0  # for a connection to prove that it has the key; all of its lines together
+COPY_ACCEPT_RETRY_INTERVAL = 0.1  # after a connection could not be accepted, such as without free descriptors
 COPY_TIMEOUT = 1800.0  # for the nodes to copy the parts of a checkpoint before an attempt
 SERVE_TIMEOUT = 15.0  # for a node to offer the parts that others lack
 CHECKPOINT_READ_TIMEOUT = 10.0  # for the newest checkpoints of a job to be read before it starts

@@ -20,7 +20,7 @@ OPTIONS = ("partition", "account", "qos", "time", "gres", "exclude", "reservatio
 
 
 class UnknownNodeError(Exception):
-    """A node of the run is no node of the cluster; the message says which."""
+    """A node of the run that is not in the cluster; the message names it."""
 
 
 def parse_nodes(text: str) -> list[dict[str, str]]:
@@ -41,7 +41,7 @@ def match_nodes(nodes: Iterable[Mapping[str, str]], cluster: Sequence[Mapping[st
         if match is None:
             known = ", ".join(f"{other.get('NodeName')} at {other.get('NodeAddr')}" for other in cluster)
             raise UnknownNodeError(
-                f"{node['name']} at {node['address']} is no node of the Slurm cluster, which has {known or 'none'}. "
+                f"{node['name']} at {node['address']} is not in the Slurm cluster, which has {known or 'no nodes'}. "
                 "Add it: ansible-playbook site.yml --tags slurm -e slurm_enabled=true"
             )
         result.append(match)
@@ -71,6 +71,7 @@ def submit_arguments(
         "--exclusive",
         "--mem=0",
         "--no-requeue",
+        "--no-kill",
         "--chdir=/",
         f"--output={log.replace('%', '%%')}",
         "--open-mode=append",
@@ -93,7 +94,7 @@ def batch_script(run_id: str, nodes: Iterable[Mapping[str, str]], names: Sequenc
     )
     task = (
         f'case "$SLURMD_NODENAME" in\n{cases}'
-        '*) echo "$SLURMD_NODENAME is no node of this run" >&2; exit 1;;\nesac\n'
+        '*) echo "$SLURMD_NODENAME is not a node of this run" >&2; exit 1;;\nesac\n'
         f'exec python3 -I -S "$1/supervisor.py" "$1" {shlex.quote(run_id)} "$2"'
     )
     step = [
@@ -105,6 +106,7 @@ def batch_script(run_id: str, nodes: Iterable[Mapping[str, str]], names: Sequenc
         "--mpi=none",
         "--kill-on-bad-exit=0",
         "--no-kill",
+        "--wait=0",  # a supervisor that hands the run over ends before the others
         *("/bin/sh", "-c", task),
     ]
     return f"#!/bin/sh\nexec {' '.join(map(shlex.quote, step))}\n"

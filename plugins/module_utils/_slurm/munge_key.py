@@ -56,7 +56,7 @@ def write_key(key: bytes, check: bool) -> bool:
         if check:  # the package is not installed yet
             return True
         raise user_files.UserFileError(
-            "the package munge is not installed. Install it: apt-get install munge"
+            "the package munge is not installed. Install it: sudo apt-get install munge"
         ) from None
     text = key.decode("utf-8", "surrogateescape")
     write = functools.partial(user_files.ensure_file, PATH, MODE, check, text, "", "")
@@ -79,7 +79,7 @@ def main(request: Data) -> Data:
         if not request["key"]:
             key = read_key()
             if len(key) < MIN_BYTES:
-                return {"error": f"{PATH} is missing or too short. Create it: mungekey --create --force"}
+                return {"error": f"{PATH} is missing or too short. Create it: sudo mungekey --create --force"}
             return {"key": base64.b64encode(key).decode()}
         return {"changed": write_key(base64.b64decode(request["key"]), request["check"])}
     except user_files.UserFileError as error:

@@ -30,7 +30,7 @@ def run(*argv: str, stdin: str = "") -> str:
     program = shutil.which(argv[0])
     if program is None:
         raise RunError(
-            f"{argv[0]} is missing on this node, so it is no part of a Slurm cluster: set it up with "
+            f"{argv[0]} is missing on this node, so the node is not part of a Slurm cluster. Set it up: "
             "ansible-playbook site.yml --tags slurm -e slurm_enabled=true"
         )
     try:
@@ -46,7 +46,9 @@ def run(*argv: str, stdin: str = "") -> str:
             preexec_fn=become_user if os.getuid() != os.geteuid() else None,
         )
     except subprocess.TimeoutExpired:
-        raise RunError(f"{argv[0]} has not answered for {SLURM_COMMAND_TIMEOUT:.0f} s: check slurmctld") from None
+        raise RunError(
+            f"{argv[0]} did not reply within {SLURM_COMMAND_TIMEOUT:.0f} s. Check the controller: scontrol ping"
+        ) from None
     if completed.returncode:
         lines = (completed.stderr or completed.stdout).strip().splitlines()
         raise RunError(f"{argv[0]} failed: {' '.join(lines[-3:]) or f'exit code {completed.returncode}'}")
@@ -92,7 +94,7 @@ def queue_message(run_id: str) -> str:
         entry = find_job(run_id)
         return describe(entry, position_of(entry["job"])) if entry else ""
     except RunError as error:
-        return f"the queue of Slurm is unknown: {error}"
+        return f"cannot read the Slurm queue: {error}"
 
 
 def cancel(run_id: str) -> None:

@@ -228,7 +228,7 @@ class Attempts:
         if self.policy is not None and hub in checked:
             names = ", ".join(nodes[member]["name"] for member in checked)
             return f"at least {self.policy['min_nodes']} nodes are needed, and only {names} can be used{why}"
-        return f"{nodes[hub]['name']}, the first node, takes part in each attempt, and cannot be used again{why}"
+        return f"the first node, {nodes[hub]['name']}, must take part in every attempt but cannot be used again{why}"
 
     def slots(self, members: list[int]) -> list[int]:
         """Return the ranks of these nodes."""

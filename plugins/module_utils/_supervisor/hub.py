@@ -352,24 +352,38 @@ class Hub(LifelineEnd):
         """Mark a node as lost: powered off, cut off from the network, or without its supervisor."""
         if node["state"] in ("lost", "ended"):
             return
-        if node["heard"] and not self.stop_reason:
+        if node["heard"] and not self.stop_reason and self.attempts.takes_part(node):
             self.phases["silent"] = time.monotonic() - node["heard"]
         self.set_node(node, "lost")
         node["why"] = f"{node['name']} is lost: {reason}"
-        if not self.attempts.takes_part(node):
+        if self.attempts.takes_part(node):
+            if not self.stop_reason:
+                self.node_failed(node, node["why"])
+        elif self.stop_reason or not self.go or self.has_quorum():
             self.journal.event("spare", f"{node['why']}; the run goes on, with a spare less", node=node["name"])
-        elif not self.stop_reason:
-            self.node_failed(node, node["why"])
+        else:
+            self.is_cut_off = True
+            reason = (
+                f"{node['why']}: fewer than half of the nodes can be reached, and the others may go on by themselves"
+            )
+            self.first_node = node["name"]
+            self.journal.event("failure", reason, node=node["name"])
+            self.stop_everywhere(reason, end_class=restart_policy.NODE_LOST)
 
-    def add_spare(self, node: NodeView) -> None:
-        """Keep a node that does not take part in this attempt for the next."""
+    def has_quorum(self) -> bool:
+        """Return whether no successor can lead the run on the nodes that this one does not reach."""
+        return keeps_quorum(self.plan, self.own, [node["node_rank"] for node in self.nodes if node["state"] != "lost"])
+
+    def add_spare(self, node: NodeView, is_back: bool = True) -> None:
+        """Keep a node that does not take part in this attempt for the next; is_back: after it was lost."""
         if node["state"] == "lost" and not node["excluded"]:
-            self.journal.event("spare", f"{node['name']} is back, and waits as a spare", node=node["name"])
+            if is_back:
+                self.journal.event("spare", f"{node['name']} is back, and waits as a spare", node=node["name"])
             self.set_node(node, "spare")
 
     def node_failed(self, node: NodeView, reason: str) -> None:
         """Decide whether the run can go on without a node that failed or is lost."""
-        if self.notices.is_saving(time.monotonic()):  # ranks of other nodes may still be writing
+        if self.notices.is_saving(time.monotonic()) and self.has_quorum():  # ranks of other nodes may still be writing
             self.journal.event("notice", f"{reason}; the others may still save", node=node["name"])
             return
         alive = [
@@ -413,7 +427,9 @@ class Hub(LifelineEnd):
 
     def on_stop_signal(self, name: str) -> None:
         if self.machine_leaves():
-            if not can_succeed(self.plan):
+            if can_succeed(self.plan):
+                self.nodes[self.own]["excluded"] = True  # another node leads the next attempt
+            else:
                 self.attempts.policy = None  # the next attempt would start on a machine that shuts down
             if self.stop_reason is None:  # otherwise another failure came first
                 self.first_node = self.names[self.own]
@@ -441,6 +457,12 @@ class Hub(LifelineEnd):
 
     # - notices
 
+    def note_late_notice(self, notice: SaveNotice, now: float) -> None:
+        """Let a run that a person or a limit ends between two attempts end as interrupted."""
+        if notice["ends"] and not notice["machine"] and self.attempts.has_ended():
+            self.journal.event("notice", notice["text"], node=notice["node"])
+            self.notices.accept(notice, now)
+
     def raise_notice(self, fields: Data, node: str = "") -> None:
         """Send a notice to the ranks of all nodes, since saving is collective; node: where it comes from."""
         now, notice = time.monotonic(), checked_notice(fields, node or self.names[self.own])
@@ -451,6 +473,7 @@ class Hub(LifelineEnd):
         elif notice["ends"] and not notice["machine"]:
             self.attempts.policy = None  # a person or a limit ends the run, even between two attempts
         if self.stop_reason is not None:
+            self.note_late_notice(notice, now)
             return
         if is_reclaimed and not self.attempts.takes_part(member):
             self.journal.event("notice", notice["text"], node=notice["node"])
@@ -554,7 +577,8 @@ class Hub(LifelineEnd):
             for connection in self.admitted_connections():
                 connection.send({"type": "collect"})
         self.notices.note_hang(now, self.hangs.hang is not None)
-        if self.hangs.news and self.hangs.hang is not None:
+        # beside another job, NCCL's port may be that job's
+        if self.hangs.news and self.hangs.hang is not None and not self.plan.get("gpus"):
             self.hangs.add_evidence(describe_nccl(self.plan["environment"]))
         news = self.hangs.take_news()
         if news:

@@ -63,6 +63,13 @@ class Journal:
         """Return the path of a file among the logs of the attempt."""
         return os.path.join(log_directory(self.plan, self.directory), name).rstrip("/")
 
+    def replace_plan(self, plan: Plan) -> None:
+        """Record the plan of a run that this node leads from now on."""
+        self.plan = plan
+        with self.tolerate_full_disk():
+            write_atomically(self.path("plan.json"), json.dumps(plan, indent=1, sort_keys=True))
+            self.identify()
+
     def begin_attempt(self, plan: Plan) -> None:
         """Record the plan of a new attempt, and make the directory of its logs."""
         self.plan = plan

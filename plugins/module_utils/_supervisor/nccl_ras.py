@@ -39,7 +39,8 @@ MISSING = re.compile(r"  Missing communicator data from (?P<number>[0-9]{1,9}) (
 def port_of(environment: Mapping[str, str]) -> int:
     """Return the port at which a job's NCCL answers; 0 if that is not on this node."""
     host, _colon, port = environment.get(ADDRESS, f"localhost:{DEFAULT_PORT}").rpartition(":")
-    return int(port) if host in LOCAL and port.isdigit() and len(port) < 6 else 0
+    is_number = port.isascii() and port.isdecimal() and len(port) < 6
+    return int(port) if host in LOCAL and is_number else 0
 
 
 def read_status(port: int, timeout: float = RAS_TIMEOUT) -> str:

@@ -357,7 +357,7 @@ class Peer(LifelineEnd):
         """Look for another node that leads the run, or lead it; end this node's part if the run cannot go on."""
         if not can_succeed(self.plan) or self.replica.is_final or self.stop_requested or self.leaving:
             self.stop(self.loss)
-            self.result_state = "failed"
+            self.result_state = "stopped" if self.stop_requested else "failed"
             return
         if self.takes_part() and self.local_report is None:  # its job is still ending
             return

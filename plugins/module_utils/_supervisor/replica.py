@@ -59,7 +59,7 @@ EVENT = {"time": Between(0, 1e11), "event": str, "text": str}
 
 
 class Replica:
-    """What a node has been told."""
+    """The state of a run as a node has received it from the hub."""
 
     def __init__(self) -> None:
         self.is_final = False

@@ -162,7 +162,7 @@ def assign(previous: Sequence[int], usable: Sequence[int], policy: Mapping[str, 
 
 
 def with_first(members: Sequence[int], hub: int) -> list[int]:
-    """Return the nodes of an attempt with the hub's first, which changes places with the one there."""
+    """Return the nodes of an attempt with the hub swapped to the front."""
     swapped = {hub: members[0], members[0]: hub}
     return [swapped.get(member, member) for member in members]
 

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     KILL_TIMEOUT,
     REPORT_GRACE_PERIOD,
@@ -16,14 +18,28 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import plan_with_hub
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import End
-from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
+from ansible_collections.muster.training.plugins.module_utils._supervisor.health.node_health import BROKEN
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import MAX_BROKEN, Hub
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import gather_timeout, majority
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Attempt, Plan
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Attempt, NodeView, Plan
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
     from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
+
+
+def find_broken(lines: list[str], names: list[str]) -> list[dict[str, str]]:
+    """Return the broken hardware in a run's events, as it stands in the result: node and text."""
+    events = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            events.append(parse_json(line))
+    return [
+        {"node": event["node"], "text": str(event.get("text"))[:1000]}
+        for event in events
+        if isinstance(event, dict) and event.get("event") == BROKEN and event.get("node") in names
+    ][:MAX_BROKEN]
 
 
 class Successor(Hub):
@@ -56,6 +72,8 @@ class Successor(Hub):
         for node in self.nodes:
             node["state"] = "lost"
             node["excluded"] = node["node_rank"] in replica.excluded or node["node_rank"] < self.own
+        self.broken = find_broken(replica.events, self.names)
+        self.nodes[0]["launcher_log"] = ""  # on another node
         self.nodes[self.predecessor]["why"] = self.loss
         own = self.nodes[self.own]
         own["report"] = peer.local_report
@@ -79,6 +97,10 @@ class Successor(Hub):
         if requested and not self.leads:
             self.record_loss()
         super().stop_everywhere(reason, requested, shutdown, end_class)
+
+    def add_spare(self, node: NodeView, is_back: bool = True) -> None:
+        """Keep a node for the next attempt; one that follows this node from the beginning was never lost."""
+        super().add_spare(node, is_back and self.leads)
 
     def judge(self, now: float) -> None:
         """Wait for a majority, then go on like the hub before."""

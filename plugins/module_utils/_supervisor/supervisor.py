@@ -236,7 +236,13 @@ class Supervisor:
             successor = Successor(peer.plan, peer.token, self.journal, self.selector)
             successor.inherit(peer, peer.current)
             self.lifeline = successor
+            self.plan = successor.plan
+            self.journal.replace_plan(successor.plan)
             successor.open()
+            for message in peer.unsent:
+                successor.say(message["type"], message["text"])
+            for fields in peer.unsent_notices:
+                successor.raise_notice(fields)
 
     def save(self, order: Save) -> None:
         """Let this node's ranks save; those that have ended or are being ended cannot."""

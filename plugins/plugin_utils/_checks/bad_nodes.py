@@ -6,25 +6,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._health.identity import summarize_identity
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
-from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import BadNode, describe_entry, matches
-
-NUMBERS = ("serial", "asset", "machine_id")
-
-
-def without_shared_numbers(identities: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the identities without numbers that several nodes have, such as containers on one machine."""
-    counts = Counter((name, identity.get(name)) for identity in identities.values() for name in NUMBERS)
-    return {
-        node: {key: "" if key in NUMBERS and counts[key, value] > 1 else value for key, value in identity.items()}
-        for node, identity in identities.items()
-    }
+from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import (
+    BadNode,
+    describe_entry,
+    matches,
+    without_shared_numbers,
+)
 
 
 def used_uuids(facts: Mapping[str, Any]) -> set[str] | None:

@@ -95,7 +95,6 @@ IDS = {
     "interpreter-differs": "the job's interpreter is not at the same path on all nodes, which the launcher needs",
     "interpreter-missing": "the job's interpreter is missing",
     "job-interface": "launch_environment names a network interface that does not exist or does not lead to other nodes",
-    "kernel-log-unread": "this user may not read the kernel log, in which errors of GPUs are reported",
     "launcher": "the launcher does not support a setting, such as unequal slots",
     "loopback-address": "node_address is a loopback address, but the nodes are several machines",
     "memlock-small": "the locked-memory limit of a run is low",

@@ -76,27 +76,6 @@ def check_errors(context: CheckContext) -> list[Finding]:
     return findings
 
 
-def check_kernel_log(context: CheckContext) -> list[Finding]:
-    """Report nodes whose kernel log could be read, but not by this user."""
-    unread = {
-        node.name: context.facts[node.name]["user"]
-        for node, health in context.nodes_with("health")
-        if health["kernel_log"] and not health["kernel_log"]["readable"] and health["kernel_log"]["fixable"]
-    }
-    if not unread:
-        return []
-    user = next(iter(unread.values()))
-    return [
-        warning(
-            "kernel-log-unread",
-            unread,
-            problem=f"{user} may not read the kernel log, in which the driver reports errors of GPUs (Xid)",
-            requirement="a readable kernel log: otherwise a broken GPU is noticed only by its consequences",
-            remedy=f"sudo usermod -aG systemd-journal {user}, then log in again",
-        )
-    ]
-
-
 def check_rows(context: CheckContext) -> list[Finding]:
     """Report GPUs whose memory rows could not be remapped, will be at the next reset, or had many errors."""
     findings = []
@@ -157,7 +136,7 @@ def check_speed(context: CheckContext) -> list[Finding]:
                     [node.name],
                     problem=format_list(narrow, 4),
                     requirement="all lanes: data reaches the GPU more slowly, and the other nodes wait for it",
-                    remedy="reboot the node; reseat the GPU or have it replaced if it stays so",
+                    remedy="reboot the node; if that does not help, reseat the GPU or have it replaced",
                 )
             )
     findings += [
@@ -193,7 +172,7 @@ def check_nvlinks(context: CheckContext) -> list[Finding]:
                     [node.name],
                     problem=f"NVLinks are down: {format_list(down, 4)}",
                     requirement="the same links on all GPUs: NCCL otherwise goes through PCI express, or fails",
-                    remedy="nvidia-smi nvlink --status on the node; reboot it, and have it repaired if they stay down",
+                    remedy="run nvidia-smi nvlink --status on it; reboot it; have it repaired if links stay down",
                 )
             )
         faulty = [
@@ -206,7 +185,7 @@ def check_nvlinks(context: CheckContext) -> list[Finding]:
                     [node.name],
                     problem=f"errors on NVLinks since the driver was loaded: {format_list(faulty, 4)}",
                     requirement=f"fewer than {MAX_NVLINK_ERRORS}",
-                    remedy="nvidia-smi nvlink -e on the node shows the links; have them checked if the number grows",
+                    remedy="run nvidia-smi nvlink -e on the node; have the links checked if their counters grow",
                 )
             )
     return findings
@@ -270,8 +249,8 @@ def check_memory(context: CheckContext) -> list[Finding]:
                     "memory-low",
                     [node.name],
                     problem=" and ".join(problems),
-                    requirement="memory for the job: the kernel kills processes when there is none left",
-                    remedy="end what else runs there: ps aux --sort=-rss | head",
+                    requirement="memory for the job: the kernel kills processes when memory runs out",
+                    remedy="end other programs on the node; to list them: ps aux --sort=-rss | head",
                 )
             )
     return findings
@@ -281,7 +260,6 @@ def check_node_health(context: CheckContext) -> list[Finding]:
     """Run all checks of this file."""
     checks: Iterable[list[Finding]] = (
         check_errors(context),
-        check_kernel_log(context),
         check_rows(context),
         check_speed(context),
         check_nvlinks(context),

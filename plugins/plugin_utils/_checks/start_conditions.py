@@ -93,9 +93,9 @@ def check_hidden_runs(table: RankTable, facts: Facts) -> list[Finding]:
             "runs-hidden",
             [node.name],
             problem="/proc is mounted with hidepid, which hides the runs of other accounts",
-            requirement="no other run on the node, which nobody but root can check",
-            remedy="ask who else uses the node, or let the account see all processes: put it into the group of the "
-            "mount option gid= of /proc",
+            requirement="no other run on the node; with hidepid, only root can check this",
+            remedy="ask the other users of the node, or add the account to the group of /proc's mount option gid=: "
+            "sudo usermod -aG GROUP ACCOUNT",
         )
         for node in nodes_with_facts(table, facts)
         if facts[node.name].get("hides_processes")
@@ -109,8 +109,8 @@ def check_slurm_jobs(table: RankTable, facts: Facts) -> list[Finding]:
             "slurm-job",
             [node.name],
             problem=f"Slurm runs {'jobs' if jobs[1:] else 'job'} {', '.join(jobs)} on the node",
-            requirement="a node that Slurm has not given to a job",
-            remedy="wait in the queue: add -e launch_scheduler=slurm; or wait until the job ends (see squeue)",
+            requirement="a node on which Slurm runs no job",
+            remedy="queue the run: add -e launch_scheduler=slurm; or wait until the job ends: squeue shows it",
         )
         for node in nodes_with_facts(table, facts)
         for jobs in [facts[node.name].get("slurm_jobs") or []]

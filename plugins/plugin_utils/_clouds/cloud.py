@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The interface between the engine and a provider.
 
-The engine plans, records, adopts, rolls back and proves; a provider lists what exists, prices it, and sends requests.
+The engine plans, records, adopts, rolls back and verifies; a provider lists what exists, prices it, and sends requests.
 A method of a provider raises CloudError if a request fails.
 """
 
@@ -130,7 +130,7 @@ class CloudTemplate(NamedTuple):
 
 @dataclasses.dataclass
 class CloudContext(Generic[ClientT]):
-    """What every step of a command needs.
+    """The context of all steps of a command.
 
     network_id: chosen if several networks have the cluster's name. show: prints a line for the waiting user. clock:
     seconds since 1970.

@@ -56,14 +56,14 @@ def sort_key(entry: tuple[str, str, LambdaInstance]) -> tuple[Any, str]:
 
 def make_variables(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the host variables of an instance; values that the API does not list are left out."""
-    cents = _value(entry, "instance_type", "price_cents_per_hour")
-    gpus = _value(entry, "instance_type", "specs", "gpus")
+    cents = _number(entry, "instance_type", "price_cents_per_hour")
+    gpus = _number(entry, "instance_type", "specs", "gpus")
     private = _address(entry, "private_ip")
     variables = {
         "ansible_host": _address(entry, "ip") or private,
         "node_address": private,
-        "node_slots": gpus if type(gpus) is int and 0 < gpus < 1000 else None,
-        "node_price_per_hour": cents / 100 if type(cents) in (int, float) and 0 <= cents < 1e7 else None,
+        "node_slots": int(gpus) if gpus else None,
+        "node_price_per_hour": None if cents is None else cents / 100,
         "lambda_id": _text(entry, "id"),
         "lambda_instance_type": _text(entry, "instance_type", "name"),
         "lambda_region": _text(entry, "region", "name"),
@@ -76,6 +76,13 @@ def _value(entry: Any, *path: str) -> Any:
     for key in path:
         entry = entry.get(key) if isinstance(entry, Mapping) else None
     return entry
+
+
+def _number(entry: Mapping[str, Any], *path: str) -> float | None:
+    """Return the number from 0 to ten million at a path of keys, or None."""
+    value = _value(entry, *path)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and 0 <= value <= 1e7 else None
 
 
 def _text(entry: Mapping[str, Any], *path: str) -> str:

@@ -10,11 +10,13 @@ those of their providers' documentation.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+USER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 MAX_DEPTH = 32
 """Modules nested deeper are rejected: real configurations have a handful of levels."""
 
@@ -113,10 +115,11 @@ def make_machine(resource: Mapping[str, Any]) -> StateMachine:
     values = resource.get("values")
     values = values if isinstance(values, Mapping) else {}
     known, address = RESOURCE_TYPES[resource["type"]], str(resource.get("address", ""))
-    public, private = _first(values, known.public), _first(values, known.private)
+    private = _address(_first(values, known.private))
+    user = str(_first(values, known.user) or "")
     variables = {
-        "ansible_host": public or private,
-        "ansible_user": _first(values, known.user),
+        "ansible_host": _address(_first(values, known.public)) or private,
+        "ansible_user": user if USER_NAME.fullmatch(user) else "",
         "node_address": private,
         "node_price_per_hour": _first(values, known.price),
         "terraform_address": address,
@@ -141,6 +144,14 @@ def _first(values: Mapping[str, Any], paths: tuple[str, ...]) -> Any:
         if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != "":
             return value
     return None
+
+
+def _address(value: Any) -> str:
+    """Return a value if it is an IP address, otherwise an empty string: ssh would take some texts as options."""
+    try:
+        return str(ipaddress.ip_address(value)) if isinstance(value, str) else ""
+    except ValueError:
+        return ""
 
 
 def host_name(text: str) -> str:

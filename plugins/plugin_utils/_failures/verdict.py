@@ -279,7 +279,9 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
         for run in runs.values()
         if run is not None and run["state"] in ENDED_AS_ASKED and not (run["report"] or {}).get("reason")
     ]
-    master = plan["nodes"][0]["name"]
+    hub = max((run.get("hub") or 0 for run in runs.values() if run is not None), default=0)
+    hub = hub if hub < len(plan["nodes"]) else 0
+    master = plan["nodes"][hub]["name"]
     default_reason = f"{master} is lost: it does not answer"
     for index, peer in enumerate(plan["nodes"]):
         run = runs.get(peer["name"])
@@ -287,7 +289,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
         state = "lost" if run is None or run["state"] == "died" else run["state"]
         if run is not None and run["message"] and run["state"] != "died":
             reasons.append(run["message"])
-        elif run is not None and index == 0:
+        elif run is not None and index == hub:
             default_reason = f"{peer['name']} is lost: {run['message']}"
         log = run["directory"] + "/launcher.log" if run else ""
         node_result = {"state": state, "since": now, "report": report, "launcher_log": log}
@@ -308,7 +310,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
         "nnodes": len(nodes),
         "started": None,
         "ended": now,
-        "first_node": master if nodes[0]["state"] == "lost" else None,
+        "first_node": master if nodes[hub]["state"] == "lost" else None,
         "nodes": nodes,
     }
     return verdict_from_hub(plan, result)
@@ -317,7 +319,8 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
 def command_without_node_0(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the command that continues a run which failed after the loss of node 0, as a field of the verdict."""
     lost = {node["name"] for node in result["nodes"] if node["state"] == "lost"}
-    if result["state"] != "failed" or not plan.get("nodes") or plan["nodes"][0]["name"] not in lost:
+    names = [node.get("name") for node in plan.get("nodes", [])]
+    if result["state"] != "failed" or not lost.intersection(names[:1]):
         return {}
     command = continue_command(plan, lost)
     return {"continue_with": command, "continue_variables": unknown_values(plan) if command else []}

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import LATEST
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
@@ -25,10 +26,12 @@ class OpenRun(NamedTuple):
     names: list[str]  # its nodes that are in the inventory
     opened: float
 
+    can_move: bool = False  # whether another node may lead it than its first
+
     @property
-    def asked(self) -> str:
-        """The node that knows best whether the run is active: that of rank 0, if it is in the inventory."""
-        return self.names[0]
+    def asked(self) -> list[str]:
+        """The nodes that know whether the run is active: that of rank 0, or all that may lead it by now."""
+        return self.names if self.can_move else self.names[:1]
 
 
 class ChosenRun(NamedTuple):
@@ -63,7 +66,8 @@ def open_runs(directory: Path, members: Collection[str]) -> list[OpenRun]:
         plan = read_object(record / "plan.json")
         names = [str(node.get("name")) for node in plan.get("nodes", []) if node.get("name") in members]
         if names:
-            runs.append(OpenRun(record.name, names, (record / "plan.json").stat().st_mtime))
+            opened = (record / "plan.json").stat().st_mtime
+            runs.append(OpenRun(record.name, names, opened, can_move="restart" in plan and can_succeed(plan)))
     return sorted(runs, key=lambda run: run.opened, reverse=True)
 
 
@@ -82,7 +86,7 @@ def nodes_to_ask(runs: Sequence[OpenRun], last: str) -> list[str]:
     """
     if [run.run_id for run in runs] == [last]:
         return []
-    return list(dict.fromkeys(run.asked for run in runs[:MAX_ASKED]))
+    return list(dict.fromkeys(name for run in runs[:MAX_ASKED] for name in run.asked))
 
 
 def still_open(runs: Sequence[OpenRun], replies: Mapping[str, Any]) -> list[OpenRun]:
@@ -92,7 +96,7 @@ def still_open(runs: Sequence[OpenRun], replies: Mapping[str, Any]) -> list[Open
         for node, reply in replies.items()
         if isinstance(reply, Mapping) and "active" in reply
     }
-    return [run for run in runs if run.asked not in active or run.run_id in active[run.asked]]
+    return [run for run in runs if any(name not in active or run.run_id in active[name] for name in run.asked)]
 
 
 def describe_end(record: Path) -> str:

@@ -10,20 +10,23 @@ import fcntl
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, write_atomically
+from ansible_collections.muster.training.plugins.module_utils._health.identity import checked_texts, checked_uuids
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 FILE = "bad-nodes.json"
-MAX_BYTES = 4 * 2**20
+MAX_BYTES = 16 * 2**20  # MAX_ENTRIES entries with MAX_GPUS GPUs have less
 MAX_ENTRIES = 1000  # the newest are kept
 MAX_REASON = 300
 TEXTS = ("node", "reason", "run", "serial", "asset", "machine_id")
 LISTS = ("gpus", "blamed")
+NUMBERS = ("serial", "asset", "machine_id")
 
 
 class BadNode(TypedDict):
@@ -51,18 +54,37 @@ def file_of(task_vars: Mapping[str, Any], group: str) -> Path:
     return Path(host.get("inventory_dir") or task_vars["playbook_dir"]) / FILE
 
 
+def without_shared_numbers(identities: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the identities without numbers that several nodes have, such as containers on one machine."""
+    counts = Counter((name, identity.get(name)) for identity in identities.values() for name in NUMBERS)
+    return {
+        node: {key: "" if key in NUMBERS and counts[key, value] > 1 else value for key, value in identity.items()}
+        for node, identity in identities.items()
+    }
+
+
+def without_shared_gpus(identities: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the identities without GPUs that several nodes have: a node could pass its own for those of another."""
+    counts = Counter(uuid for identity in identities.values() for uuid in set(identity.get("gpus") or []))
+    return {
+        node: {**identity, "gpus": [uuid for uuid in identity.get("gpus") or [] if counts[uuid] == 1]}
+        for node, identity in identities.items()
+    }
+
+
 def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], blamed: list[str]) -> BadNode:
     """Return an entry; identity: as summarize_identity() returns it, {} if it is unknown."""
+    texts = {name: "" for name in NUMBERS} | checked_texts(identity)
     return {
         "node": node,
         "reason": single_line(reason, MAX_REASON),
         "time": time.time(),
         "run": run,
-        "serial": str(identity.get("serial") or ""),
-        "asset": str(identity.get("asset") or ""),
-        "machine_id": str(identity.get("machine_id") or ""),
-        "gpus": [str(uuid) for uuid in identity.get("gpus") or []],
-        "blamed": blamed,
+        "serial": texts["serial"],
+        "asset": texts["asset"],
+        "machine_id": texts["machine_id"],
+        "gpus": checked_uuids(identity.get("gpus") or []),
+        "blamed": checked_uuids(blamed),
     }
 
 
@@ -91,7 +113,7 @@ def read_entries(path: Path) -> list[BadNode]:
     value = read_json(str(path), MAX_BYTES)
     listed = value.get("nodes") if isinstance(value, dict) else None
     if not isinstance(listed, list):
-        raise BadNodesError(f"{path} cannot be read: it is not the list of bad nodes. Correct or remove it")
+        raise BadNodesError(f"{path} cannot be read: it is not a list of bad nodes. Correct it or remove it: rm {path}")
     entries = map(checked_entry, listed)
     return [entry for entry in entries if entry is not None][-MAX_ENTRIES:]
 

@@ -3,13 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The changes of a run's code that are not committed, as a patch, and the code restored from a commit and a patch.
 
-Uses git with an index and objects of its own, so that the user's repository stays as it is.
+Uses git with a repository of its own, which borrows the objects of the user's: that one stays as it is, and nothing in
+it is executed: no hook, filter or other command of its configuration. A source from a record may be hostile.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import posixpath
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,12 +21,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._code.compare import (
-    HASH_LIMIT,
-    entry_of,
-    hash_of,
+from ansible_collections.muster.training.plugins.module_utils._code.compare import HASH_LIMIT, entry_of
+from ansible_collections.muster.training.plugins.module_utils._facts.git_checkout import (
+    COMMIT,
+    git_directory,
+    read_text,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import make_code_tree
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_bytes
+from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import is_safe_name, make_code_tree
 from ansible_collections.muster.training.plugins.plugin_utils._record.secret_scan import find_secret
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
@@ -31,7 +37,15 @@ if TYPE_CHECKING:
 
 MAX_PATCH = 16 << 20  # bytes
 MAX_CHANGED = 64 << 20  # bytes of files outside a commit
+MAX_TRACKED = 1 << 30  # bytes of files that git reads to find out whether they differ from a commit
+MAX_SCANNED = 32 << 20  # bytes of changed files that are searched for secrets
+MAX_CHANGED_FILES = 10_000
+MAX_RESTORED = 1 << 30  # bytes of files from a commit and a patch
+MAX_BATCH = 32 << 20  # bytes that are read at once
 TIMEOUT = 60.0  # seconds; 0.05 is usual
+NOTHING_RUNS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat")
+PLAIN = "* -text -eol -ident -working-tree-encoding"  # attributes: files as they are, with their line ends
+LINK, EXECUTABLE, FILE = b"120000", b"100755", b"100644"  # modes in an index
 
 
 class CodePatch(NamedTuple):
@@ -41,40 +55,83 @@ class CodePatch(NamedTuple):
     problem: str = ""
 
 
+class Checkout(NamedTuple):
+    """Where a directory is in a git checkout."""
+
+    top: str
+    prefix: str  # of its files' names in the repository, "" at the top
+    objects: str
+
+
+class Blob(NamedTuple):
+    """A file in an index."""
+
+    mode: bytes
+    identity: bytes
+    size: int
+
+
 class GitError(Exception):
     """Git is missing or has failed; the message says why."""
 
 
-class ScratchRepository:
-    """A git repository with the commits of a directory's checkout, whose index and new objects are temporary."""
+def find_checkout(source: Path) -> Checkout | None:
+    """Return where a directory is in a git checkout, without git, which would follow the checkout's configuration."""
+    real = Path(os.path.realpath(source))
+    git = git_directory(str(real))
+    top = next((path for path in (real, *real.parents) if (path / ".git").exists()), None)
+    if not git or top is None:
+        return None
+    common = os.path.join(git, read_text(git, "commondir").strip())  # in a worktree, the repository's directory
+    prefix = "" if top == real else f"{real.relative_to(top)}/"
+    return Checkout(str(top), prefix, os.path.join(common, "objects"))
 
-    def __init__(self, source: Path, temporary: Path) -> None:
-        """Raise GitError if git is missing."""
-        self.source, self.prefix = source, ""
+
+def is_below(path: str | Path, directory: Path) -> bool:
+    """Return whether a path, after all links, is a directory or in it."""
+    parent = os.path.realpath(directory)
+    return os.path.commonpath([os.path.realpath(path), parent]) == parent
+
+
+class ScratchRepository:
+    """A temporary git repository with its own index and configuration, and the objects of a checkout."""
+
+    def __init__(self, temporary: Path, checkout: Checkout | None, commit: str, work_tree: Path | None) -> None:
+        """Raise GitError if git is missing.
+
+        Args:
+            temporary: an empty directory.
+            checkout: whose objects are used; None: those of no other repository.
+            commit: in it, or "".
+            work_tree: directory with files to add; None to restore, which also ignores the user's configuration.
+        """
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        self.environment = {**kept, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
-        try:
-            options = ["--show-toplevel", "--show-prefix", "--absolute-git-dir", "--git-path", "objects"]
-            lines = self.run(["rev-parse", *options]).decode().split("\n")
-            objects = os.path.join(source, lines[3])
-            self.prefix = lines[1]
-            settings = {"GIT_DIR": lines[2], "GIT_WORK_TREE": lines[0], "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects}
-            settings["GIT_OBJECT_DIRECTORY"] = str(temporary / "objects")
-            (temporary / "objects").mkdir()
-            self.is_checkout = True
-        except GitError:
-            self.run(["init", "--quiet", "--bare", str(temporary / "git")])
-            settings = {"GIT_DIR": str(temporary / "git"), "GIT_WORK_TREE": str(source)}
-            self.is_checkout = False
-        self.environment.update(settings, GIT_INDEX_FILE=str(temporary / "index"))
+        fixed = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1"}
+        self.environment = {**kept, **fixed}
+        self.directory = work_tree or temporary
+        if work_tree is None:
+            self.environment.update(GIT_CONFIG_NOSYSTEM="1", GIT_ATTR_NOSYSTEM="1", GIT_CONFIG_GLOBAL=os.devnull)
+            self.environment.update(HOME=str(temporary), XDG_CONFIG_HOME=str(temporary))
+        git, top = temporary / "git", temporary / "tree"
+        top.mkdir()
+        kind = ["--object-format=sha256"] if len(commit) == 64 else []
+        self.run(["init", "--quiet", "--bare", "--template=", *kind, str(git)])
+        (git / "info").mkdir(exist_ok=True)
+        (git / "info" / "attributes").write_text(PLAIN + ("\n" if work_tree else " -filter\n"))
+        if checkout is not None:
+            (git / "objects" / "info").mkdir(parents=True, exist_ok=True)
+            (git / "objects" / "info" / "alternates").write_bytes(os.fsencode(checkout.objects) + b"\n")
+        if work_tree is not None:
+            top = Path(checkout.top) if checkout else work_tree
+        self.environment.update(GIT_DIR=str(git), GIT_WORK_TREE=str(top))
 
     def run(self, arguments: list[str], standard_input: bytes = b"") -> bytes:
         """Return the output of a git command in the directory. Raise GitError."""
-        argv = ["git", "-c", "core.fsmonitor=false", "-c", "color.ui=false", "-c", "core.quotePath=true", *arguments]
+        argv = ["git", *NOTHING_RUNS, "-c", "color.ui=false", "-c", "core.quotePath=true", *arguments]
         try:
             completed = subprocess.run(
                 argv,
-                cwd=self.source,
+                cwd=self.directory,
                 env=self.environment,
                 input=standard_input,
                 capture_output=True,
@@ -89,14 +146,61 @@ class ScratchRepository:
 
     def read_commit(self, commit: str) -> None:
         """Fill the index with the files of a commit; without one, leave it empty."""
+        if commit and not COMMIT.fullmatch(commit):
+            raise GitError("the recorded commit is not one")
         self.run(["read-tree", commit] if commit else ["read-tree", "--empty"])
+
+    def list_blobs(self) -> dict[str, Blob]:
+        """Return the files and links of the index, by name."""
+        entries = [
+            entry.partition(b"\t")
+            for entry in self.run(["ls-files", "--stage", "--full-name", "-z"]).split(b"\0")
+            if entry
+        ]
+        fields = {os.fsdecode(name): head.split(b" ") for head, _tab, name in entries}
+        blobs = {name: (mode, identity) for name, (mode, identity, stage) in fields.items() if stage == b"0"}
+        wanted = b"".join(identity + b"\n" for _mode, identity in blobs.values())
+        lines = self.run(["cat-file", "--batch-check=%(objectsize)"], wanted).splitlines()
+        sizes = [int(line) if line.isdigit() else -1 for line in lines]  # -1: missing, or a submodule
+        return {
+            name: Blob(*blob, size)
+            for (name, blob), size in zip(blobs.items(), sizes, strict=True)
+            if size >= 0 and blob[0] in (LINK, EXECUTABLE, FILE)
+        }
+
+    def read_blobs(self, blobs: Mapping[str, Blob]) -> Iterator[tuple[str, bytes]]:
+        """Yield name and content of files of the index, a few at a time. Raise GitError if they are too large."""
+        if sum(blob.size for blob in blobs.values()) > MAX_RESTORED:
+            raise GitError(f"the files to restore have more than {MAX_RESTORED >> 20} MiB")
+        batch: list[str] = []
+        waiting = 0
+        for name, blob in blobs.items():
+            if batch and waiting + blob.size > MAX_BATCH:
+                yield from self.read_batch(batch, blobs)
+                batch, waiting = [], 0
+            batch.append(name)
+            waiting += blob.size
+        yield from self.read_batch(batch, blobs)
+
+    def read_batch(self, names: list[str], blobs: Mapping[str, Blob]) -> Iterator[tuple[str, bytes]]:
+        """Yield name and content of files of the index."""
+        wanted = b"".join(blobs[name].identity + b"\n" for name in names)
+        output = self.run(["cat-file", "--batch=%(objectsize)"], wanted) if names else b""
+        position = 0
+        for name in names:
+            position = output.index(b"\n", position) + 1
+            end = position + blobs[name].size
+            yield name, output[position:end]
+            position = end + 1
 
 
 @contextmanager
-def scratch_repository(source: Path) -> Iterator[ScratchRepository]:
+def scratch_repository(
+    checkout: Checkout | None, commit: str, work_tree: Path | None = None
+) -> Iterator[ScratchRepository]:
     """Yield a scratch repository, which is removed afterwards. Raise GitError."""
     with tempfile.TemporaryDirectory(prefix="muster-code-") as directory:
-        yield ScratchRepository(source, Path(directory))
+        yield ScratchRepository(Path(directory), checkout, commit, work_tree)
 
 
 def encode_names(names: Iterable[str]) -> bytes:
@@ -104,21 +208,56 @@ def encode_names(names: Iterable[str]) -> bytes:
     return b"".join(os.fsencode(name) + b"\0" for name in names)
 
 
+def sizes_of(source: Path, names: Iterable[str]) -> dict[str, int]:
+    """Return the size of each file and link that exists."""
+    sizes = {}
+    for name in names:
+        try:
+            sizes[name] = os.lstat(source / name).st_size
+        except OSError:
+            continue
+    return sizes
+
+
+def too_large(source: str, sizes: Mapping[str, int], tracked: Mapping[str, Blob] | None) -> str:
+    """Return why the files of a directory are not read, "" if they are small enough.
+
+    A file of another size than in the commit has certainly changed. tracked: None outside a checkout.
+    """
+    known = tracked or {}
+    changed = [size for name, size in sizes.items() if name not in known or known[name].size != size]
+    if sum(changed) > MAX_CHANGED:
+        size = f"{sum(changed) >> 20} MiB"
+        if tracked is not None:
+            return f"{source} has {size} of files that are not committed: commit them, or exclude data"
+        return f"{source} is not in a git checkout and has {size}: commit it, or exclude data"
+    if len(changed) > MAX_CHANGED_FILES:
+        return f"{source} has {len(changed)} files that are not committed: commit them, or exclude data"
+    if sum(sizes.values()) > MAX_TRACKED:
+        return f"{source} has {sum(sizes.values()) >> 20} MiB: exclude data"
+    return ""
+
+
 def make_patch(source: str, names: Iterable[str], commit: str) -> CodePatch:
     """Return the difference between a commit (all files if it is empty) and the files of these names.
 
     No patch is returned if it is too large, or if it may contain a secret.
     """
-    files = sorted(name for name in names if not name.endswith("/"))
-    size = sum((Path(source) / name).lstat().st_size for name in files if os.path.lexists(Path(source) / name))
-    if not commit and size > MAX_CHANGED:
-        return CodePatch(b"", f"{source} is not in a git checkout and has {size >> 20} MiB: commit it, or exclude data")
+    directory = Path(source)
+    sizes = sizes_of(directory, sorted(name for name in names if not name.endswith("/")))
+    checkout = find_checkout(directory) if commit else None
+    base = commit if checkout else ""
     try:
-        with scratch_repository(Path(source)) as repository:
-            base = commit if repository.is_checkout else ""
+        with scratch_repository(checkout, base, directory) as repository:
             repository.read_commit(base)
-            repository.run(["update-index", "--add", "-z", "--stdin"], encode_names(files))
-            options = ["--cached", "--relative", "--no-ext-diff", "--no-textconv"]
+            prefix = checkout.prefix if checkout else ""
+            blobs = repository.list_blobs()
+            tracked = {name[len(prefix) :]: blob for name, blob in blobs.items()}
+            problem = too_large(source, sizes, tracked if checkout else None)
+            if problem:
+                return CodePatch(b"", problem)
+            repository.run(["update-index", "--add", "-z", "--stdin"], encode_names(sizes))
+            options = ["--cached", "--relative", "--no-ext-diff", "--no-textconv", "--no-renames"]
             against = [base or repository.run(["hash-object", "-t", "tree", "-w", "--stdin"]).decode().strip()]
             changed = repository.run(["diff", *options, "--name-only", "-z", "--diff-filter=d", *against])
             text = repository.run(["diff", *options, "--binary", "--full-index", "--diff-filter=d", *against])
@@ -126,85 +265,156 @@ def make_patch(source: str, names: Iterable[str], commit: str) -> CodePatch:
         return CodePatch(b"", str(error))
     if len(text) > MAX_PATCH:
         return CodePatch(b"", f"the uncommitted changes have {len(text) >> 20} MiB: commit them, or exclude data")
-    secret = find_secret_in_changes(Path(source), [os.fsdecode(name) for name in changed.split(b"\0") if name], text)
-    if secret:
-        return CodePatch(b"", f"{secret} may contain a secret: move it to the job's environment, or commit the change")
-    return CodePatch(text)
+    problem = find_secret_in_changes(directory, [os.fsdecode(name) for name in changed.split(b"\0") if name], text)
+    return CodePatch(b"", problem) if problem else CodePatch(text)
 
 
 def find_secret_in_changes(source: Path, names: list[str], patch: bytes) -> str:
-    """Return the first line of changed files that may contain a secret, "" if there is none.
+    """Return why changed files are not kept: the first line that may be a secret, or that they are too large.
 
     The patch also has lines that were removed, and a binary patch hides the content.
     """
+    advice = "may contain a secret: move it to the job's environment, or commit the change"
+    remaining = MAX_SCANNED
     for name in names:
         path = source / name
-        content = os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
-        line = find_secret(name, content.decode("utf-8", "replace"))
+        try:
+            content = os.fsencode(os.readlink(path)) if path.is_symlink() else read_bytes(str(path), remaining)
+        except OSError as error:
+            return (
+                f"{single_line(name, 100)} cannot be searched for secrets: {error.strerror}: commit it, or exclude it"
+            )
+        remaining -= len(content)
+        line = find_secret(name, content)
         if line:
-            return f"{single_line(name, 100)}, line {line},"
+            return f"{single_line(name, 100)}, line {line}, {advice}"
     removed = b"\n".join(line[1:] for line in patch.split(b"\n") if line.startswith(b"-"))
-    return "a line that was removed" if find_secret("removed.py", removed.decode("utf-8", "replace")) else ""
+    return f"a line that was removed {advice}" if find_secret("removed.py", removed) else ""
+
+
+def has_plain_parents(directory: Path, name: str, known: dict[str, bool]) -> bool:
+    """Return whether the directories between a directory and a file in it are no links. known: results so far."""
+    parent = posixpath.dirname(name)
+    if not parent:
+        return True
+    if parent not in known:
+        try:
+            is_directory = stat.S_ISDIR(os.lstat(directory / parent).st_mode)
+        except OSError:
+            is_directory = False
+        known[parent] = is_directory and has_plain_parents(directory, parent, known)
+    return known[parent]
 
 
 def fingerprints(directory: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the fingerprint of each existing file, as a record has it."""
+    """Return the fingerprint of each existing file, as a record has it. Files outside the directory are not read."""
     tree: Tree = {}
+    known: dict[str, bool] = {}
     for name in names:
         path = str(directory / name)
         try:
+            if not is_safe_name(name) or not has_plain_parents(directory, name, known):
+                continue
             entry = entry_of(path)
             if entry and entry[0] != "link" and entry[0] <= HASH_LIMIT:
-                entry[3] = hash_of(path)
+                entry[3] = hashlib.sha256(read_bytes(path, HASH_LIMIT)).hexdigest()[:16]
         except OSError:
             continue
         tree[name] = entry
     return make_code_tree("", tree)["files"]
 
 
-def restore_code(
-    source: Path, files: Mapping[str, str], commit: str, patch: Path | None, target: Path
-) -> tuple[Path, dict[str, str]]:
+def make_parents(directory: Path, name: str) -> Path:
+    """Return the path of a new file, after creating its parents. Raise OSError if one of them is a link."""
+    parents = posixpath.dirname(name).split("/") if "/" in name else []
+    for depth in range(1, len(parents) + 1):
+        path = directory.joinpath(*parents[:depth])
+        if not path.is_dir():
+            path.mkdir()
+        if path.is_symlink():
+            raise OSError(f"{single_line(name, 100)} is below a link")
+    return directory / name
+
+
+def write_file(directory: Path, name: str, mode: bytes, content: bytes) -> None:
+    """Write a new file or link. Raise OSError."""
+    path = make_parents(directory, name)
+    if mode == LINK:
+        os.symlink(content, os.fsencode(path))
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o777 if mode == EXECUTABLE else 0o666), "wb") as stream:
+        stream.write(content)
+
+
+class RecordedCode(NamedTuple):
+    """The code of a run, as its record has it, which may be hostile."""
+
+    files: Mapping[str, str]  # fingerprint by name
+    commit: str
+    patch: Path | None
+    records: Path  # directory of all records: a checkout in it is not used
+
+
+def check_recorded(code: RecordedCode, source: Path, checkout: Checkout | None) -> None:
+    """Raise GitError if the commit and the patch cannot be used."""
+    if code.commit and not checkout:
+        raise GitError(f"{source} is no git checkout any more, or in the directory of the records")
+    if code.patch is not None and code.patch.stat().st_size > MAX_PATCH:
+        raise GitError("the recorded patch is too large")
+
+
+def restore_changed(source: Path, code: RecordedCode, names: Iterable[str], target: Path) -> Path:
+    """Write files from the commit and the patch; return the directory that corresponds to the source.
+
+    Raise GitError or OSError.
+    """
+    checkout = find_checkout(source) if code.commit and not is_below(source, code.records) else None
+    check_recorded(code, source, checkout)
+    prefix = checkout.prefix if checkout else ""
+    with scratch_repository(checkout, code.commit) as repository:
+        repository.read_commit(code.commit)
+        if code.patch is not None and code.patch.stat().st_size:
+            directory = [f"--directory={prefix}"] if prefix else []
+            repository.run(["apply", "--cached", "--whitespace=nowarn", *directory, str(code.patch.resolve())])
+        blobs = repository.list_blobs()
+        wanted = {name: blobs[prefix + name] for name in names if prefix + name in blobs}
+        (target / prefix).mkdir(parents=True, exist_ok=True)
+        for name, content in repository.read_blobs(wanted):
+            write_file(target / prefix, name, wanted[name].mode, content)
+    return target / prefix
+
+
+def restore_code(source: Path, code: RecordedCode, target: Path) -> tuple[Path, dict[str, str]]:
     """Write the recorded files into a new directory; return it, and the reason for each file that is not as recorded.
 
     Files that are still unchanged in the source are copied, with their time. The others come from the commit and patch.
     """
+    files = {name: value for name, value in code.files.items() if is_safe_name(name)}
     unchanged = {name for name, value in fingerprints(source, files).items() if files[name] == value}
-    problem = ""
+    problem, directory = "", target
     try:
-        with scratch_repository(source) as repository:
-            base = commit if repository.is_checkout else ""
-            if commit and not base:
-                raise GitError(f"{source} is no git checkout any more")
-            repository.read_commit(base)
-            prefix = repository.prefix
-            if patch is not None and patch.stat().st_size:
-                directory = [f"--directory={prefix}"] if prefix else []
-                repository.run(["apply", "--cached", "--whitespace=nowarn", *directory, str(patch.resolve())])
-            wanted = [prefix + name for name in files if name not in unchanged]
-            index = repository.run(["ls-files", "-z", "--full-name"]).split(b"\0")
-            listed = {os.fsdecode(name) for name in index}
-            repository.run(
-                [
-                    "-C",
-                    str(repository.environment["GIT_WORK_TREE"]),
-                    "checkout-index",
-                    "-z",
-                    "--stdin",
-                    f"--prefix={target}/",
-                ],
-                encode_names(name for name in wanted if name in listed),
-            )
+        directory = restore_changed(source, code, [name for name in files if name not in unchanged], target)
     except (GitError, OSError) as error:
-        prefix, problem = "", str(error)
-    directory_of_code = target / prefix
-    directory_of_code.mkdir(parents=True, exist_ok=True)
+        problem = str(error)
+    directory.mkdir(parents=True, exist_ok=True)
     for name in unchanged:
-        (directory_of_code / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source / name, directory_of_code / name, follow_symlinks=False)
-    restored = fingerprints(directory_of_code, files)
-    return directory_of_code, {
+        try:
+            copy_file(source / name, make_parents(directory, name))
+        except OSError as error:
+            problem = problem or str(error)
+    restored = fingerprints(directory, files)
+    return directory, {
         name: problem or ("missing" if name not in restored else "different")
-        for name, value in files.items()
+        for name, value in code.files.items()
         if restored.get(name) != value
     }
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file or link, with its time. Raise OSError if it is anything else, or the target exists."""
+    if os.path.lexists(target):
+        raise OSError(f"{target} exists")
+    if not stat.S_ISREG(os.lstat(source).st_mode) and not source.is_symlink():
+        raise OSError(f"{source} is not a regular file")
+    shutil.copy2(source, target, follow_symlinks=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -42,11 +43,22 @@ def make_code_tree(source: str, tree: Tree) -> CodeTree:
     return {"source": source, "files": files}
 
 
+def is_safe_name(name: str) -> bool:
+    """Return whether a name is that of a file below its directory, in its usual form, and not one of git's own."""
+    parts = name.split("/")
+    usual = name == posixpath.normpath(name) and not name.startswith("/") and "\0" not in name
+    return usual and name != "." and ".." not in parts and ".git" not in map(str.lower, parts)
+
+
 def read_files(document: Any) -> dict[str, str] | None:
-    """Return the files of a code.json, which may contain anything; None if it has none."""
+    """Return the files of a code.json, which may contain anything; None if it has none.
+
+    Names that would lead out of the directory are left out.
+    """
     files = to_mapping(to_mapping(document).get("files"))
     entries = list(files.items())[:MAX_FILES]
-    return {clean_text(str(name), 300): clean_text(str(value), 300) for name, value in entries} or None
+    cleaned = {clean_text(str(name), 300): clean_text(str(value), 300) for name, value in entries}
+    return {name: value for name, value in cleaned.items() if is_safe_name(name)} or None
 
 
 def digest_of_files(files: Mapping[str, str]) -> str:

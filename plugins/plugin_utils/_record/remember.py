@@ -9,14 +9,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._failures.hardware import blamed_nodes
+from ansible_collections.muster.training.plugins.plugin_utils._failures.hardware import Blame, blamed_nodes
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import (
     BadNodesError,
     change_entries,
     make_entry,
     with_entry,
+    without_shared_gpus,
+    without_shared_numbers,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
+
+
+def own_gpus(blame: Blame, identities: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the blamed GPUs that the node had when the run began, and no other node; identities: of all nodes."""
+    others = [identity for node, identity in identities.items() if node != blame.node]
+    shared = {uuid for identity in others for uuid in identity.get("gpus") or []}
+    present = set(identities.get(blame.node, {}).get("gpus") or blame.gpus)
+    return sorted((set(blame.gpus) & present) - shared)
 
 
 def remember_bad_nodes(path: Path, plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
@@ -24,12 +34,12 @@ def remember_bad_nodes(path: Path, plan: Mapping[str, Any], verdict: Mapping[str
     blames = blamed_nodes(verdict)
     if not blames:
         return []
-    identities = {node["name"]: node.get("identity") or {} for node in plan["nodes"]}
+    read = {node["name"]: node.get("identity") or {} for node in plan["nodes"]}
+    identities = without_shared_gpus(without_shared_numbers(read))
     try:
         for blame in blames:
-            entry = make_entry(
-                blame.node, blame.reason, verdict["run_id"], identities.get(blame.node, {}), sorted(set(blame.gpus))
-            )
+            blamed = own_gpus(blame, read)
+            entry = make_entry(blame.node, blame.reason, verdict["run_id"], identities.get(blame.node, {}), blamed)
             change_entries(path, lambda entries, entry=entry: with_entry(entries, entry))  # type: ignore[misc]
     except BadNodesError as error:
         return [f"{', '.join(blame.node for blame in blames)} could not be recorded as bad: {error}"]

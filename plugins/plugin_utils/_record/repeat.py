@@ -10,7 +10,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import (
+    WHEEL_KINDS,
+    normalize_name,
+    wheel_release,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import JOB_OPTIONS
+from ansible_collections.muster.training.plugins.plugin_utils._project.environment_path import VALID_NAME
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_text,
     to_int,
@@ -18,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
     to_mapping,
     to_mappings,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.plain_settings import has_removed
 from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import (
     Difference,
     environment_digest,
@@ -33,6 +40,7 @@ VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+!-]{0,100}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+!%~-]{0,200}")
 TREE = re.compile(r"[~/][\w./~+\[\], -]{0,300}")
+TOOLS = ("pip", "uv")  # that install the others
 MAX_ROWS = 30  # differences that a message lists
 
 
@@ -80,14 +88,21 @@ def unknown_variables(snapshot: Mapping[str, Any], current: Mapping[str, Any]) -
     return [name for name in map(str, to_list(snapshot.get("variables"))) if name not in known_names]
 
 
-def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any]) -> Restoration:
+def incomplete_settings(variables: Mapping[str, Any]) -> list[str]:
+    """Return the names of recorded settings from which a secret was removed."""
+    return [name for name, value in variables.items() if has_removed(value)]
+
+
+def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any], directory: str) -> Restoration:
     """Return whether the nodes need the recorded environment, and where.
 
-    An environment of the same name with other packages stays as it is: then a new one is created next to it.
+    An environment of the same name with other packages stays as it is: then a new one is created next to it. So it is
+    if the recorded one was elsewhere than the role creates environments: a node reported that directory.
 
     Args:
         snapshot: of the run to repeat.
         replies: of node_facts with the part provenance, by node.
+        directory: of all environments on the nodes.
     """
     recorded = to_mapping(snapshot.get("environment"))
     expected = environment_digest(recorded)
@@ -102,27 +117,62 @@ def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any]) 
             "these versions"
         )
     locks = to_mappings(recorded.get("locks"))
-    if not locks or None in map(safe_lock, locks) or recorded.get("manager") not in ("uv", "venv", "conda"):
+    installed = to_mapping(recorded.get("packages"))
+    if (
+        not locks
+        or None in [safe_lock(lock, installed) for lock in locks]
+        or recorded.get("manager") not in ("uv", "venv", "conda")
+    ):
         return Restoration(problem="the lock of the environment is missing or invalid: install these versions")
     if recorded.get("manager") == "conda":
         return Restoration(problem="a conda environment cannot be restored: install these versions")
     is_occupied = any(
         environment["home"] == home and environment_digest(environment) != expected for environment in environments
     )
-    return Restoration(True, other_home(home, expected) if is_occupied else home)
+    is_usual = home == directory or is_environment(home, directory)
+    return Restoration(True, home if is_usual and not is_occupied else other_home(directory, expected))
 
 
-def other_home(home: str, digest: str) -> str:
-    """Return the directory of another environment next to one."""
-    parent = posixpath.dirname(home)
-    root = posixpath.dirname(parent) if posixpath.basename(parent) == "envs" else home
-    return posixpath.join(root, "envs", f"like-{digest[:12]}")
+def is_environment(home: str, directory: str) -> bool:
+    """Return whether a path is that of a named environment below the directory of all environments."""
+    parent, name = posixpath.split(home)
+    return parent == posixpath.join(directory, "envs") and len(name) <= 100 and bool(VALID_NAME.fullmatch(name))
 
 
-def safe_lock(lock: Mapping[str, Any]) -> dict[str, Any] | None:
+def other_home(directory: str, digest: str) -> str:
+    """Return the directory of an environment that no project has."""
+    return posixpath.join(directory, "envs", f"like-{digest[:12]}")
+
+
+def public_version(version: str) -> str:
+    """Return a version without its build, which a wheel of flash-attention has in its name alone."""
+    return version.partition("+")[0]
+
+
+def are_wheels_installed(files: Sequence[Mapping[str, Any]], installed: Mapping[str, Any]) -> bool:
+    """Return whether a lock's files have the names of wheels, of tools that the role uses and of recorded packages.
+
+    installed: recorded version by name.
+    """
+    versions = {normalize_name(str(name)): public_version(str(version)) for name, version in installed.items()}
+    try:
+        wheels = [(file["kind"], *wheel_release(file["file"])) for file in files if file["kind"] in WHEEL_KINDS]
+    except ValueError:
+        return False
+    return all(
+        name in TOOLS if kind == "tool" else kind == "build" or versions.get(name) == public_version(version)
+        for kind, name, version in wheels
+    )
+
+
+def safe_lock(lock: Mapping[str, Any], installed: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a lock with the fields that an installation uses, or None if a value is not what the role writes.
 
     A node reported it, and its names become paths and requirements on other nodes.
+
+    Args:
+        lock: of one layer.
+        installed: version of each package that the run had, by name.
     """
     files, packages = to_mappings(lock.get("files")), to_mappings(lock.get("packages"))
     editable, trees = to_list(lock.get("editable")), to_list(lock.get("trees"))
@@ -132,6 +182,8 @@ def safe_lock(lock: Mapping[str, Any]) -> dict[str, Any] | None:
     texts += [(VERSION, value) for package in packages for value in (package.get("name"), package.get("version"))]
     texts += [*((TREE, path) for path in editable), *((VERSION, name) for name in trees)]
     if not all(isinstance(text, str) and pattern.fullmatch(text) for pattern, text in texts):
+        return None
+    if not are_wheels_installed(files, installed):
         return None
     safe = {"layer": lock["layer"], "order": to_int(lock.get("order")), "key": lock["key"], "python": lock["python"]}
     entries = [{name: file[name] for name in ("kind", "file", "sha256")} for file in files]
@@ -144,8 +196,9 @@ def layers_to_restore(snapshot: Mapping[str, Any], home: str) -> list[dict[str, 
     """Return the layers of the recorded environment, in order, as the role python_env takes them."""
     environment = to_mapping(snapshot.get("environment"))
     manager = str(environment.get("manager") or "venv")
+    installed = to_mapping(environment.get("packages"))
     layers = []
-    for lock in filter(None, map(safe_lock, to_mappings(environment.get("locks")))):
+    for lock in filter(None, (safe_lock(lock, installed) for lock in to_mappings(environment.get("locks")))):
         version = lock["python"]
         layers.append(
             {

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_bytes, read_json
-from ansible_collections.muster.training.plugins.plugin_utils._record.code_patch import restore_code
+from ansible_collections.muster.training.plugins.plugin_utils._record.code_patch import RecordedCode, restore_code
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import FILE as CODE_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import read_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_line, clean_text, to_mapping
+from ansible_collections.muster.training.plugins.plugin_utils._record.plain_settings import without_variables
 from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import (
     FILE,
     PATCH_FILE,
@@ -67,7 +68,10 @@ def input_differences(runs: Sequence[RunFiles], reports: Sequence[Report]) -> li
     snapshots = [run.snapshot for run in runs if run.snapshot is not None]
     if len(snapshots) == 2:
         return compare_snapshots(*snapshots)
-    return [Difference(SETTING, name, before, after) for name, before, after in differing_settings(reports)]
+    rows = differing_settings(reports)
+    return [
+        Difference(SETTING, name, without_variables(before), without_variables(after)) for name, before, after in rows
+    ]
 
 
 def differing_names(runs: Sequence[RunFiles]) -> list[str]:
@@ -85,13 +89,11 @@ def restore_files(run: RunFiles, names: Sequence[str], target: Path) -> dict[str
     source = Path(str(code.get("source") or run.record))
     patch = run.record / PATCH_FILE
     target.mkdir()
-    directory, problems = restore_code(
-        source if source.is_dir() else run.record,
-        files,
-        str(code.get("commit") or ""),
-        patch if code.get("patch") and patch.is_file() else None,
-        target,
+    has_patch = bool(code.get("patch")) and patch.is_file()
+    recorded = RecordedCode(
+        files, str(code.get("commit") or ""), patch if has_patch else None, run.record.resolve().parent
     )
+    directory, problems = restore_code(source if source.is_dir() else run.record, recorded, target)
     contents = {}
     for name in files:
         if name not in problems and (directory / name).is_file() and not (directory / name).is_symlink():
@@ -161,10 +163,10 @@ def render_diff(runs: Sequence[RunFiles], reports: Sequence[Report], show_lines:
         lines += render_rows([["", *names], *rows])
     missing = [run.record.name for run in runs if run.files is None]
     if missing:
-        lines.append(f"whether the code differs is unknown: the record of {' and '.join(missing)} has none")
+        lines.append(f"the code was not compared: the record of {' and '.join(missing)} has none")
     older = [run.record.name for run in runs if run.snapshot is None]
     if older:
-        lines.append(f"packages and data are unknown: the record of {' and '.join(older)} has no {FILE}")
+        lines.append(f"packages and data were not compared: the record of {' and '.join(older)} has no {FILE}")
     lines += ["outcomes:", *render_rows([["", *names], *outcome_rows(reports)])]
     if show_lines:
         changed = [line for change in changes for line in change.lines]

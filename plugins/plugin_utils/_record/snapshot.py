@@ -22,6 +22,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
     to_mapping,
     to_mappings,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._record.plain_settings import (
+    is_secret_name,
+    without_secrets,
+)
 
 FILE = "snapshot.json"  # in the record
 PATCH_FILE = "code.patch"  # next to it
@@ -30,9 +34,11 @@ MAX_PACKAGES = 20_000
 ROW_WIDTH = 60  # characters of a value in a difference
 # Variables without secrets that make a run deterministic, besides those that the checks read.
 REPEATABLE_VARIABLES = re.compile(
-    r"PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG|PL_GLOBAL_SEED|(?:[A-Z]+_)*SEED|(?:OMP|MKL|OPENBLAS)_NUM_THREADS|NCCL_\w+|GLOO_\w+|"
+    r"PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG|PL_GLOBAL_SEED|(?:OMP|MKL|OPENBLAS)_NUM_THREADS|NCCL_\w+|GLOO_\w+|"
     r"TORCH_NCCL_\w+|TORCHINDUCTOR_\w+|NVIDIA_TF32_OVERRIDE|TOKENIZERS_PARALLELISM|PYTORCH_\w*ALLOC_CONF"
 )
+SEED_VARIABLE = re.compile(r"(?:[A-Z]+_)*SEED")
+SEED = re.compile(r"[+-]?[0-9]{1,20}")  # anything else may be that of a wallet
 SEED_OPTION = re.compile(r"--?(?:[\w.-]*[-_.])?seed", re.IGNORECASE)
 CODE, SETTING, PACKAGE, NODE, DATA, CHECKPOINT = "code", "setting", "package", "node", "data", "checkpoint"
 
@@ -121,13 +127,18 @@ NO_CODE: CodeSnapshot = {
 }
 
 
+def is_repeatable(name: str, value: Any) -> bool:
+    """Return whether the value of a variable may be kept."""
+    if not isinstance(value, (str, int, float)) or is_secret_name(name):
+        return False
+    if SEED_VARIABLE.fullmatch(name):
+        return bool(SEED.fullmatch(str(value)))
+    return bool(REPEATABLE_VARIABLES.fullmatch(name))
+
+
 def repeatable_values(environment: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables of a job whose values may be kept, because they cannot hold a secret."""
-    values = {
-        name: str(value)
-        for name, value in environment.items()
-        if REPEATABLE_VARIABLES.fullmatch(name) and isinstance(value, (str, int, float))
-    }
+    values = {name: str(value) for name, value in environment.items() if is_repeatable(name, value)}
     return {**values, **plain_environment(environment)}
 
 
@@ -136,8 +147,9 @@ def find_seeds(arguments: Sequence[str], values: Mapping[str, str]) -> dict[str,
     seeds = {name: value for name, value in values.items() if "SEED" in name}
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
-        if SEED_OPTION.fullmatch(name):
-            seeds[name] = value if equals else next(iter(arguments[index + 1 : index + 2]), "")
+        value = value if equals else next(iter(arguments[index + 1 : index + 2]), "")
+        if SEED_OPTION.fullmatch(name) and SEED.fullmatch(value):
+            seeds[name] = value
     return seeds
 
 
@@ -239,7 +251,7 @@ def make_snapshot(plan: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]
     return {
         "version": VERSION,
         "like": inputs.like,
-        "settings": json.loads(json.dumps(dict(inputs.settings), default=str)),
+        "settings": without_secrets(json.loads(json.dumps(dict(inputs.settings), default=str))),
         "variables": sorted(map(str, inputs.environment)),
         "values": values,
         "seeds": find_seeds(arguments, values),
@@ -337,8 +349,10 @@ def describe_input(entry: Mapping[str, Any]) -> str:
 
 def compare_snapshots(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
     """Return all differences between the snapshots of two runs, except for those of the code's files."""
+    # the record of an older release has secrets in them
+    settings = [without_secrets(to_mapping(snapshot.get("settings"))) for snapshot in (before, after)]
     return [
-        *mapping_differences(SETTING, to_mapping(before.get("settings")), to_mapping(after.get("settings"))),
+        *mapping_differences(SETTING, *settings),
         *mapping_differences(SETTING, to_mapping(before.get("values")), to_mapping(after.get("values")), "not set"),
         *(
             Difference(SETTING, name, "set" if name in to_list(before.get("variables")) else "not set", "changed")

@@ -14,11 +14,13 @@ REMOVED = "[removed]"
 MIN_SECRET = 6  # characters of a known value to remove; shorter ones would remove ordinary words
 MAX_DEPTH = 50  # of nested lists and mappings
 # A name whose value is secret, as part of an identifier: HF_TOKEN, aws_secret_access_key, "apiKey", dbPassword.
-SECRET_NAME = (
-    r"[\w.-]{0,60}(?:passw(?:or)?d|_pwd|_pass\b|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|"
-    r"(?:wandb|kaggle|account|client|auth)[_-]?key|credential|"
-    r"authorization|signature|session[_-]?id|cookie)[\w.-]{0,40}"
+SECRET_WORD = (
+    r"(?:passw(?:or)?d|_pwd|_pass\b|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|"
+    r"(?:wandb|kaggle|account|client|auth)[_-]?key|credential|authorization|signature|session[_-]?id|cookie)"
 )
+NAME_END = rf"{SECRET_WORD}[\w.-]{{0,40}}"
+SECRET_NAME = rf"[\w.-]{{0,60}}{NAME_END}"
+MAX_NAME = 100  # characters before the word
 # Names that match, of values that are not secret: counts of tokens in a text, for example.
 ORDINARY = re.compile(
     r"(?:(?:max|min|num|n|total|special|added|input|output|per|seen|new)_(?:\w{1,20}_)?)?tokens(?:_\w{0,30})?|"
@@ -27,8 +29,8 @@ ORDINARY = re.compile(
 )
 WHOLE = re.compile(
     r"(?:^[A-Za-z0-9+/=]{1,80}\n){1,400}-----END [A-Z ]{0,30}PRIVATE KEY-----|"  # cut off before
-    r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----.{0,20000}?"  # SSH, TLS, PGP
-    r"(?:-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|\Z)"
+    r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:(?!-----BEGIN).){0,20000}?"  # SSH, TLS, PGP
+    r"(?:-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----|(?=-----BEGIN)|\Z)"
     r"|\bhooks\.slack\.com/services/\S{1,200}|\bdiscord(?:app)?\.com/api/webhooks/\S{1,200}"
     r"|\bgsk_[A-Za-z0-9]{20,200}|\br8_[A-Za-z0-9]{20,200}"  # Groq, Replicate
     r"|\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b"  # AWS
@@ -53,20 +55,34 @@ SIGNED_URL = re.compile(
 )
 BEARER = re.compile(r"(?P<name>\b(?:Bearer|Basic|Token)\s{1,3})[\w.~+/=-]{12,4000}")
 KEPT = re.escape(REMOVED)
+# From the word that makes a name secret, not from the beginning of the name, which would take long in long words.
 ASSIGNMENT = re.compile(
-    rf"(?P<name>(?P<key>{SECRET_NAME})(?:\\?[\"'])?\s{{0,3}}(?:[=:]|\s--?>)\s{{0,3}})(?!{KEPT})"
+    rf"(?P<name>(?P<key>{NAME_END})(?:\\?[\"'])?\]?\s{{0,3}}(?:[=:]|\s--?>)\s{{0,3}})(?!{KEPT})"
     r"(?P<value>\\\"[^\"\\\n]{1,2000}\\\"|\"[^\"\n]{1,2000}\"|'[^'\n]{1,2000}'|[^\s,;}\]\"']{1,2000})",
     re.IGNORECASE,
 )
 OPTION = re.compile(
-    rf"(?P<name>--(?P<key>{SECRET_NAME})[ \n]{{1,3}})(?!{KEPT})(?P<value>[^\s-][^\s]{{0,2000}})", re.IGNORECASE
+    rf"(?P<name>(?<![\w-])--(?P<key>{SECRET_NAME})[ \n]{{1,3}})(?!{KEPT})(?P<value>[^\s-][^\s]{{0,2000}})",
+    re.IGNORECASE,
 )
 SECRET_KEY = re.compile(SECRET_NAME, re.IGNORECASE)
+NAME_CHARACTERS = "".join(filter(re.compile(r"[\w.-]").match, map(chr, range(128))))
+
+
+def key_of(match: re.Match[str]) -> str:
+    """Return the whole name in a match of ASSIGNMENT or OPTION."""
+    before = match.string[max(0, match.start("key") - MAX_NAME) : match.start("key")]
+    return before[len(before.rstrip(NAME_CHARACTERS)) :] + match["key"]
+
+
+def is_ordinary(name: str) -> bool:
+    """Return whether a name that SECRET_NAME matches is that of a value that is not secret."""
+    return bool(ORDINARY.fullmatch(name.rpartition(".")[2].strip("-")) or ORDINARY.fullmatch(name))
 
 
 def without_value(match: re.Match[str]) -> str:
     """Return an assignment with its value removed, unless its name is an ordinary one or the value a small number."""
-    if ORDINARY.fullmatch(match["key"]) or re.fullmatch(r"[\d.]{1,12}|true|false|null|none", match["value"], re.I):
+    if is_ordinary(key_of(match)) or re.fullmatch(r"[\d.]{1,12}|true|false|null|none", match["value"], re.I):
         return match[0]
     return match["name"] + REMOVED
 

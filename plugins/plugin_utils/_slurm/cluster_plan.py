@@ -14,6 +14,10 @@ from typing import Any, TypedDict
 
 from ansible_collections.muster.training.plugins.plugin_utils._slurm import configuration, gpu_resources
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster import Cluster, SlurmNode, SlurmOptions
+from ansible_collections.muster.training.plugins.plugin_utils._slurm.machine_facts import (
+    checked_machine,
+    machine_errors,
+)
 
 NODE_PACKAGES = ["slurmd", "slurm-client", "munge", "dbus"]
 CONTROLLER_PACKAGES = ["slurmctld"]
@@ -76,12 +80,18 @@ def find_errors(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> li
     for name, state in states.items():
         if not state["debian"]:
             errors.append(
-                f"{name}: the system is neither Debian nor Ubuntu, whose packages this role installs. "
-                "Set slurm_enabled to false, or use other images"
+                f"{name}: the system is neither Debian nor Ubuntu, which the role slurm requires. "
+                "Use another image, or turn the role off: -e slurm_enabled=false"
             )
         elif not state["systemd"]:
-            errors.append(f"{name}: systemd is missing, which runs Slurm's services. Set slurm_enabled to false")
-    return errors + name_errors(cluster.nodes) + user_errors(states) + version_errors(states)
+            errors.append(f"{name}: systemd is missing, but Slurm needs it. Turn the role off: -e slurm_enabled=false")
+    return [
+        *errors,
+        *machine_errors(states),
+        *name_errors(cluster.nodes),
+        *user_errors(states),
+        *version_errors(states),
+    ]
 
 
 def name_errors(nodes: Sequence[SlurmNode]) -> list[str]:
@@ -89,7 +99,7 @@ def name_errors(nodes: Sequence[SlurmNode]) -> list[str]:
     counts = Counter(node.name for node in nodes)
     return [
         f"{', '.join(node.inventory_name for node in nodes if node.name == name)}: each of them is {name!r} in Slurm, "
-        "where names consist of small letters, digits and hyphens. Rename the hosts in the inventory"
+        "which allows only lowercase letters, digits and hyphens. Rename the hosts in the inventory"
         for name, count in counts.items()
         if count > 1 or not name
     ]
@@ -104,8 +114,8 @@ def user_errors(states: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return []
     listed = "; ".join(f"{name} has {user} with uid {uid}, gid {gid}" for name, (user, uid, gid) in users.items())
     return [
-        f"the user who runs the jobs differs: {listed}. Slurm starts jobs by these numbers. Use images with the same "
-        "user, or change the numbers with usermod and groupmod"
+        f"the login user has different IDs on the nodes: {listed}. Slurm requires the same uid and gid everywhere. "
+        "Use images with the same user, or change the IDs: usermod -u UID USER, groupmod -g GID GROUP"
     ]
 
 
@@ -136,15 +146,16 @@ def build_cluster(
     nodes: Sequence[Mapping[str, Any]], states: Mapping[str, Mapping[str, Any]], options: SlurmOptions
 ) -> Cluster:
     """Return the cluster that the nodes form, in rank order."""
+    machines = {name: checked_machine(state) for name, state in states.items()}
     slurm_nodes = [
         SlurmNode(
             inventory_name=node["name"],
             name=slurm_name(node["name"]),
             address=node["address"],
-            hostname=states[node["name"]]["hostname"],
-            cpus=states[node["name"]]["cpus"],
-            memory=states[node["name"]]["memory"],
-            gpus=gpu_resources.read_gpus(states[node["name"]]["gpus"]),
+            hostname=machines[node["name"]]["hostname"],
+            cpus=machines[node["name"]]["cpus"],
+            memory=machines[node["name"]]["memory"],
+            gpus=gpu_resources.read_gpus(machines[node["name"]]["gpus"]),
         )
         for node in nodes
     ]

@@ -154,6 +154,13 @@ def test_missing_program_and_file_are_explained(tmp_path: Path) -> None:
         assert done.returncode != 0 and message in " ".join(done.stderr.split()), done.stderr
 
 
+def test_only_addresses_and_user_names_reach_ssh() -> None:
+    option = "-oProxyCommand=touch${IFS}/tmp/x"
+    values = {"name": "a", "public_ip_address": option, "private_ip_address": option, "admin_username": option}
+    (machine,) = find_machines(state(resource("azurerm_linux_virtual_machine", "node", **values)))
+    assert set(machine.variables) == {"terraform_address", "terraform_type"}
+
+
 def test_hostile_state_is_data() -> None:
     deep: dict[str, Any] = {"resources": []}
     for _level in range(100):

@@ -54,6 +54,8 @@ def test_playbooks_accept_run_name_and_group_from_any_directory(
 def test_launch_role_passes_its_group_to_each_record_task() -> None:
     for path in sorted((CHECKOUT / "roles" / "launch" / "tasks").glob("*.yml")):
         text = path.read_text()
-        touching = sum(text.count(f"muster.training.{one}:") for one in ("run_record", "run_report", "fit"))
+        touching = sum(
+            text.count(f"muster.training.{one}:") for one in ("run_record", "run_report", "run_repeat", "fit")
+        )
         assert touching == text.count(' group: "{{ launch_group }}"\n') - 2 * (path.name == "plan.yml"), path
         assert isinstance(yaml.safe_load(text), list)

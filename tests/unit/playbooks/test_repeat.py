@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import http.server
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -14,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from ansible_collections.muster.training.plugins.module_utils._python_env import steps
 from tests.unit.plugins.module_utils.python_env.test_solve import REQUEST
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import typed
 from tests.unit.wheel_index import add_wheel, store_pip
+
+pytestmark = pytest.mark.one_core  # it needs torch
 
 SECRET = "sekret-value"
 JOB = """
@@ -121,7 +123,9 @@ def test_run_is_repeated_after_its_environment_is_gone_and_its_code_has_changed(
         code_source=str(code),
         code_directory=str(tmp_path / "on_the_node" / "toy"),
     )
-    variables = {"PYTHONPATH": str(Path(torch.__file__).parents[1]), "PYTHONHASHSEED": "7", "API_TOKEN": SECRET}
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None and torch.origin is not None
+    variables = {"PYTHONPATH": str(Path(torch.origin).parents[1]), "PYTHONHASHSEED": "7", "API_TOKEN": SECRET}
     settings = {"launch_script": "train.py", "launch_launcher": "env", "launch_environment": variables}
     first = launch(tmp_path, run_id="first", **settings)
     assert first.returncode == 0, first.stdout

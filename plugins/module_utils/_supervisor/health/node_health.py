@@ -143,6 +143,8 @@ class NodeHealth:
         """Watch the next attempt, whose report has only its own findings."""
         self.plan = plan
         self.findings = []
+        self.errors.clear()  # what goes wrong again, or is still wrong, is a finding of this attempt, too
+        self.problems.clear()
         self.step_times = StepTimes(self.journal.directory, plan)
 
     def step(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:

@@ -13,7 +13,10 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.agree
     is_listed_checkpoint,
     share_stores,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.timeouts import SAVE_WATCH_INTERVAL
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    CHECKPOINT_READ_TIMEOUT,
+    SAVE_WATCH_INTERVAL,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.hub_preparation import (
     MAX_LISTED,
     describe_step,
@@ -60,7 +63,8 @@ class SaveWatch:
         if self.number and all(member in self.stores for member in self.asked if member in members):
             text = self.judge(world_size)
             self.number = ""
-        if not self.number and now >= self.due and not self.has_saved:
+        is_late = now >= self.due + CHECKPOINT_READ_TIMEOUT  # a reply was lost with its connection
+        if (not self.number or is_late) and now >= self.due and not self.has_saved:
             self.due = now + SAVE_WATCH_INTERVAL
             self.rounds += 1
             self.number = f"save {self.rounds}"

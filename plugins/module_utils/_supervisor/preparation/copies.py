@@ -47,8 +47,8 @@ def serve_main(arguments: list[str]) -> int:
     try:
         server = Server(checkpoint_directory(arguments[0]), request["name"], request["key"])
         listener = server.listen(request["address"])
-    except OSError as error:
-        write({"port": 0, "error": error.strerror or str(error)})
+    except (TransferError, OSError) as error:
+        write({"port": 0, "error": getattr(error, "strerror", "") or str(error)})
         return 1
     write({"port": listener.getsockname()[1], "error": ""})
     threading.Thread(target=server.accept_all, args=(listener,), daemon=True).start()
@@ -60,7 +60,8 @@ def fetch_main(arguments: list[str]) -> int:
     """Copy the parts that this node lacks; arguments: the run directory."""
     request = read_request()
     try:
-        size = fetch(checkpoint_directory(arguments[0]), request["name"], request["key"], request["sources"])
+        directory = checkpoint_directory(arguments[0])
+        size = fetch(directory, request["name"], request["key"], request["sources"], request["parts"])
     except (TransferError, OSError, ValueError) as error:
         text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
         write({"size": 0, "error": text[:500] or "the connection failed"})

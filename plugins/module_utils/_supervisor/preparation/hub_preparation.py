@@ -12,6 +12,7 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import (
     Agreement,
     agree,
+    describe_parts,
     is_listed_checkpoint,
     share_stores,
 )
@@ -80,7 +81,7 @@ class HubPreparation:
         self.told: set[str] = set()
 
     def begin(self, number: int) -> None:
-        """Forget what was found out for an earlier attempt."""
+        """Discard the results for an earlier attempt."""
         if number != self.number:
             self.reset(number)
 
@@ -101,7 +102,7 @@ class HubPreparation:
         pending = [member for member in candidates if self.nodes[member].problems is None]
         for member in pending:
             if now > self.nodes[member].deadline:
-                self.note_problems(member, ["its checks did not end"])
+                self.note_problems(member, ["its checks timed out"])
         pending = [member for member in pending if self.nodes[member].problems is None]
         self.waiting = f"checking {', '.join(self.names[member] for member in pending)}" if pending else ""
         return not pending
@@ -148,7 +149,7 @@ class HubPreparation:
             self.note_problems(member, [clean(text) for text in texts[:MAX_PROBLEMS]])
         elif kind == SERVE:
             port = reply.get("port")
-            state.port = port if type(port) is int and 0 < port < 65536 else 0
+            state.port = port if isinstance(port, int) and 1 < port < 65536 else 0  # True is 1
         elif kind == FETCH:
             state.fetched = clean(reply.get("error", ""))
 
@@ -175,7 +176,7 @@ class HubPreparation:
         self.describe_torn(self.agreement)
         self.copy_stage = ""
         if self.agreement.missing:
-            owners = sorted({owner for nodes in self.agreement.missing.values() for owner in nodes})
+            owners = owners_of(self.agreement)
             self.copy_stage, self.copy_deadline = SERVE, now + SERVE_TIMEOUT + REPORT_GRACE_PERIOD
             for member in map(self.names.index, owners):
                 self.nodes[member].port = None
@@ -184,7 +185,7 @@ class HubPreparation:
     def describe_torn(self, agreement: Agreement) -> None:
         """Report newer checkpoints that cannot be used, and why."""
         chosen = describe_step(agreement.checkpoint) if agreement.checkpoint is not None else ""
-        instead = f"{chosen} is used" if chosen else "no other one is complete"
+        instead = f"{chosen} is used" if chosen else "no other checkpoint is complete"
         for checkpoint in agreement.torn[:2]:
             if checkpoint["name"] not in self.rejected:
                 text = f"{describe_step(checkpoint)} cannot be used, since {clean(checkpoint['reason'])}: {instead}"
@@ -196,7 +197,7 @@ class HubPreparation:
         if agreement is None or agreement.checkpoint is None:
             return False
         needy = [self.names.index(name) for name in agreement.missing]
-        owners = sorted({self.names.index(owner) for nodes in agreement.missing.values() for owner in nodes})
+        owners = sorted(map(self.names.index, owners_of(agreement)))
         lost = [member for member in (*owners, *needy) if member not in connected]
         if lost or now > self.copy_deadline:
             who = self.names[lost[0]] if lost else ", ".join(self.names[member] for member in needy)
@@ -222,12 +223,13 @@ class HubPreparation:
         elif None not in ports.values():
             self.copy_stage, self.copy_deadline = FETCH, now + COPY_TIMEOUT + REPORT_GRACE_PERIOD
             checkpoint = agreement.checkpoint
-            for name, sources in agreement.missing.items():
+            for name, parts in agreement.missing.items():
                 member = self.names.index(name)
                 self.nodes[member].fetched = None
+                sources = sorted(set(parts.values()))
                 addresses = [[self.address(owner), ports[self.names.index(owner)]] for owner in sources]
                 request = {"kind": FETCH, "number": self.number, "name": checkpoint["name"], "sources": addresses}
-                self.send(member, request)
+                self.send(member, {**request, **describe_parts(parts)})
             needy, who = ", ".join(agreement.missing), ", ".join(self.names[member] for member in owners)
             size = f"{checkpoint['size'] / 1e6:.1f} MB"
             self.waiting = f"copying {describe_step(checkpoint)}, {size}, from {who} to {needy}"
@@ -247,6 +249,11 @@ class HubPreparation:
     def checkpoint(self) -> Checkpoint | None:
         """Return the checkpoint that all members have, None if there is none."""
         return self.agreement.checkpoint if self.agreement is not None else None
+
+
+def owners_of(agreement: Agreement) -> list[str]:
+    """Return the names of the nodes from which parts are copied."""
+    return sorted({owner for parts in agreement.missing.values() for owner in parts.values()})
 
 
 def clean(value: object) -> str:

@@ -75,7 +75,7 @@ def write(message: Data) -> None:
 
 
 def wait_until_free(plan: Plan, directory: str) -> list[str]:
-    """Return what is still in use at the end of the time that the last attempt has to leave: [] as a rule at once."""
+    """Wait until the last attempt has freed its resources; return those still in use at the timeout."""
     deadline = time.monotonic() + plan["timeouts"].get("gpu_free", GPU_FREE_TIMEOUT)
     while True:
         problems = [*leftover_processes(directory), *busy_gpus(plan), *busy_ports(plan)]
@@ -140,7 +140,7 @@ def judge_gpus(devices: list[dict[str, float | None]], expected: int, error: str
     busy = [device for device in devices if (device["memory_used_mib"] or 0.0) >= MAX_GPU_MEMORY]
     if busy:
         gpus = ", ".join(f"{device['index']:.0f} ({device['memory_used_mib']:.0f} MiB)" for device in busy)
-        problems.append(f"memory is in use on GPU {gpus}, at most {MAX_GPU_MEMORY:.0f} MiB may be")
+        problems.append(f"memory is in use on GPU {gpus}; the limit is {MAX_GPU_MEMORY:.0f} MiB")
     return problems
 
 
@@ -171,7 +171,7 @@ def check_storage(plan: Plan, directory: str) -> list[str]:
     for path, name in paths.items():
         free = replies.get(f"room {path}")
         if free is not None and free < MIN_FREE_BYTES:
-            problems.append(f"{free / 2**20:.0f} MiB are free in {name} {path}, at least 256 MiB are needed")
+            problems.append(f"{free / 2**20:.0f} MiB are free in {name} {path}; at least 256 MiB are required")
     return problems
 
 

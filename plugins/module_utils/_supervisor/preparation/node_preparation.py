@@ -35,7 +35,7 @@ CHECK, SERVE, FETCH = "check", "serve", "fetch"  # kinds of requests from rank 0
 OPTIONS = {CHECK: "--check-node", SERVE: "--serve-checkpoint", FETCH: "--fetch-checkpoint"}  # of supervisor.py
 TIMEOUTS = {CHECK: GPU_FREE_TIMEOUT + NODE_CHECK_TIMEOUT, SERVE: SERVE_TIMEOUT, FETCH: COPY_TIMEOUT}
 MAX_OUTPUT = 2**20  # bytes that a child writes
-MAX_REQUEST = 16 * 1024  # characters
+MAX_REQUEST = 48 * 1024  # characters
 
 
 class Task:
@@ -98,7 +98,7 @@ class NodePreparation:
         return [task.process.pid for task in self.tasks if task.process is not None]
 
     def begin(self, request: Any, now: float) -> None:
-        """Carry out a request of rank 0: kind, number of the attempt, and for a copy name and sources."""
+        """Carry out a request of rank 0: kind, number of the attempt, and for a copy name, sources and parts."""
         kind = request.get("kind") if isinstance(request, dict) else None
         if not isinstance(kind, str) or kind not in OPTIONS or len(json.dumps(request)) > MAX_REQUEST:
             return
@@ -119,7 +119,7 @@ class NodePreparation:
         if request["kind"] == CHECK:
             return {"list_only": request.get("list_only") is True}
         key = transfer_key(self.token, self.plan["run_id"], int(request.get("number") or 0))
-        fields = {name: request.get(name) for name in ("name", "sources")}
+        fields = {name: request.get(name) for name in ("name", "sources", "parts")}
         return {**fields, "key": key, "address": self.plan["node"]["address"]}
 
     def step(self, now: float, ended: dict[int, int]) -> list[Data]:

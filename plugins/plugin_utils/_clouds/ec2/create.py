@@ -238,7 +238,7 @@ def name_machines(context: Ec2Context, machines: Iterable[tuple[str, Mapping[str
 
 
 def terminate(context: Ec2Context, ids: Mapping[str, str]) -> dict[str, str]:
-    """Terminate machines and wait until they are gone; return the reasons why some still exist, by name.
+    """Terminate machines and wait until they are removed; return why some still exist, by name.
 
     Also wait for machines of the cluster that are already shutting down: groups are in use until they have ended.
     """

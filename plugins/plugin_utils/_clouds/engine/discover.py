@@ -88,7 +88,7 @@ def desired_without_machines(cloud: AnyCloud, state: str, remove_drive: bool = F
 
 
 def to_cloud_terms(cloud: AnyCloud, text: str) -> str:
-    """Return one of the engine's lines with the provider's word for a cluster's network."""
+    """Return a line of the engine with the provider's term for a cluster's network."""
     return text.replace("network muster-", f"{cloud.network_term} muster-")
 
 

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import is_part, is_relative
+from ansible_collections.muster.training.plugins.module_utils._checkpoints import transfer
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import (
+    MAX_NAMES,
+    describe_parts,
+    hash_names,
+    is_part,
+    is_relative,
+)
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.transfer import (
+    MAX_UNPROVEN,
     Channel,
     Server,
+    Source,
     TransferError,
     checked_parts,
     fetch,
+    intact_parts,
     transfer_key,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation import copies
 
 KEY = transfer_key("token", "run", 1)
 
@@ -39,6 +52,11 @@ def serve(directory: Path, name: str) -> tuple[str, int]:
     return "127.0.0.1", listener.getsockname()[1]
 
 
+def agreed(directory: Path, name: str) -> list[str]:
+    """The parts that this node offers."""
+    return sorted(intact_parts(str(directory), name))
+
+
 @pytest.fixture
 def nodes(tmp_path: Path) -> tuple[Path, Path]:
     for name in ("a", "b"):
@@ -49,7 +67,7 @@ def nodes(tmp_path: Path) -> tuple[Path, Path]:
 def test_copy_has_the_content_and_the_time_of_the_original(nodes: tuple[Path, Path]) -> None:
     save(nodes[0] / "run" / "step-4" / "model_rank_0.pt", os.urandom(2_500_000))
     os.utime(nodes[0] / "run" / "step-4" / "model_rank_0.pt", (1e9, 1e9))
-    size = fetch(str(nodes[1]), "run/step-4", KEY, [serve(nodes[0], "run/step-4")])
+    size = fetch(str(nodes[1]), "run/step-4", KEY, [serve(nodes[0], "run/step-4")], agreed(nodes[0], "run/step-4"))
     copy = nodes[1] / "run" / "step-4" / "model_rank_0.pt"
     assert copy.read_bytes() == (nodes[0] / "run" / "step-4" / "model_rank_0.pt").read_bytes()
     assert copy.stat().st_size == size and copy.stat().st_mtime == 1e9
@@ -60,14 +78,14 @@ def test_deepspeed_file_beside_the_checkpoint_is_copied_too(nodes: tuple[Path, P
     for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"):
         save(nodes[0] / "global_step4" / name)
     (nodes[0] / "latest").write_text("global_step4")
-    fetch(str(nodes[1]), "global_step4", KEY, [serve(nodes[0], "global_step4")])
+    fetch(str(nodes[1]), "global_step4", KEY, [serve(nodes[0], "global_step4")], agreed(nodes[0], "global_step4"))
     assert (nodes[1] / "latest").read_text() == "global_step4" and len(os.listdir(nodes[1] / "global_step4")) == 2
 
 
 def test_node_with_another_key_gets_nothing(nodes: tuple[Path, Path]) -> None:
     save(nodes[0] / "step-4.pt")
     with pytest.raises((TransferError, OSError)):
-        fetch(str(nodes[1]), "step-4.pt", transfer_key("other", "run", 1), [serve(nodes[0], "step-4.pt")])
+        fetch(str(nodes[1]), "step-4.pt", transfer_key("other", "run", 1), [serve(nodes[0], "step-4.pt")], [""])
     assert os.listdir(nodes[1]) == []
 
 
@@ -81,10 +99,195 @@ def test_only_parts_of_the_checkpoint_are_sent(nodes: tuple[Path, Path], part: A
         assert channel.receive() == {"size": -1}
 
 
-@pytest.mark.parametrize("name", ["../b", "/tmp/x", "a/../../b", ""])
+@pytest.mark.parametrize("name", ["../b", "/tmp/x", "a/../../b", "", "."])
 def test_nothing_is_written_outside_of_the_directory(nodes: tuple[Path, Path], name: str) -> None:
     with pytest.raises(TransferError, match="is not below"):
-        fetch(str(nodes[1]), name, KEY, [])
+        fetch(str(nodes[1]), name, KEY, [], [])
+    with pytest.raises(TransferError, match="is not below"):
+        Server(str(nodes[1]), name, KEY)
+
+
+def test_parts_that_were_not_agreed_on_are_not_copied(nodes: tuple[Path, Path]) -> None:
+    save(nodes[0] / "step-4" / "model_rank_0.pt")
+    (nodes[0] / "step-4" / "sitecustomize.py").write_text("evil")
+    size = fetch(str(nodes[1]), "step-4", KEY, [serve(nodes[0], "step-4")], ["model_rank_0.pt"])
+    assert os.listdir(nodes[1] / "step-4") == ["model_rank_0.pt"]
+    assert size == (nodes[1] / "step-4" / "model_rank_0.pt").stat().st_size
+
+
+def test_many_parts_are_agreed_on_by_their_hash(nodes: tuple[Path, Path]) -> None:
+    assert describe_parts({"b": 1, "a": 2}) == {"parts": ["a", "b"]}
+    names = [f"{number}.bin" for number in range(MAX_NAMES // 8)]
+    assert describe_parts(names) == {"parts": hash_names(names[::-1])}
+    save(nodes[0] / "step-4" / "model_rank_0.pt")
+    address = serve(nodes[0], "step-4")
+    for other in (hash_names(["model_rank_0.pt", "other"]), None, 3):
+        with pytest.raises(ValueError, match="other files than the nodes agreed on"):
+            fetch(str(nodes[1]), "step-4", KEY, [address], other)
+    assert os.listdir(nodes[1]) == []
+    fetch(str(nodes[1]), "step-4", KEY, [address], hash_names(["model_rank_0.pt"]))
+    assert os.listdir(nodes[1] / "step-4") == ["model_rank_0.pt"]
+
+
+def test_process_that_copies_knows_what_was_agreed_on(
+    nodes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(nodes[0] / "step-4" / "model_rank_0.pt")
+    (nodes[0] / "step-4" / "sitecustomize.py").write_text("evil")
+    (nodes[1] / "plan.json").write_text(json.dumps({"checkpoints": str(nodes[1] / "kept")}))
+    request = {"name": "step-4", "key": KEY, "sources": [serve(nodes[0], "step-4")], "parts": ["model_rank_0.pt"]}
+    monkeypatch.setattr(copies, "read_request", lambda: request)
+    assert copies.fetch_main([str(nodes[1])]) == 0
+    assert json.loads(capsys.readouterr().out)["error"] == ""
+    assert os.listdir(nodes[1] / "kept" / "step-4") == ["model_rank_0.pt"]
+    monkeypatch.setattr(copies, "read_request", lambda: {**request, "name": ".", "address": "127.0.0.1"})
+    for main in (copies.fetch_main, copies.serve_main):
+        assert main([str(nodes[1])]) == 1
+        assert "is not below" in json.loads(capsys.readouterr().out)["error"]
+
+
+class Offer(Server):
+    """A node that offers any files below a directory."""
+
+    def __init__(self, directory: Path, name: str, *parts: str) -> None:
+        super().__init__(str(directory), name, KEY)
+        paths = {part: os.path.join(self.target, part) for part in parts}
+        self.parts = {part: (os.lstat(path).st_size, 1.0) for part, path in paths.items()}
+        self.listener = self.listen("127.0.0.1")
+        threading.Thread(target=self.accept_all, args=(self.listener,), daemon=True).start()
+
+
+def test_what_is_no_checkpoint_is_not_replaced(nodes: tuple[Path, Path]) -> None:
+    for node, text in zip(nodes, ("evil", "good"), strict=True):
+        (node / "src").mkdir()
+        (node / "src" / "train.py").write_text(text)
+    save(nodes[0] / "src" / "model_rank_0.pt")
+    offer = Offer(nodes[0], "src", "train.py", "model_rank_0.pt")
+    with pytest.raises(TransferError, match="src exists and is not a checkpoint"):
+        fetch(str(nodes[1]), "src", KEY, [offer.listener.getsockname()], ["train.py", "model_rank_0.pt"])
+    assert (nodes[1] / "src" / "train.py").read_text() == "good" and os.listdir(nodes[1] / "src") == ["train.py"]
+
+
+def test_nothing_is_replaced_if_the_result_is_not_complete(nodes: tuple[Path, Path]) -> None:
+    save(nodes[1] / "step-4" / "model_rank_0.pt")
+    save(nodes[0] / "step-4" / "model_rank_2.pt")
+    with pytest.raises(TransferError, match="the shard of rank 1 is missing"):
+        fetch(str(nodes[1]), "step-4", KEY, [serve(nodes[0], "step-4")], ["model_rank_2.pt"])
+    assert os.listdir(nodes[1] / "step-4") == ["model_rank_0.pt"] and os.listdir(nodes[1]) == ["step-4"]
+
+
+def test_new_directory_that_is_no_checkpoint_does_not_appear(nodes: tuple[Path, Path]) -> None:
+    (nodes[0] / "src").mkdir()
+    (nodes[0] / "src" / "train.py").write_text("evil")
+    offer = Offer(nodes[0], "src", "train.py")
+    with pytest.raises(TransferError, match="src is not a checkpoint"):
+        fetch(str(nodes[1]), "src", KEY, [offer.listener.getsockname()], ["train.py"])
+    assert os.listdir(nodes[1]) == []
+
+
+def test_only_a_checkpoint_of_deepspeed_has_its_file_beside_it(nodes: tuple[Path, Path]) -> None:
+    save(nodes[0] / "step-4" / "model_rank_0.pt")
+    (nodes[0] / "latest").write_text("step-4")
+    (nodes[1] / "latest").write_text("other")
+    offer = Offer(nodes[0], "step-4", "model_rank_0.pt", "../latest")
+    with pytest.raises(TransferError, match="is not a checkpoint of DeepSpeed"):
+        fetch(str(nodes[1]), "step-4", KEY, [offer.listener.getsockname()], ["model_rank_0.pt", "../latest"])
+    assert (nodes[1] / "latest").read_text() == "other" and os.listdir(nodes[1]) == ["latest"]
+
+
+def test_file_and_directory_of_one_name_are_refused(nodes: tuple[Path, Path]) -> None:
+    save(nodes[0] / "step-4" / "model_rank_0.pt")
+    save(nodes[1] / "source" / "model.pt")
+    offer = Offer(nodes[0], "step-4", "model_rank_0.pt")
+    offer.parts[""] = offer.parts["model_rank_0.pt"]
+    other = Server(str(nodes[1] / "source"), "model.pt", KEY)
+    other.parts[""] = intact_parts(str(nodes[1] / "source"), "model.pt")[""]
+    listener = other.listen("127.0.0.1")
+    threading.Thread(target=other.accept_all, args=(listener,), daemon=True).start()
+    addresses = [listener.getsockname(), offer.listener.getsockname()]
+    with pytest.raises(TransferError, match="is both a file and a directory"):
+        fetch(str(nodes[1]), "step-4", KEY, addresses, ["", "model_rank_0.pt"])
+    assert os.listdir(nodes[1]) == ["source"]
+
+
+def test_damaged_part_is_replaced_and_an_empty_directory_is_filled(nodes: tuple[Path, Path]) -> None:
+    for rank in range(2):
+        save(nodes[0] / "step-4" / f"model_rank_{rank}.pt")
+    save(nodes[1] / "step-4" / "model_rank_0.pt")
+    (nodes[1] / "step-4" / "model_rank_1.pt").write_bytes(b"PK\3\4")
+    fetch(str(nodes[1]), "step-4", KEY, [serve(nodes[0], "step-4")], ["model_rank_1.pt"])
+    assert sorted(intact_parts(str(nodes[1]), "step-4")) == ["model_rank_0.pt", "model_rank_1.pt"]
+    (nodes[1] / "third" / "step-4").mkdir(parents=True)
+    fetch(str(nodes[1] / "third"), "step-4", KEY, [serve(nodes[0], "step-4")], agreed(nodes[0], "step-4"))
+    assert len(intact_parts(str(nodes[1] / "third"), "step-4")) == 2
+
+
+def test_silent_connections_do_not_block_a_copy(nodes: tuple[Path, Path]) -> None:
+    save(nodes[0] / "step-4.pt")
+    address = serve(nodes[0], "step-4.pt")
+    silent = [socket.create_connection(address) for _ in range(MAX_UNPROVEN + 5)]
+    source = Source(*address, KEY)
+    assert list(source.parts) == [""]
+    source.close()
+    for sock in silent:
+        sock.close()
+
+
+@pytest.mark.parametrize("data", [b"", b"a", b"0123456789abcdef\n" + b"x" * 300])
+def test_connection_that_does_not_prove_its_key_in_time_is_closed(
+    nodes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    """A client that sends a byte now and then, or a long first line."""
+    monkeypatch.setattr(transfer, "COPY_AUTHENTICATION_TIMEOUT", 0.4 if len(data) < 100 else 60.0)
+    save(nodes[0] / "step-4.pt")
+    started = time.monotonic()
+    with socket.create_connection(serve(nodes[0], "step-4.pt"), timeout=20) as sock:
+        sock.sendall(data)
+        with pytest.raises(OSError, match=r"reset|Broken"):
+            while time.monotonic() - started < 20:
+                time.sleep(0.1)
+                sock.sendall(b"a")
+    assert time.monotonic() - started < 20
+
+
+def test_server_outlives_connections_that_cannot_be_accepted(
+    nodes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "COPY_ACCEPT_RETRY_INTERVAL", 0.01)
+    save(nodes[0] / "step-4.pt")
+    server = Server(str(nodes[0]), "step-4.pt", KEY)
+    listener = server.listen("127.0.0.1")
+
+    class Listener:
+        """Fails at first, as without a free descriptor."""
+
+        failures = 3
+
+        def fileno(self) -> int:
+            return listener.fileno()
+
+        def accept(self) -> Any:
+            self.failures -= 1
+            if self.failures >= 0:
+                raise OSError(24, "Too many open files")
+            return listener.accept()
+
+    threading.Thread(target=server.accept_all, args=(Listener(),), daemon=True).start()
+    host, port = listener.getsockname()
+    source = Source(host, port, KEY)
+    assert list(source.parts) == [""]
+    source.close()
+
+
+def test_only_so_many_nodes_copy_at_a_time(nodes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "MAX_CLIENTS", 2)
+    save(nodes[0] / "step-4.pt")
+    address = serve(nodes[0], "step-4.pt")
+    sources = [Source(*address, KEY) for _ in range(2)]
+    with pytest.raises((TransferError, OSError)):
+        Source(*address, KEY)
+    for source in sources:
+        source.close()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +304,9 @@ def test_link_below_the_directory_is_not_followed(nodes: tuple[Path, Path], tmp_
     (tmp_path / "elsewhere").mkdir()
     (nodes[1] / "run").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="not a directory"):
-        fetch(str(nodes[1]), "run/step-4.pt", KEY, [serve(nodes[0], "run/step-4.pt")])
+        fetch(
+            str(nodes[1]), "run/step-4.pt", KEY, [serve(nodes[0], "run/step-4.pt")], agreed(nodes[0], "run/step-4.pt")
+        )
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
@@ -126,8 +331,8 @@ def test_content_that_is_changed_on_the_way_is_refused(nodes: tuple[Path, Path])
         pump(server, client, True)
 
     threading.Thread(target=run, daemon=True).start()
-    with pytest.raises(TransferError, match="was changed on the way"):
-        fetch(str(nodes[1]), "step-4.pt", KEY, [relay.getsockname()])
+    with pytest.raises(TransferError, match="was modified in transit"):
+        fetch(str(nodes[1]), "step-4.pt", KEY, [relay.getsockname()], [""])
     assert os.listdir(nodes[1]) == []
 
 

@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
 from ansible_collections.muster.training.plugins.module_utils._python_env import steps
 from ansible_collections.muster.training.plugins.module_utils._python_env.paths import sha256_of
+from ansible_collections.muster.training.plugins.module_utils._python_env.restore import requirement_of
 from tests.unit.plugins.module_utils.python_env.test_solve import PYPI, pip_wheel, request_of, run_layer
 from tests.unit.wheel_index import add_wheel
 
@@ -39,3 +40,22 @@ def test_removed_environment_gets_the_same_files_again(request_of: Any, tmp_path
     with pytest.raises(StepError, match=r"no package index has these files .*six-99\.0-py3-none-any\.whl"):
         steps.run_step({**request, "step": "restore", "lock": lock})
     assert not (home / "locks").exists()
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "numpy-1%0A%2D%2Dindex%2Durl%20https%3A%2F%2Fx.example%2Fsimple%0Ax-py3-none-any.whl",
+        "numpy-1.0\n--pre-py3-none-any.whl",
+        "numpy",
+        "numpy-1.0.whl",
+    ],
+)
+def test_name_of_a_file_is_no_option_of_pip(file: str) -> None:
+    with pytest.raises(StepError, match="the lock of the run to repeat is damaged: .* is not the name of a wheel"):
+        requirement_of({"file": file, "sha256": "b" * 64})
+
+
+def test_requirement_names_one_file() -> None:
+    entry = {"file": "Torch_X-2.5.1%2Bcu121-cp311-cp311-linux_x86_64.whl", "sha256": "b" * 64}
+    assert requirement_of(entry) == f"torch-x==2.5.1+cu121 --hash=sha256:{'b' * 64}"

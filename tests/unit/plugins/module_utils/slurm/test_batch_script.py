@@ -26,7 +26,7 @@ def test_nodes_are_found_by_address_or_else_by_name() -> None:
     cluster = parse_nodes(SHOWN)
     nodes = [{"name": "C7", "address": "192.0.2.7"}, {"name": "any", "address": "10.0.0.11"}]
     assert [node["NodeName"] for node in match_nodes(nodes, cluster)] == ["node2", "node1"]
-    with pytest.raises(UnknownNodeError, match=r"gpu9 at 10.0.0.9 is no node .* node1 at 10.0.0.11"):
+    with pytest.raises(UnknownNodeError, match=r"gpu9 at 10.0.0.9 is not in .* node1 at 10.0.0.11"):
         match_nodes([{"name": "gpu9", "address": "10.0.0.9"}], cluster)
 
 
@@ -73,4 +73,4 @@ def test_script_starts_each_node_with_its_own_directory(tmp_path: Path) -> None:
         f"{directories[0]}/supervisor.py {directories[0]} bert 10.0.0.0",
         "gpu3 failed",
     ], completed.stderr
-    assert "gpu3 is no node of this run" in completed.stderr
+    assert "gpu3 is not a node of this run" in completed.stderr

@@ -131,7 +131,14 @@ def test_other_programs_on_the_port_are_ignored(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("address", "port"),
-    [("localhost:1234", 1234), ("127.0.0.1:1234", 1234), ("10.0.0.1:1234", 0), ("localhost", 0), ("localhost:x", 0)],
+    [
+        ("localhost:1234", 1234),
+        ("127.0.0.1:1234", 1234),
+        ("10.0.0.1:1234", 0),
+        ("localhost", 0),
+        ("localhost:x", 0),
+        ("localhost:²", 0),
+    ],
 )
 def test_only_this_node_is_asked(address: str, port: int) -> None:
     assert port_of({"NCCL_RAS_ADDR": address}) == port

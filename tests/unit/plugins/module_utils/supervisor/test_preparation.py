@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.find import find_checkpoints
 from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation import node_check
+from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.hub_preparation import (
+    HubPreparation,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.node_preparation import (
+    CHECK,
+    FETCH,
+    SERVE,
+    NodePreparation,
+)
 from tests.unit import supervised
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run, own_network
 
@@ -79,6 +89,29 @@ def wait_for_resume(run: Run, name: str, *members: int) -> None:
     """Wait until these nodes have resumed from a checkpoint, of which each has a copy."""
     expected = [f"checkpoint {name}", "it is here"]
     eventually(lambda: all(log(run, member) == expected for member in members))
+
+
+def test_request_to_copy_names_the_parts_that_were_agreed_on(tmp_path: Path) -> None:
+    shards(tmp_path / "a", 40, 0, 1)
+    shards(tmp_path / "b", 40, 1)
+    sent: list[tuple[int, dict[str, Any]]] = []
+    nodes = [{"name": name, "address": f"10.0.0.{number}"} for number, name in enumerate("ab")]
+    plan: Any = {"run_id": "bert", "nodes": nodes, "node": nodes[1]}
+    hub = HubPreparation(plan, lambda member, request: sent.append((member, request)), lambda text, node: None)
+    hub.begin(1)
+    hub.check_nodes([0, 1], [0, 1], 0.0)
+    for member, name in enumerate("ab"):
+        for checkpoint in find_checkpoints(str(tmp_path / name)):
+            hub.take(member, {"kind": CHECK, "number": 1, "checkpoint": checkpoint})
+        hub.take(member, {"kind": CHECK, "number": 1, "problems": [], "store": ""})
+    assert not hub.agree([0, 1], [0, 1], 2, 0.0)
+    hub.take(0, {"kind": SERVE, "number": 1, "port": 4711})
+    assert not hub.agree([0, 1], [0, 1], 2, 0.0)
+    member, request = sent[-1]
+    assert (member, request["kind"], request["name"]) == (1, FETCH, "step-40")
+    assert (request["sources"], request["parts"]) == ([["10.0.0.0", 4711]], ["model_rank_0.pt"])
+    journal: Any = None
+    assert NodePreparation(journal, plan, "token").child_request(request)["parts"] == ["model_rank_0.pt"]
 
 
 def test_checkpoint_that_every_node_has_is_used(launch: Starter, tmp_path: Path) -> None:
@@ -204,7 +237,7 @@ def test_spare_takes_over_from_a_node_whose_gpu_memory_stays_in_use(launch: Star
     kill_rank(run, 1)
     eventually(lambda: log(run, 2))
     assert log(run, 1) == []
-    problem = "memory is in use on GPU 0 (20000 MiB), at most 512 MiB may be"
+    problem = "memory is in use on GPU 0 (20000 MiB); the limit is 512 MiB"
     assert f"node1 cannot take part in attempt 1: {problem}" in run.events()
     run.stop()
     run.wait_for("stopped", 0)

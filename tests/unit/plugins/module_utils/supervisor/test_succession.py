@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -21,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.succes
     majority,
     takeover_delay,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.successor import find_broken
 from tests.unit.restarting import (
     WAIT,
     Maker,
@@ -150,6 +152,24 @@ def test_minority_ends_without_a_verdict(make: Maker) -> None:
     assert "3 of the 4 nodes that started must reach each other" in run.read(2, "status.json")["message"]
     assert run.read(2, "plan.json")["attempt"] == 0
     check_end(run)
+
+
+def test_hub_without_most_of_its_spares_ends_its_job(make: Maker) -> None:
+    """The spares are a majority, so one of them may lead the run by itself."""
+    run = make(nodes=3, spares=2, restart_min_nodes=1)
+    wait_for_ranks(run, 0, [0])
+    for spare in (1, 2):
+        run.wait_for("spare", spare)
+    power_off(run, 1, 2)
+    result = result_of(run, 0)
+    assert result["cut_off"] and "fewer than half of the nodes can be reached" in result["reason"]
+    check_end(run)
+
+
+def test_broken_hardware_is_still_known_after_a_succession() -> None:
+    events = [{"event": "broken", "node": "node1", "text": "x" * 2000}, {"event": "health", "node": "node1"}]
+    lines = ["[]", "not JSON", *map(json.dumps, events), json.dumps({"event": "broken", "node": "stranger"})]
+    assert find_broken(lines, ["node0", "node1"]) == [{"node": "node1", "text": "x" * 1000}]
 
 
 def test_two_nodes_have_no_majority(make: Maker) -> None:

@@ -47,10 +47,6 @@ FALLEN = "NVRM: Xid (PCI:0000:11:00): 79, GPU has fallen off the bus"
             lambda f: logged(f, "node2", "NVRM: Xid (PCI:0000:99:00): 79, lost"),  # nvidia-smi no longer shows it
             [("warning", "gpu-xid", ("node2",))],
         ),
-        (
-            lambda f: f["node2"]["health"]["kernel_log"].update(readable=False, fixable=True),
-            [("warning", "kernel-log-unread", ("node2",))],
-        ),
         (lambda f: f["node2"]["health"]["kernel_log"].update(readable=False), []),
         (lambda f: rows(f, "node3", failure=True), [("error", "gpu-memory-rows", ("node3",))]),
         (lambda f: rows(f, "node3", pending=True), [("warning", "gpu-memory-rows", ("node3",))]),

@@ -46,6 +46,22 @@ def test_active_run_is_chosen_although_a_later_one_has_ended(tmp_path: Path) -> 
     assert chosen.note == "run a is active; b, launched later, ended (succeeded) at 2026-11-27 10:43"
 
 
+def test_all_nodes_are_asked_about_a_run_that_another_node_may_lead(tmp_path: Path) -> None:
+    record(tmp_path, "a", *MEMBERS, number=1)
+    plan = tmp_path / "a" / "plan.json"
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "restart": {}}))
+    os.utime(plan, (1, 1))
+    record(tmp_path, "b", "node1", number=2, result=end("succeeded"))
+    runs = open_runs(tmp_path, MEMBERS)
+    assert nodes_to_ask(runs, "b") == MEMBERS
+    replies = {"node1": {"active": []}, "node2": {"active": ["a"]}, "node3": {"active": []}}
+    assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "a"
+    replies["node2"] = {"active": []}
+    assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "b"
+    del replies["node2"]  # it does not answer
+    assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "a"
+
+
 def test_nothing_is_said_of_the_only_run(tmp_path: Path) -> None:
     assert choose_run(tmp_path, MEMBERS, {}, stop=True) == ("", False, "")
     record(tmp_path, "a", "node1", number=1)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._health.identity import summarize_identity
 from ansible_collections.muster.training.plugins.plugin_utils._record.bad_nodes import (
     BadNodesError,
     change_entries,
@@ -140,6 +141,47 @@ def test_verdict_that_blames_hardware_records_the_machine(
 def test_other_verdicts_record_nothing(tmp_path: Path, values: dict[str, Any]) -> None:
     assert remember_bad_nodes(tmp_path / "bad-nodes.json", PLAN, verdict(**values)) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_node_cannot_fill_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "bad-nodes.json"
+    gpus = [f"GPU-{number}" for number in range(1000)]
+    health = {
+        "identity": {**dict.fromkeys(("serial", "asset", "machine_id"), "S" * 5_000_000), "x": "y" * 5_000_000},
+        "gpus": [{"uuid": uuid} for uuid in ["GPU-" + "x" * 5_000_000, "not a GPU", "GPU-a\nb", 7, *gpus]],
+    }
+    summary = summarize_identity(health)
+    assert summary == {"serial": "S" * 100, "asset": "S" * 100, "machine_id": "S" * 100, "gpus": gpus[:64]}
+    big = {"serial": "S" * 5_000_000, "gpus": ["GPU-" + "x" * 5_000_000, *gpus]}
+    entry = make_entry("gpu1", FALLEN, "bert", big, ["GPU-" + "x" * 5_000_000, *gpus])
+    assert (len(entry["serial"]), entry["gpus"], entry["blamed"]) == (100, gpus[:64], gpus[:64])
+    uuids = [f"MIG-GPU-{number:052}" for number in range(64)]
+    largest = make_entry("n" * 253, "r" * 5000, "b" * 63, {**summary, "gpus": uuids}, uuids)
+    change_entries(path, lambda entries: [largest] * 1000)
+    assert len(read_entries(path)) == 1000
+
+
+def test_numbers_of_another_node_are_not_recorded(tmp_path: Path) -> None:
+    """A node that reports the numbers of another must not exclude that machine."""
+    path = tmp_path / "bad-nodes.json"
+    victim = {"serial": "J1050", "asset": "i-1", "machine_id": "4ac3", "gpus": ["GPU-a", "GPU-b"]}
+    liar = {**victim, "machine_id": "5bd4", "gpus": ["GPU-b", "GPU-z"]}
+    plan = {"nodes": [{"name": "gpu0", "identity": victim}, {"name": "gpu1", "identity": liar}]}
+    health = [{**FINDING, "gpu": "GPU-b"}]
+    remember_bad_nodes(path, plan, verdict(nodes=[{"name": "gpu1", "gpus": "", "health": health}]))
+    (entry,) = read_entries(path)
+    assert (entry["serial"], entry["asset"], entry["machine_id"]) == ("", "", "5bd4")
+    assert (entry["gpus"], entry["blamed"]) == (["GPU-z"], [])
+    assert matches(entry, "gpu1", liar) and not matches(entry, "gpu0", victim)
+
+
+@pytest.mark.parametrize("identity", [{**IDENTITY, "gpus": ["GPU-z"]}, {}])
+def test_gpu_of_another_node_is_not_blamed(tmp_path: Path, identity: dict[str, Any]) -> None:
+    path = tmp_path / "bad-nodes.json"
+    plan = {"nodes": [{"name": "gpu0", "identity": {"gpus": ["GPU-b"]}}, {"name": "gpu1", "identity": identity}]}
+    remember_bad_nodes(path, plan, verdict(nodes=[{"name": "gpu1", "gpus": "", "health": [FINDING]}]))
+    (entry,) = read_entries(path)
+    assert entry["blamed"] == [] and not matches(entry, "gpu0", {"gpus": ["GPU-b"]})
 
 
 def test_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:

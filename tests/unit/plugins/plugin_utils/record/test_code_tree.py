@@ -51,3 +51,9 @@ def test_code_that_is_not_recorded_does_not_differ() -> None:
 def test_long_lists_are_cut() -> None:
     rows, more = differing_files([{f"{number:03}": "1" for number in range(MAX_ROWS + 7)}, {"a": "1"}])
     assert (len(rows), more) == (MAX_ROWS, 8)
+
+
+def test_names_that_lead_out_of_the_directory_are_left_out() -> None:
+    names = ["../a", "/a", "a/../../b", "a//b", "./a", ".", "..", ".git/config", "sub/.GIT/hooks/x", ""]
+    assert read_files({"files": {name: "1" for name in [*names, "..a", "a/b.py"]}}) == {"..a": "1", "a/b.py": "1"}
+    assert read_files({"files": {name: "1" for name in names}}) is None

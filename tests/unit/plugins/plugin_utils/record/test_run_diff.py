@@ -11,6 +11,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.reader imp
 from ansible_collections.muster.training.plugins.plugin_utils._record.run_diff import read_run, render_diff
 from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import NO_CODE
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose_report
+from tests.unit.plugins.plugin_utils.record.test_code_patch import hostile_repository
 from tests.unit.plugins.plugin_utils.record.test_snapshot import planned, snapshot
 
 
@@ -68,9 +69,9 @@ def test_record_of_an_older_release_is_compared_as_far_as_it_goes(tmp_path: Path
     second = write_run(tmp_path, "second", "a = 2\n", 0.5)
     (first / "snapshot.json").unlink()
     text = compare([first, second])
-    assert "packages and data are unknown: the record of first has no snapshot.json" in text
+    assert "packages and data were not compared: the record of first has no snapshot.json" in text
     (first / "code.json").write_text("{")
-    assert "whether the code differs is unknown: the record of first has none" in compare([first, second])
+    assert "the code was not compared: the record of first has none" in compare([first, second])
 
 
 def test_hostile_record_is_shown_as_text(tmp_path: Path) -> None:
@@ -81,3 +82,24 @@ def test_hostile_record_is_shown_as_text(tmp_path: Path) -> None:
     (second / "snapshot.json").write_text(json.dumps(hostile))
     text = compare([first, second])
     assert "\x1b" not in text and "\x07" not in text and max(map(len, text.splitlines())) < 200
+
+
+def test_secret_in_the_arguments_of_an_older_record_is_not_shown(tmp_path: Path) -> None:
+    records = [write_run(tmp_path, name, "a = 1\n", 0.5) for name in ("first", "second")]
+    for record, seed in zip(records, ("7", "8"), strict=True):
+        raw = snapshot()
+        raw["settings"] = {"launch_args": ["--api-key", "abc123def456", "--seed", seed]}
+        (record / "snapshot.json").write_text(json.dumps(raw))
+    text = compare(records)
+    assert "abc123def456" not in text and "[removed]" in text and '"8"' in text
+
+
+def test_comparison_runs_no_command_of_a_repository_in_a_record(tmp_path: Path) -> None:
+    records = [write_run(tmp_path, name, f"a = {name!r}\n", 0.5) for name in ("first", "second")]
+    source = records[0] / "hostile" / "code"
+    commit = hostile_repository(source)
+    (source / "train.py").write_text("changed\n")
+    code = {**NO_CODE, "source": str(source), "digest": "x", "commit": commit}
+    (records[0] / "snapshot.json").write_text(json.dumps(snapshot(code=code)))
+    assert "code: train.py" in compare(records)
+    assert [path.name for path in source.parent.iterdir()] == ["code"]

@@ -10,6 +10,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._record.repeat import (
     choose_restoration,
+    incomplete_settings,
     layers_to_restore,
     nodes_to_use,
     seed_note,
@@ -83,6 +84,29 @@ def test_snapshot_has_seeds_and_models_and_no_secret() -> None:
     assert made["repositories"] == {"org/model": "c" * 40}
     assert seed_note(made) == "seeds: PYTHONHASHSEED 3, --seed 7"
     assert seed_note({}).startswith("no seed")
+
+
+def test_settings_and_seeds_are_kept_without_secrets() -> None:
+    arguments = ["--api-key", SECRET, f"--wandb_api_key={SECRET}", "--tokenizer-path", "/data/tok", "--max-tokens", "9"]
+    settings = {
+        "launch_args": [*arguments, f"model.password={SECRET}", "--url", f"https://me:{SECRET}@host", "a\nb"],
+        "launch_container_options": ["-e", f"API_TOKEN={SECRET}", "-v", "/data/tokenized:/data"],
+        "launch_setup": f"export DB_PASSWORD={SECRET}; run",
+        "launch_extra": {"api_key": SECRET, "list": [{"secret": SECRET}], "steps": 3},
+    }
+    seeds = {"WALLET_SEED": "abandon abandon", "DATA_SEED": "5", "NCCL_X_TOKEN": SECRET}
+    made = snapshot(settings=settings, environment=seeds, plan={**planned(), "arguments": ["--wallet-seed", "abandon"]})
+    assert SECRET not in json.dumps(made) and "abandon" not in json.dumps(made)
+    kept = made["settings"]["launch_args"]
+    assert kept[3:7] == arguments[3:] and kept[-1] == "a\nb" and len(kept) == len(settings["launch_args"])
+    assert made["settings"]["launch_container_options"][2:] == ["-v", "/data/tokenized:/data"]
+    assert made["seeds"] == {"DATA_SEED": "5"}
+    assert incomplete_settings(made["settings"]) == [*settings], "they cannot be used again"
+    assert incomplete_settings(snapshot()["settings"]) == []
+    older = {**made, "settings": settings}
+    changed = {**older, "settings": {**settings, "launch_args": [*arguments, "x"]}}
+    assert compare_snapshots(older, made) == []
+    assert SECRET not in str(compare_snapshots(older, changed)) and compare_snapshots(older, changed)
 
 
 def test_equal_runs_have_no_differences() -> None:
@@ -179,24 +203,45 @@ def without_environment() -> dict[str, Any]:
 
 
 def test_environment_is_restored_where_it_was_if_that_place_is_free() -> None:
-    assert not choose_restoration(snapshot(), replies(a=node_facts(), b=node_facts())).needed
-    restoration = choose_restoration(snapshot(), replies(a=node_facts(), b=without_environment()))
+    assert not choose_restoration(snapshot(), replies(a=node_facts(), b=node_facts()), "/opt/muster").needed
+    restoration = choose_restoration(snapshot(), replies(a=node_facts(), b=without_environment()), "/opt/muster")
     assert restoration.needed and restoration.home == "/opt/muster/envs/toy"
 
 
 def test_another_environment_stays_as_it_is() -> None:
     other = node_facts()
     other["provenance"]["environment"]["packages"] = {"six": "2.0"}
-    restoration = choose_restoration(snapshot(), replies(a=other, b=without_environment()))
+    restoration = choose_restoration(snapshot(), replies(a=other, b=without_environment()), "/opt/muster")
     digest = environment_digest(read_environment(node_facts()))
     assert restoration.home == f"/opt/muster/envs/like-{digest[:12]}"
+
+
+@pytest.mark.parametrize(
+    ("home", "expected"),
+    [
+        ("/root/.ssh", "like"),
+        ("/opt/muster/envs", "like"),
+        ("/opt/muster/envs/../../x", "like"),
+        ("/opt/muster/envs/..", "like"),
+        ("/opt/muster/envs/a/b", "like"),
+        ("/opt/muster/../x", "like"),
+        ("/data/muster/envs/toy", "like"),
+        ("/opt/muster", "/opt/muster"),
+        ("/opt/muster/envs/My.project", "/opt/muster/envs/My.project"),
+    ],
+)
+def test_environment_is_restored_only_where_the_role_creates_them(home: str, expected: str) -> None:
+    recorded = snapshot()
+    recorded["environment"]["home"] = home
+    restored = choose_restoration(recorded, replies(a=without_environment()), "/opt/muster").home
+    assert restored == expected if expected != "like" else restored.startswith("/opt/muster/envs/like-")
 
 
 @pytest.mark.parametrize(("field", "value"), [("home", ""), ("manager", "conda")])
 def test_environment_that_cannot_be_restored_is_a_problem(field: str, value: str) -> None:
     recorded = snapshot()
     recorded["environment"][field] = value
-    assert choose_restoration(recorded, replies(a=without_environment())).problem
+    assert choose_restoration(recorded, replies(a=without_environment()), "/opt/muster").problem
 
 
 @pytest.mark.parametrize(
@@ -208,6 +253,18 @@ def test_environment_that_cannot_be_restored_is_a_problem(field: str, value: str
         {"files": [{"kind": "wheel", "file": "../../six-1.0.whl", "sha256": "a" * 64}]},
         {"files": [{"kind": "wheel", "file": "six-1.0.whl\n--index-url=x", "sha256": "a" * 64}]},
         {"files": [{"kind": "wheel", "file": "six-1.0.whl", "sha256": None}]},
+        *(
+            {"files": [{"kind": kind, "file": name, "sha256": "a" * 64}]}
+            for kind, name in [
+                ("wheel", "six-1.0%0A%2D%2Dindex%2Durl%20https%3A%2F%2Fx.example%0Ax-py3-none-any.whl"),
+                ("wheel", "six%0A-1.0-py3-none-any.whl"),
+                ("wheel", "six-1.0"),
+                ("wheel", "six"),
+                ("wheel", "six-1.1-py3-none-any.whl"),
+                ("wheel", "other-1.0-py3-none-any.whl"),
+                ("tool", "six-1.0-py3-none-any.whl"),
+            ]
+        ),
         {"editable": ["--target=/x"]},
         {"packages": [{"name": "-r", "version": "1"}]},
     ],
@@ -215,7 +272,7 @@ def test_environment_that_cannot_be_restored_is_a_problem(field: str, value: str
 def test_lock_that_the_role_did_not_write_is_not_restored(change: dict[str, Any]) -> None:
     recorded = snapshot()
     recorded["environment"]["locks"][0].update(change)
-    assert choose_restoration(recorded, replies(a=without_environment())).problem
+    assert choose_restoration(recorded, replies(a=without_environment()), "/opt/muster").problem
     assert layers_to_restore(recorded, "/opt/muster") == []
 
 

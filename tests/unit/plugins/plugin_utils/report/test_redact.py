@@ -104,11 +104,13 @@ def test_any_text_is_handled_without_error(text: str) -> None:
     redact(text, [text[:20]])
 
 
-@pytest.mark.parametrize("piece", ["password", "-----BEGIN PRIVATE KEY-----", "eyJaaaaaaaaaaa.", "a://b:", "token="])
+@pytest.mark.parametrize(
+    "piece", ["password", "token", "-----BEGIN PRIVATE KEY-----", "eyJaaaaaaaaaaa.", "a://b:", "token="]
+)
 def test_hostile_text_takes_little_time(piece: str) -> None:
     begun = time.process_time()
     redact((piece * 64_000)[:64_000])
-    assert time.process_time() - begun < 20
+    assert time.process_time() - begun < 1
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,7 @@ def test_comparison_lists_files_of_the_code_that_differ(tmp_path: Path) -> None:
     assert "content of the script" in settings and "oneoneoneone" in settings
     assert "Whether code other than the script differs is unknown: it is not in the record of one, two" in settings
     for run, content in zip(runs, ("1111 executable", "2222"), strict=True):
-        files = {"train.py": content, "data.py": "3333", f"{HOSTILE}.py": content}
+        files = {"train.py": content, "data.py": "3333", f"{HOSTILE.replace('//', '/')}.py": content}
         (run / "code.json").write_text(json.dumps({"source": "/code", "files": files}))
     page = write_comparison(runs, tmp_path / "logbook", None, START)[0]
     text = check_page(page.read_text()).text

@@ -89,6 +89,38 @@ def test_node_without_gpus_has_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cpus": {"sockets": "1\nProlog=/tmp/evil\n#", "cores": 1, "threads": 1}}, "as its CPUs"),
+        ({"cpus": {"sockets": 1, "cores": 0, "threads": 1}}, "as its CPUs"),
+        ({"cpus": {"sockets": True, "cores": 1, "threads": 1}}, "as its CPUs"),
+        ({"cpus": None}, "None as its CPUs"),
+        ({"memory": "1\nProlog=/tmp/evil"}, "as its memory"),
+        ({"memory": -1}, "-1 as its memory"),
+        ({"memory": 1e3}, "1000.0 as its memory"),
+        ({"hostname": "x\nProlog=/tmp/evil\n#"}, "as its hostname"),
+        ({"hostname": "x\n"}, "as its hostname"),
+        ({"hostname": "gpu[1-9]"}, "as its hostname"),
+        ({"hostname": ""}, "'' as its hostname"),
+        ({"gpus": {"files": ["/dev/nvidia0\nProlog=/tmp/evil"], "model": ""}}, "as its GPU device files"),
+        ({"gpus": {"files": ["/dev/nvidia0 Prolog=x"], "model": ""}}, "as its GPU device files"),
+        ({"gpus": {"files": ["/tmp/evil"], "model": ""}}, "as its GPU device files"),
+        ({"gpus": {"files": "/dev/nvidia0", "model": ""}}, "as its GPU device files"),
+        ({"gpus": {"files": [f"/dev/nvidia{number}" for number in range(65)], "model": ""}}, "as its GPU device files"),
+        ({"gpus": {"files": [], "model": 3}}, "as its GPU device files"),
+    ],
+)
+def test_facts_of_a_node_add_nothing_to_the_configuration(change: dict[str, Any], message: str) -> None:
+    for culprit in ("gpu1", "gpu2"):
+        states = {node["name"]: state(**change if node["name"] == culprit else {}) for node in NODES}
+        planned = plan_cluster(NODES, states, SlurmOptions())
+        (error,) = planned["errors"]
+        assert error.startswith(f"{culprit}: it reports ") and message in error and "\n" not in error
+        contents = [file["content"] for files in planned["files"].values() for file in files]
+        assert not any("Prolog" in content or "/tmp/evil" in content for content in contents)
+
+
+@pytest.mark.parametrize(
     ("cgroups", "version", "plugin", "tracking"),
     [
         ("v2", "24.11.5", "autodetect", "cgroup"),

@@ -1,0 +1,50 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a machine says about itself and Slurm's configuration contains: only values that cannot add lines to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
+
+HOSTNAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
+GPU_FILE = re.compile(r"/dev/[A-Za-z0-9_/.-]{1,200}")
+MAX_GPUS = 64
+CPUS = {"sockets": range(1, 1025), "cores": range(1, 65537), "threads": range(1, 65)}  # of a socket, of a core
+MEMORY = range(2**30)  # MiB
+GPUS = {"files": [GPU_FILE], "model": str}
+# The field of a state, its schema, what a message calls it, and what replaces an invalid value.
+FIELDS: tuple[tuple[str, Any, str, Any], ...] = (
+    ("hostname", HOSTNAME, "hostname", "invalid"),
+    ("cpus", CPUS, "CPUs", {"sockets": 1, "cores": 1, "threads": 1}),
+    ("memory", MEMORY, "memory", 0),
+    ("gpus", GPUS, "GPU device files", {"files": [], "model": ""}),
+)
+
+
+def is_valid(value: Any, schema: Any) -> bool:
+    """Return whether a value can be part of the configuration."""
+    return conforms(value, schema) and (schema is not GPUS or len(value["files"]) <= MAX_GPUS)
+
+
+def checked_machine(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hostname, cpus, memory and gpus of a state of a node; an invalid value is replaced by a harmless one."""
+    return {
+        name: state[name] if is_valid(state.get(name), schema) else default for name, schema, _label, default in FIELDS
+    }
+
+
+def machine_errors(states: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return an error for each value that cannot be part of the configuration."""
+    return [
+        f"{name}: it reports {ascii(state.get(field))[:100]} as its {label}, which cannot be in Slurm's configuration. "
+        "Correct it on the node, or leave the node out of the inventory"
+        for name, state in states.items()
+        for field, schema, label, _default in FIELDS
+        if not is_valid(state.get(field), schema)
+    ]
