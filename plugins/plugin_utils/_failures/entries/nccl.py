@@ -30,6 +30,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "the node: systemctl status nvidia-fabricmanager; `nvidia-smi -q -i 0 | grep -A 3 Fabric` must show "
         "Completed and Success; if not, start the service in the driver's version and reboot",
         source="pytorch/pytorch#177472",
+        recoverable=True,
+        refines=("nccl-cuda-error", "nccl-system-error", "nccl-internal-error"),
     ),
     CatalogueEntry(
         id="nccl-no-peer-access",
