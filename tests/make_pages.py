@@ -30,10 +30,14 @@ HEAD = """\
 A run that has failed ends with the node and the rank that failed first, its error, and why it failed:
 
 - `cause:` and `what to do:` as below, with the commands to type, if the error itself is known.
-- `possibly:` and `because its log says:` if only a line near the end of its log is known. Check that this line is
-  about the failure. Messages that programs also print when they go on, and lines after which this one went on, are
-  not taken for a cause.
+- `possibly:` if the error has several causes, or if only a line near the end of its log is known. `because its log
+  says:` shows that line, or the one that says more about the error: check that it is about the failure. Messages that
+  programs also print when they go on, and lines after which this one went on, are not taken for a cause, unless they
+  are about the same file, path or host as the error.
 - `cause: unknown` and the complete error otherwise.
+
+If a log shows that Slurm or Kubernetes manages the nodes, or that they share a file system, `what to do:` also says
+what to do there.
 
 If several ranks failed, the first is named, and ranks that only reacted to it are counted: a rank with a timeout
 waited for another one. To see what a rank itself wrote: `./muster logs --rank 3`; to get all logs:

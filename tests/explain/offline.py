@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
-    last_lines,
+    last_output,
     launcher_error,
-    log_of_failure,
     rank_reports,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
@@ -42,8 +41,7 @@ def node_result(case: dict[str, Any], rank: str, directory: Path, since: float) 
         "oom_kills": int(end == "SIGKILL"),
         "limit_hits": 0,
     }
-    report["last_log"] = log_of_failure(report)  # type: ignore[arg-type]
-    report["last_lines"] = last_lines(report["last_log"])
+    report["last_log"], report["last_lines"] = last_output(report)  # type: ignore[arg-type]
     node = {"name": f"node{rank}", "node_rank": int(rank), "state": "ended", "since": since, "report": report}
     return {**node, "launcher_log": str(log)}
 

@@ -306,7 +306,7 @@ class NodeReport(TypedDict):
     container: str  # why the container may still exist
     unwritten: str  # why the run directory could not be written; "" if it could
     shortened: str  # how logs beyond log_limit were shortened
-    last_log: str  # log of the rank that failed first, or the launcher's; "" if nothing failed
+    last_log: str  # of the rank that failed first, the launcher, or the first rank that was ended; "" if nothing failed
     last_lines: str  # of that log
     stacks: list[Data]  # what its ranks did before they were ended: groups as in _run/hang_analysis.py
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport, RankReport
 
+STOPPED_LINES = 3  # last lines to keep of a rank that was ended because others failed
 # Numbers of at most 9 digits: a job may write such lines itself.
 TORCHRUN_FAILURE = re.compile(
     r"rank\s*: (?P<rank>[0-9]{1,9}) \(local_rank: (?P<local_rank>[0-9]{1,9})\)\s*\n"
@@ -134,6 +135,21 @@ def log_of_failure(report: NodeReport) -> str:
     if failed:
         return str(failed[0]["log"])
     return "" if report["exit_code"] in well or report["ended_by_us"] else str(report["launcher_log"])
+
+
+def last_output(report: NodeReport) -> tuple[str, str]:
+    """Return the log of the rank that failed first, and its last lines.
+
+    Of a node that was ended, those of its first rank: they show what it did while others waited for it in vain.
+    """
+    log = log_of_failure(report)
+    if log:
+        return log, last_lines(log)
+    stopped = [rank for rank in report["ranks"] if report["ended_by_us"] and rank["exit_code"] != 0]
+    if not stopped:
+        return "", ""
+    log = str(stopped[0]["log"])
+    return log, "\n".join(last_lines(log).split("\n")[-STOPPED_LINES:])
 
 
 def last_lines(path: str) -> str:

@@ -64,7 +64,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.peer i
 from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.node_preparation import (
     NodePreparation,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_lines, log_of_failure
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_output
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import (
     shorten_groups,
@@ -296,8 +296,7 @@ class Supervisor:
         report["mounts"], report["gpus"] = self.watchers.mounts, self.watchers.gpus_error
         report["shortened"] = self.watchers.shortened
         report["health"] = self.health.findings
-        report["last_log"] = log_of_failure(report)
-        report["last_lines"] = last_lines(report["last_log"])
+        report["last_log"], report["last_lines"] = last_output(report)
         shorten_report(report)
         self.report = report
         if not self.launcher.stop_reason:

@@ -29,6 +29,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.explanat
     clean_line,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import CAUSE, REMEDY, WAITED_FOR
+from ansible_collections.muster.training.plugins.plugin_utils._failures.local_advice import local_advice
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
 MAX_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
@@ -42,6 +43,18 @@ VAGUE = re.compile(
 )
 # A line as an exception ends, in contrast to one that quotes it.
 EXCEPTION = re.compile(r"(?:\[(?:rank|default)\d{1,9}\]: ?)?[A-Za-z_][\w.]{0,100}(?:Error|Exception): ")
+# What a message is about: (host, port), [host]:port, a name in quotes, a path, an address, after "hostname" or "node:".
+SUBJECT = re.compile(
+    r"\(([\w.-]{4,255}), \d{1,5}\)|\[([\w.-]{4,255})\]:\d|'([^'\s]{5,300})'|(?<![\w/])(/[\w.-]{1,100}/[\w./-]{1,300})|"
+    r"\b(\d{1,3}(?:\.\d{1,3}){3})\b|\b(?:[Hh]ostname|[Hh]ost|node:) {1,8}([\w.-]{4,255})|\b((?i:numpy|cudnn))\b"
+)
+SOURCE_FILE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|hpp)$|/site-packages/|/dist-packages/|^/(?:dev|proc)/")
+MAX_SUBJECT_TEXT = 4000  # characters of a message to look for what it is about
+LAST_ERROR = re.compile(
+    r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE
+)
+MAX_WARNINGS = 20  # of NCCL, from the end of a log, to look for one that the catalogue does not know
+NCCL_WARNING = re.compile(r"\bNCCL WARN [^\n]{1,1000}")
 LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 NODE_LOST: Explanation = {
     "id": "node-lost",
@@ -161,23 +174,49 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
 
     Args:
         error: The exception's message, or how the process ended.
-        last_lines: Of its log. They count if the error itself is unknown, general, a hint or a consequence: then for
-            possible causes; if it is only an exit code or a signal, also for hints and consequences.
+        last_lines: Of its log. They count if the error itself is unknown, general, a hint or a consequence, and if they
+            refine it: then for possible causes; if it is only an exit code or a signal, also for hints and
+            consequences.
     """
+    lines = list(last_lines)[-MAX_TAIL_LINES:]
     for pattern, explanation in EXPLAINED:
         if pattern.match(error):
             return explanation
     own = next(iter(explain(error)), None)
-    of_log = causes_in_log(last_lines, bool(VAGUE.match(error)))
-    if own is not None and priority(own) == 0:
-        refined = next((match for match in of_log if own.entry.id in match.entry.refines), None)
-        return explanation_of(refined, "log") if refined else explanation_of(own, "error")
+    of_log = causes_in_log(lines, error, own)
+    match = better_match(error, own, of_log)
+    if match is not None:
+        return with_local_advice(explanation_of(match, "log", match.line), [error, *lines])
+    if own is None:
+        return None
+    if own.entry.weak:
+        clue = unexplained_line(error, lines)
+        return with_local_advice(explanation_of(own, "log", clue), [error, *lines])
+    return with_local_advice(explanation_of(own, "error", ""), [error, *lines])
+
+
+def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | None:
+    """Return the line of the log that tells more than the error itself, or None.
+
+    Args:
+        error: The error.
+        own: Its most important match.
+        of_log: Those of its log, most important first.
+    """
+    vague = bool(VAGUE.match(error))
+    refined = next((match for match in of_log if own is not None and own.entry.id in match.entry.refines), None)
+    if refined is not None or (own is not None and priority(own) == 0 and not own.entry.general):
+        return refined
     causes = [match for match in of_log if priority(match) < 2]
+    causes.sort(key=lambda match: not same_subject(error, match.line))  # stable
+    specific = [match for match in causes if priority(match) == 0 and not match.entry.general]
+    if own is not None and priority(own) == 0:  # general: a specific line about the same file, path or host tells more
+        return next((match for match in specific if same_subject(error, match.line)), None)
     if causes and (own is None or priority(causes[0]) < priority(own)):
-        return explanation_of(causes[0], "log")
-    if of_log and VAGUE.match(error) and (own is None or own.entry.general):
-        return explanation_of(of_log[0], "log")
-    return explanation_of(own, "error") if own is not None else None
+        return causes[0]
+    if own is None and not vague:  # a hint about the same file, path, host or package
+        return next((match for match in of_log if priority(match) == 2 and same_subject(error, match.line)), None)
+    return of_log[0] if of_log and vague and (own is None or own.entry.general) else None
 
 
 def shows_cause(error: str) -> bool:
@@ -185,28 +224,67 @@ def shows_cause(error: str) -> bool:
     return any(priority(match) == 0 for match in explain(error))
 
 
-def causes_in_log(last_lines: Iterable[str], vague: bool) -> list[Match]:
+def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None = None) -> list[Match]:
     """Return the matches in the end of a log that may tell why the program ended, most important first.
 
-    Not the messages that programs also print when they go on, nor those after which this one did.
+    Not the messages that programs also print when they go on, unless they are about the same file, path, host or
+    package as the error, or refine it; nor those after which this one went on.
 
     Args:
         last_lines: The end of the log.
-        vague: Whether nothing else says why it ended, so that an exception in the log may be the reason.
+        error: The error that ended it. If nothing says why it ended, an exception in the log may be the reason.
+        own: The error's match.
     """
     lines = list(last_lines)[-MAX_TAIL_LINES:]
     progress = [index for index, line in enumerate(lines) if PROGRESS.search(line[:MAX_LINE])]
     if len(progress) >= MIN_PROGRESS:
         lines = lines[progress[-MIN_PROGRESS] :]
-    return [
-        match
-        for match in explain("\n".join(lines))
-        if not match.entry.recoverable or (vague and EXCEPTION.match(match.line))
-    ]
+    vague = bool(VAGUE.match(error))
+
+    def counts(match: Match) -> bool:
+        if own is not None and match.entry.id == own.entry.id:
+            return False
+        if not match.entry.recoverable or (vague and EXCEPTION.match(match.line)):
+            return True
+        return (own is not None and own.entry.id in match.entry.refines) or same_subject(error, match.line)
+
+    return [match for match in explain("\n".join(lines)) if counts(match)]
 
 
-def explanation_of(match: Match, confidence: Confidence) -> Explanation:
+def subjects(text: str) -> set[str]:
+    """Return the files, paths, hosts and packages that a message names, in lower case."""
+    names = {next(filter(None, groups)).lower() for groups in SUBJECT.findall(text[:MAX_SUBJECT_TEXT])}
+    return {name.rstrip("/.") for name in names if not SOURCE_FILE.search(name)}
+
+
+def same_subject(error: str, line: str) -> bool:
+    """Return whether an error and a line of its log name the same file, path, host or package."""
+    ours, others = subjects(error), subjects(line)
+    return any(
+        name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")  # a host, with or without domain
+        for name in ours
+        for other in others
+    )
+
+
+def unexplained_line(error: str, last_lines: list[str]) -> str:
+    """Return the line that says more about an error with several causes, or "".
+
+    That is NCCL's last error, or its last warning, unless the catalogue knows it as something else.
+    """
+    text = ESCAPE.sub("", "\n".join([*last_lines, error])).replace("\r", "\n")
+    last_errors = [match["line"] for match in LAST_ERROR.finditer(text)]
+    lines = [*last_errors[-1:], *reversed(NCCL_WARNING.findall(text)[-MAX_WARNINGS:])]
+    return next((excerpt(line, 0) for line in lines if line.strip() and not explain(line)), "")
+
+
+def explanation_of(match: Match, confidence: Confidence, seen: str) -> Explanation:
     """Return a match as an explanation."""
     entry = match.entry
-    seen = match.line if confidence == "log" else ""
     return {"id": entry.id, "cause": entry.cause, "remedy": entry.remedy, "seen": seen, "confidence": confidence}
+
+
+def with_local_advice(explanation: Explanation, lines: Iterable[str]) -> Explanation:
+    """Return an explanation with what to do on the kind of cluster that the lines show."""
+    advice = local_advice(explanation["id"], lines)
+    return {**explanation, "remedy": ". ".join([explanation["remedy"], *advice])}

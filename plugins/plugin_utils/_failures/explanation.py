@@ -10,12 +10,16 @@ from typing import Literal, TypedDict
 
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE, printable
 
-# error: the error itself shows the cause. log: only a line near the end of its log does, so it is a possible cause.
+# error: the error itself shows the cause. log: a possible cause, because only a line near the end of the log shows it,
+# or because the error has other causes, too.
 Confidence = Literal["error", "log"]
 
 
 class Explanation(TypedDict):
-    """The error catalogue's entry for a failure. seen: the log line that shows it, "" if the error itself does."""
+    """The error catalogue's entry for a failure.
+
+    seen: the log line that shows it or, for a possible cause of the error itself, says more; "" if there is none.
+    """
 
     id: str
     cause: str

@@ -63,7 +63,11 @@ class RunRanks:
                 if rank["rank"] in numbers:
                     self.reports[rank["rank"]], self.nodes[rank["rank"]] = rank, node
             if TIMED_OUT.search(report.get("last_lines") or ""):  # NCCL's watchdog aborts a rank without an exception
-                aborted = [rank for rank in report.get("ranks", []) if rank["log"] == report.get("last_log")]
+                aborted = [
+                    rank
+                    for rank in report.get("ranks", [])
+                    if rank["log"] == report.get("last_log") and rank["exit_code"] not in (0, None, -signal.SIGTERM)
+                ]
                 self.reports.update(
                     {rank["rank"]: {**rank, "error": "timed out"} for rank in aborted if not rank["error"]}
                 )

@@ -30,6 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.hang imp
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
     exited_early,
     name_different_collectives,
+    name_last_output,
     never_arrived,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, format_amount, run_cost
@@ -188,7 +189,8 @@ def without_reactions(
     """Return the failure that explains why ranks only waited or lost a connection, by default the first of theirs."""
     culprit = exited_early(result, failures) or never_arrived(result, failures)
     if culprit is None:
-        return name_different_collectives(best, failures)
+        named = name_different_collectives(best, failures)
+        return named if named is not best else name_last_output(best, result, failures)
     return {**best, **culprit}
 
 
@@ -375,9 +377,10 @@ def render_explanation(explanation: Explanation | None, error: str) -> list[str]
         return [*complete, "  cause:        unknown; the last lines of its log may show it"]
     if explanation["confidence"] == "error":
         return [f"  cause:        {explanation['cause']}", f"  what to do:   {explanation['remedy']}"]
+    seen = clean_line(explanation["seen"])
     return [
         f"  possibly:     {explanation['cause']}",
-        f"  because its log says: {clean_line(explanation['seen'])}",
+        *([f"  because its log says: {seen}"] if seen else []),
         f"  what to do:   {explanation['remedy']}",
     ]
 

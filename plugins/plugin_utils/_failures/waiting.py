@@ -15,10 +15,27 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import clean_line
+
 TIMEOUT = re.compile(r"timed[ -]?out|time-?out", re.IGNORECASE)
-COLLECTIVE = re.compile(r"\bSeqNum=(?P<number>\d{1,12}), OpType=(?P<name>\w{1,60})")
+# What NCCL's watchdog writes about the operation in which a rank waited, in the error or, after an abort, in its log.
+COLLECTIVE = re.compile(
+    r"Watchdog caught collective operation timeout: WorkNCCL\("
+    r"(?:SeqNum=(?P<number>\d{1,12}), )?OpType=(?P<name>\w{1,60})"
+)
+GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\d{1,6})\b")  # the process group of that operation, since torch 2.3
+POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # which differ between two ranks that talk to each other
+# The last output of a rank that does work of its own, in contrast to one that trains, and may wait like the others.
+WORKING = re.compile(
+    r"\b(?:scann|tokeni|download|generat|load|sav(?:e|ing)\b|evaluat|validat|build|extract|pre-?process|prepar|convert|cach|pack|"
+    r"index|group|mapp?\b|mapping|filter|compil|copy|upload)",
+    re.IGNORECASE,
+)
+GLOO_WAITED = re.compile(r"Timed out waiting \d{1,10}ms for (?:send|recv) operation")
+FINISHED = re.compile(r"\b(?:finished|completed|done|exiting|stopped)\b|\bend of training\b", re.IGNORECASE)
 MIN_WAITING = 2  # ranks that timed out: with fewer, the rank without a timeout may only have been ended sooner
 MAX_QUOTED = 300  # characters of a waiting rank's error
+MAX_OUTPUT = 160  # characters of the last output of a rank that still runs
 STOPPED = (None, -signal.SIGTERM, -signal.SIGKILL)
 
 
@@ -30,8 +47,17 @@ def ranks_of(result: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Map
 
 
 def waiting_failures(failures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the failures that are timeouts of ranks."""
-    return [failure for failure in failures if failure["rank"] is not None and TIMEOUT.search(failure["error"])]
+    """Return the failures that are timeouts of ranks, by their error or, for a rank that aborted, by its log."""
+    return [
+        failure
+        for failure in failures
+        if failure["rank"] is not None and (TIMEOUT.search(failure["error"]) or collective_of(failure) is not None)
+    ]
+
+
+def collective_of(failure: Mapping[str, Any]) -> re.Match[str] | None:
+    """Return the operation in which a rank waited according to its error or the end of its log, or None."""
+    return COLLECTIVE.search("\n".join([failure["error"], *failure["last_lines"]]))
 
 
 def blame(node: Mapping[str, Any], rank: Mapping[str, Any], error: str, since: float) -> dict[str, Any]:
@@ -83,11 +109,39 @@ def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
 def name_different_collectives(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the first failure, with the collectives in which two ranks waited if these differ."""
     collectives: dict[tuple[str, str], int] = {}
+    groups = set()
     for failure in waiting_failures(failures):
-        match = COLLECTIVE.search(failure["error"])
-        if match:
-            collectives.setdefault((match["name"], match["number"]), failure["rank"])
-    if len({name for name, _number in collectives}) < 2:
+        match = collective_of(failure)
+        if match and match["name"] not in POINT_TO_POINT:
+            collectives.setdefault((match["name"], match["number"] or ""), failure["rank"])
+            group = GROUP.search("\n".join([failure["error"], *failure["last_lines"]]))
+            groups.add(group["group"] if group else "")
+    if len({name for name, _number in collectives}) < 2 or len(groups) > 1:
         return first
-    texts = [f"rank {rank} in {name} {number}" for (name, number), rank in collectives.items()]
+    texts = [f"rank {rank} in {name} {number}".rstrip() for (name, number), rank in collectives.items()]
     return {**first, "error": f"ranks wait in different collectives: {', '.join(texts[:4])}; {first['error']}"}
+
+
+def name_last_output(
+    first: dict[str, Any], result: Mapping[str, Any], failures: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the first failure; if it waited in a collective, with the last output of a rank without a timeout.
+
+    A rank whose last output is only a step of the training may have waited as well: it is not named.
+    """
+    waiting = {failure["rank"] for failure in waiting_failures(failures)}
+    if first["rank"] not in waiting or not (collective_of(first) or GLOO_WAITED.search(first["error"])):
+        return first
+    for node, rank in ranks_of(result):
+        report = node["report"] or {}
+        lines = [line for line in str(report.get("last_lines") or "").split("\n") if line.strip()]
+        if rank["rank"] in waiting or rank["error"] or report.get("last_log") != rank["log"] or not lines:
+            continue
+        if rank["exit_code"] not in STOPPED and not rank.get("ended_by_us"):
+            continue
+        output = clean_line(lines[-1].rpartition("\r")[2]).strip()[:MAX_OUTPUT]
+        what = "had finished" if FINISHED.search(output) else "still worked" if WORKING.search(output) else ""
+        if what:
+            clause = f"timed out while rank {rank['rank']} {what}, whose last output was: {output}"
+            return {**first, "error": f"{clause}; rank {first['rank']}: {first['error'][:MAX_QUOTED]}"}
+    return first

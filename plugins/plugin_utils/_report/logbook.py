@@ -115,6 +115,8 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
         if failure["cause"] is not None:
             name = "Cause" if failure["cause"]["confidence"] == "error" else "Possible cause"
             lines += [f"{name}: {escape_long(failure['cause']['cause'])}", ""]
+            if failure["cause"]["seen"]:
+                lines += [f"Its log says: {escape_long(failure['cause']['seen'])}", ""]
             lines += [f"What to do: {escape_long(failure['cause']['remedy'])}", ""]
         if failure["lines"]:
             lines += [*code_block("\n".join(failure["lines"])), ""]

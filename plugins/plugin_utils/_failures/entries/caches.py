@@ -19,14 +19,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No such file or directory: '[^'\n]{0,300}(?:\.incomplete|/dataset_info\.json)",
             r"FileExistsError: [^\n]{0,300}/huggingface/datasets/",
             r"No such file or directory: '[^'\n]{0,300}-of-NNNNN\.arrow'",
+            r"^ {0,8}(?:\[rank\d{1,7}\]: {1,8})?"
+            r"(?:os\.chmod\(cache_file_name|shutil\.move\(tmp_file\.name, cache_file_name)",
         ),
         cause="Several ranks or jobs prepare the same data set in one cache at the same time, and one removes "
-        "what another is still writing.",
-        remedy="prepare the data set in one process before the job, or let one rank of each node load it first "
-        "and the others wait at a barrier (with the Trainer: training_args.main_process_first()); jobs "
-        "that run at the same time need their own cache: HF_DATASETS_CACHE in launch_environment",
+        "what another is still writing, or moves it away.",
+        remedy="prepare the data set in one process before the job; or let the others wait at a barrier while one rank "
+        "does it: one of the whole job if the nodes share the cache, one of each node otherwise (with the Trainer: "
+        "training_args.main_process_first(local=False) or local=True); jobs that run at the same time need their own "
+        "cache: HF_DATASETS_CACHE in launch_environment",
         source="huggingface/datasets#5412",
         recoverable=True,
+        refines=("dataset-cache-missing",),
     ),
     CatalogueEntry(
         id="dataset-cache-missing",
@@ -39,12 +43,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Failed to open local file '[^'\n]{0,300}\.arrow'",
             r"No such file or directory: '[^'\n]{0,300}GPTDataset[\w-]{0,60}\.(?:npy|txt)",
         ),
-        cause="The cache of a prepared data set exists only on the node that built it: the nodes share no disk,"
-        " and only one rank of the whole job prepares the data.",
-        remedy="let one rank of each node prepare it before the others (local main process first), or put the "
-        "cache on a shared drive that all nodes mount (HF_HOME in launch_environment; Megatron: "
-        "--data-cache-path); or copy it to all nodes: ansible-playbook stage_data.yml",
+        cause="The file of a prepared data set is missing in the cache. If each node has its own cache: only the node "
+        "that prepared the data has it, since one rank of the whole job does so. If the nodes share the cache: several "
+        "ranks prepare the data at once, and one moves or removes what another needs.",
+        remedy="with a cache on each node's own disk, one rank of each node prepares the data first (local main "
+        "process "
+        "first); with a shared cache, one rank of the whole job (main process first), or a run with one process before "
+        "the job. Check which it is: df DIRECTORY on the node. To copy a prepared cache to all nodes: ansible-playbook "
+        "stage_data.yml; Megatron: --data-cache-path",
         source="InternLM/xtuner#251",
+        weak=True,
         recoverable=True,
     ),
 )

@@ -11,6 +11,55 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Checkpoints"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="checkpoint-of-other-ranks",
+        title="The part of a checkpoint for this rank is missing",
+        example="FileNotFoundError: [Errno 2] No such file or directory: "
+        "'.../global_step001/zero_pp_rank_4_mp_rank_00_optim_states.pt'",
+        texts=(
+            r"No such file or directory:? '?[^'\n]{0,300}(?:world_size_\d{1,7}_rank_\d|"
+            r"zero_pp_rank_\d{1,7}_mp_rank_\d|mp_rank_\d{1,5}_model_states|rank_\d{1,7}_of_\d)",
+            r"The following zero checkpoints paths are missing",
+            r"assert len\(self\.ckpt_list\) > 0",
+        ),
+        cause="The checkpoint has one file per rank, and the names contain the rank or the number of ranks: it was "
+        "saved by another number of ranks, with another ZeRO stage or parallel size, or this node does not see the "
+        "files that other nodes wrote.",
+        remedy="resume with the number of nodes and ranks that saved it (list the directory: the names tell), and "
+        "from a drive that all nodes share (ansible-playbook site.yml --tags data). For another number of ranks, "
+        "convert it first: ds_to_universal.py or zero_to_fp32.py for DeepSpeed, the framework's merge script for "
+        "FSDP shards; or load only the weights",
+        source="HuangLK/transpeeder#28",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-unfinished",
+        title="A distributed checkpoint was not completed",
+        example="FileNotFoundError: [Errno 2] No such file or directory: '.../checkpoint-1400/.metadata'",
+        texts=(
+            r"No such file or directory: '[^'\n]{0,300}/\.metadata'",
+            r"AssertionError: metadata is None",
+        ),
+        cause="torch.distributed.checkpoint writes the file .metadata last, on rank 0: if it is missing, the save "
+        "was interrupted, so the checkpoint is incomplete; or only the first node has it, since the nodes share no "
+        "drive.",
+        remedy="list the directory on the first node. If .metadata is missing there as well, remove this "
+        "checkpoint and resume from the one before; otherwise save to a drive that all nodes share "
+        "(ansible-playbook site.yml --tags data), or copy the checkpoint's files of all nodes together to every "
+        "node",
+        source="huggingface/accelerate#3010",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="checkpoint-other-gpus",
+        title="A checkpoint was saved on a GPU that this node lacks",
+        example="RuntimeError: Attempting to deserialize object on CUDA device 7 but torch.cuda.device_count() is 1.",
+        texts=(r"Attempting to deserialize object on (?:CUDA device \d{1,4} but|a CUDA device but)",),
+        cause="torch.load puts each tensor on the GPU from which it was saved, and this process has fewer GPUs, or "
+        "none.",
+        remedy='torch.load(path, map_location="cpu"), then load_state_dict, which copies to the model\'s own device',
+        source="computationalmedia/semstyle#3",
+    ),
+    CatalogueEntry(
         id="checkpoint-vocabulary",
         title="The checkpoint has another vocabulary than the model",
         example="size mismatch for lm_head.weight: copying a param with shape torch.Size([54953, 512]) from "

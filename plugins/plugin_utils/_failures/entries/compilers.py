@@ -11,6 +11,24 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Compilers and toolkits"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="triton-libcuda",
+        title="Triton does not find the driver's library",
+        example="AssertionError: libcuda.so cannot found!",
+        texts=(
+            r"libcuda\.so cannot found!",
+            r"cannot find -lcuda(?![\w])",
+        ),
+        cause="Triton, and so torch.compile, links its kernels with the driver's library, and finds no libcuda.so: "
+        "the container was started without the driver's files, the linker's cache does not list them, or only "
+        "libcuda.so.1 exists.",
+        remedy="`ldconfig -p | grep libcuda` in the job's environment must list it. On the node or in the image: "
+        "sudo ldconfig, and a link libcuda.so to libcuda.so.1 in the same directory; in Apptainer start with --nv. "
+        'Or name its directory: -e \'{"launch_environment": {"TRITON_LIBCUDA_PATH": '
+        '"/usr/lib/x86_64-linux-gnu", "LIBRARY_PATH": "/usr/lib/x86_64-linux-gnu"}}\'',
+        source="unslothai/unsloth#679",
+        recoverable=True,
+    ),
+    CatalogueEntry(
         id="extension-not-built",
         title="A C++ or CUDA extension was not built",
         example="ImportError: .../torch_extensions/.../cpu_adam.so: cannot open shared object file: No such file "

@@ -72,6 +72,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"Unable to create tensor, you should probably activate truncation",
             r"stack expects each tensor to be equal size, but got",
+            r"RuntimeError: Trying to resize storage that is not resizable",
         ),
         cause="The samples have different lengths or sizes, or a column still holds text, such as a label "
         "that is not a number.",
@@ -123,5 +124,73 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "main part is not guarded.",
         remedy='put the main part into a function and call it under if __name__ == "__main__":',
         source="psnc-qcg/QCG-PilotJob#85",
+    ),
+    CatalogueEntry(
+        id="webdataset-nodes",
+        title="WebDataset is not told how to divide the shards",
+        example="ValueError: you need to add an explicit nodesplitter to your input pipeline for multi-node training",
+        texts=(
+            r"you need to add an explicit nodesplitter to your input pipeline",
+            r"input pipeline needs to be reconfigured for multinode training",
+        ),
+        cause="With several ranks, webdataset wants to know which rank reads which shards, and refuses to guess.",
+        remedy="wds.WebDataset(urls, nodesplitter=wds.split_by_node), with at least as many shards as ranks times "
+        "workers; or resampled=True with .with_epoch(N), so that all ranks have equally many samples",
+        source="Lightning-AI/pytorch-lightning#20149",
+    ),
+    CatalogueEntry(
+        id="parquet-broken",
+        title="A Parquet file is broken",
+        example="pyarrow.lib.ArrowInvalid: Could not open Parquet input source '<Buffer>': Parquet magic bytes not "
+        "found in footer.",
+        texts=(
+            r"Parquet magic bytes not found in footer",
+            r"Parquet file size is 0 bytes",
+        ),
+        cause="The file was not written or downloaded to its end, is still being written, or is something else: a "
+        "pointer of Git LFS, a web page, or a file of another format in the same directory.",
+        remedy="`head -c 200 FILE` on the node shows what it is; download it again (git lfs pull, or "
+        "huggingface-cli download) and copy it to all nodes (ansible-playbook stage_data.yml). Give only the data "
+        'files: data_files="*.parquet"',
+        source="huggingface/datasets#4077",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="arrow-overflow",
+        title="A column of the data set is too large for Arrow",
+        example="pyarrow.lib.ArrowInvalid: offset overflow while concatenating arrays",
+        texts=(r"ArrowInvalid: offset overflow while concatenating arrays",),
+        cause="A batch of a column of texts, images or lists exceeds 2 GiB, more than Arrow's offsets can count: "
+        "large images or long token lists, or one huge JSON file.",
+        remedy="write smaller batches: dataset.map(..., writer_batch_size=100, batch_size=100); split a huge file "
+        "into several; keep images as paths or Image() instead of arrays of pixels; a newer datasets",
+        source="hiyouga/LlamaFactory#7526",
+    ),
+    CatalogueEntry(
+        id="tar-cut-off",
+        title="A shard of the data set is cut off",
+        example="tarfile.ReadError: unexpected end of data",
+        texts=(
+            r"tarfile\.ReadError: \(?[\"']?unexpected end of data",
+            r'^ {0,8}raise ReadError\("unexpected end of data"\)',
+        ),
+        cause="A tar file ends too early: it was not downloaded or written to its end, or the connection broke "
+        "while it was streamed.",
+        remedy="`tar tf FILE > /dev/null` finds broken files; fetch them again, and copy the data to the nodes "
+        "before the job (ansible-playbook stage_data.yml). To go on without them: wds.WebDataset(urls, "
+        "handler=wds.warn_and_continue)",
+        source="webdataset/webdataset#142",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="worker-in-worker",
+        title="A worker process is to start processes of its own",
+        example="AssertionError: daemonic processes are not allowed to have children",
+        texts=(r"daemonic processes are not allowed to have children",),
+        cause="A process of a pool, or one that was started as a daemon, uses a DataLoader with workers or a pool "
+        "itself, which Python does not allow.",
+        remedy="DataLoader(num_workers=0) inside the worker; start the outer processes with daemon=False "
+        "(mp.spawn(..., daemon=False)), or with muster's launcher instead of by the script",
+        source="pytorch/pytorch#15950",
     ),
 )

@@ -133,4 +133,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "script's own",
         source="OptimalScale/LMFlow#693",
     ),
+    CatalogueEntry(
+        id="zero3-inflight",
+        title="The layers of a ZeRO-3 model are not called in the same order",
+        example="RuntimeError: still have inflight params [{'id': 723, 'status': 'AVAILABLE', ...}]",
+        texts=(r"still have inflight params",),
+        cause="ZeRO-3 fetches weights ahead in the order of the steps before, and this step did not use some of "
+        "them: layers that depend on the data (experts, modalities, adapters), or a switch between training and "
+        "evaluation.",
+        remedy='set "stage3_prefetch_bucket_size": 0 in the DeepSpeed configuration, so that nothing is fetched '
+        "ahead; mark blocks whose layers are chosen by the data: deepspeed.utils.set_z3_leaf_modules(model, "
+        "[BLOCK]); upgrade DeepSpeed; or use ZeRO-2",
+        source="deepspeedai/DeepSpeed#5828",
+    ),
 )

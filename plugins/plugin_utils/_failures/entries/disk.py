@@ -98,6 +98,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "(ansible-playbook site.yml --tags data), or be written on each node",
         source="GANWANSHUI/ES6D#22",
         recoverable=True,
+        weak=True,
         general=True,
     ),
     CatalogueEntry(
@@ -128,5 +129,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "chown the directory on that node",
         source="dphnAI/sonar#458",
         recoverable=True,
+    ),
+    CatalogueEntry(
+        id="no-temporary-directory",
+        title="There is no directory for temporary files",
+        example="FileNotFoundError: [Errno 2] No usable temporary directory found in ['/tmp', '/var/tmp', "
+        "'/usr/tmp', '/home/me']",
+        texts=(r"No usable temporary directory found in \[",),
+        cause="Python can write to none of the directories that the message lists: their disks are full, or they "
+        "are read-only, as in some containers.",
+        remedy="df -h /tmp on that node shows the space; remove files there, or use a directory with space that "
+        'exists on all nodes: -e \'{"launch_environment": {"TMPDIR": "/data/tmp"}}\'; in a container mount a '
+        "writable /tmp",
+        source="luigifreda/pyslam#184",
     ),
 )

@@ -87,9 +87,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"invalid device ordinal",
             r"You requested gpu: \[[\d, ]{1,60}\]\s{1,4}But your machine only has",
         ),
-        cause="More processes than GPUs were started on a node, or the script selects its GPU by the global rank.",
-        remedy="leave nproc_per_node out to start one process per GPU; in the script use "
-        "int(os.environ['LOCAL_RANK']), not RANK, for torch.cuda.set_device",
+        cause="The process sees fewer GPUs than the number that the script selects: more processes than GPUs were "
+        "started "
+        "on a node, CUDA_VISIBLE_DEVICES or the scheduler shows each process only its own GPU, or the script selects "
+        "its "
+        "GPU by the global rank.",
+        remedy="print torch.cuda.device_count() and CUDA_VISIBLE_DEVICES in each rank. If all GPUs are visible: "
+        "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), not RANK, and leave nproc_per_node out; if each process "
+        "sees one, it is device 0 for all",
         source="cfzd/Ultra-Fast-Lane-Detection#193",
     ),
     CatalogueEntry(
@@ -215,5 +220,58 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="isl-org/DPT#4",
         weak=True,
         general=True,
+    ),
+    CatalogueEntry(
+        id="lightning-no-gpu",
+        title="Lightning finds no GPU",
+        example="MisconfigurationException: No supported gpu backend found!",
+        texts=(r"No supported gpu backend found",),
+        cause="accelerator='gpu' is requested, and torch.cuda.is_available() is false in this process: the driver "
+        "is not loaded, torch is the CPU-only build or too new for the driver, or the scheduler gave the job no "
+        "GPU.",
+        remedy="`python -c 'import torch; print(torch.version.cuda, torch.cuda.is_available())'` with the job's "
+        "Python on that node shows which. ansible-playbook ping.yml shows the GPUs; ansible-playbook site.yml "
+        "--tags nvidia_driver,python_env,pytorch installs a driver and a torch that fit",
+        source="microsoft/mattergen#217",
+    ),
+    CatalogueEntry(
+        id="nccl-without-gpu",
+        title="NCCL is to be used on a node without a GPU",
+        example="ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        texts=(r"ProcessGroupNCCL is only supported with GPUs, no GPUs found",),
+        cause="The script asks for the backend nccl, and torch sees no GPU in this process: CUDA_VISIBLE_DEVICES "
+        "is empty, the driver is not loaded or too old for torch, the container was started without GPUs, or the "
+        "node has none.",
+        remedy="`python -c 'import torch; print(torch.cuda.device_count())'` with the job's Python on that node "
+        "shows it; ansible-playbook ping.yml shows the GPUs of each node, and ansible-playbook site.yml --tags "
+        'nvidia_driver repairs the driver. On nodes without GPUs: init_process_group("gloo")',
+        source="OFA-Sys/OFA#304",
+    ),
+    CatalogueEntry(
+        id="allocator-nvml",
+        title="torch's memory allocator cannot read the GPU's state",
+        example='RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":830',
+        texts=(r'NVML_SUCCESS == [^\n]{1,200}INTERNAL ASSERT FAILED at "[^"\n]{1,200}CUDACachingAllocator',),
+        cause="The GPU's memory is full, and torch failed while it read from the driver how much is free: on a "
+        "slice of a GPU (MIG) or a virtual GPU, after CUDA_VISIBLE_DEVICES named another one than the job's, or "
+        "while the driver's library and the loaded driver differ.",
+        remedy="use less memory (a smaller batch per rank), as for CUDA out of memory. On MIG leave "
+        "CUDA_VISIBLE_DEVICES as the scheduler set it; if nvidia-smi fails on the node, reboot it",
+        source="pytorch/pytorch#121899",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="gpu-count-changed",
+        title="torch counts other GPUs than CUDA",
+        example="RuntimeError: device >= 0 && device < num_gpus INTERNAL ASSERT FAILED at "
+        '"../aten/src/ATen/cuda/CUDAContext.cpp":50',
+        texts=(r"device >= 0 && device < num_gpus INTERNAL ASSERT FAILED",),
+        cause="The GPUs that torch counted through the driver's library (NVML) are not those that CUDA shows to "
+        "the process: CUDA_VISIBLE_DEVICES was changed after torch had counted, names GPUs that the scheduler did "
+        "not give, or the GPUs are divided (MIG).",
+        remedy="set CUDA_VISIBLE_DEVICES before Python starts, or better leave it as the launcher or scheduler set "
+        "it and select the GPU by LOCAL_RANK; remove lines that set os.environ['CUDA_VISIBLE_DEVICES'] from the "
+        "script; for MIG name the slices by their UUID (nvidia-smi -L)",
+        source="pytorch/pytorch#110000",
     ),
 )

@@ -24,11 +24,11 @@ class CatalogueEntry:
         example: The message as a user sees it.
         source: The public thread ("OWNER/REPOSITORY#NUMBER") or page that has the message and its cause. Empty only if
             unknown.
-        weak: Whether the message has other causes, too.
+        weak: Whether the message has other causes, too, so that this one is only a possible cause.
         general: Whether more specific entries may match the same line: they take precedence, whatever their module.
         recoverable: Whether programs also print the message and go on, such as a request that is retried: it counts
             only in the error that ended the rank, not elsewhere in its log.
-        refines: Ids of general entries whose place this one takes if its message is in the log of their error.
+        refines: Ids of entries whose place this one takes if its message is in the log of their error.
         min_lines: Minimum number of matching lines; fewer are harmless.
     """
 

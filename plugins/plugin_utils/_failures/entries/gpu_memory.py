@@ -15,6 +15,20 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "GPU memory"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="checkpoint-loaded-on-gpu",
+        title="A checkpoint is loaded into the GPU's memory",
+        example='File ".../torch/serialization.py", line 187, in _cuda_deserialize',
+        texts=(r'torch/serialization\.py", line \d{1,6}, in (?:_cuda_deserialize|default_restore_location)',),
+        cause="GPU memory ran out in torch.load: without map_location it puts the whole checkpoint on the GPU from "
+        "which it was saved, "
+        "mostly GPU 0, in addition to the model and its optimizer: on that GPU for each rank of the node.",
+        remedy='torch.load(path, map_location="cpu"), then load_state_dict; delete the loaded dictionary '
+        "afterwards. If the host's memory is short, too: mmap=True",
+        source="nkolot/SPIN#76",
+        recoverable=True,
+        refines=("cuda-out-of-memory", "cuda-driver-out-of-memory"),
+    ),
+    CatalogueEntry(
         id="cuda-oom-absurd",
         title="An absurd amount of GPU memory was requested",
         example="CUDA out of memory. Tried to allocate more than 1EB memory",
@@ -107,5 +121,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "GPU, or its implementation without Triton",
         source="Yuliang-Liu/MonkeyOCR#86",
         recoverable=True,
+    ),
+    CatalogueEntry(
+        id="vllm-no-cache",
+        title="vLLM has no GPU memory left for its cache",
+        example="ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` "
+        "when initializing the engine.",
+        texts=(
+            r"No available memory for the cache blocks",
+            r"is less than desired GPU memory utilization",
+        ),
+        cause="vLLM, which generates samples in the training, takes a share of the GPU's memory "
+        "(gpu_memory_utilization), and after the model nothing is left of it for the cache of keys and values; or "
+        "the trainer or another process already holds the memory.",
+        remedy="raise gpu_memory_utilization if the GPU is otherwise free, or lower it and max_model_len if the "
+        "trainer shares the GPU (vllm_gpu_memory_utilization in TRL, rollout.gpu_memory_utilization in verl); a "
+        "larger tensor_parallel_size; ansible-playbook preflight.yml names other processes on the GPUs",
+        source="vllm-project/vllm#10439",
     ),
 )

@@ -43,8 +43,39 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The ranks are out of step: each waits in another collective, so none completes. Some take a "
         "branch that others do not, skip a step, or save or evaluate at another time.",
         remedy="make the same calls in the same order on every rank; to save a sharded model, all ranks must "
-        "call the function that gathers it. -e debug=true makes torch name the first call that differs",
+        "call the function that gathers it. With ZeRO 3 and a mixture of experts, where each rank calls other experts: "
+        "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]). -e debug=true makes torch name the first call that "
+        "differs",
         source="hiyouga/LlamaFactory#6269",
+    ),
+    CatalogueEntry(
+        id="rank-still-worked",
+        title="A rank still prepares, loads or saves while others wait for it",
+        example="timed out while rank 0 still worked, whose last output was: train: Scanning /data/labels... 41%; ...",
+        texts=(r"timed out while rank \d{1,7} still worked, whose last output was: ",),
+        cause="The last output of the rank that did not time out says what it did: work of its own that takes longer "
+        "than the others wait for it in a collective, such as to read, tokenize or download data, to evaluate, or to "
+        "save a checkpoint.",
+        remedy="let that work finish before the ranks wait for it: prepare the data once before the job; or allow more "
+        "time: init_process_group(timeout=timedelta(hours=3)), ddp_timeout=10800 of the Trainer",
+        source="hiyouga/LlamaFactory#2424",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="rank-had-finished",
+        title="A rank waits in a collective that another one does not call",
+        example="timed out while rank 1 had finished, whose last output was: INFO run finished; ...",
+        texts=(r"timed out while rank \d{1,7} had finished, whose last output was: ",),
+        cause="Only some ranks call this collective: the other rank had come to the end of its work, according to its "
+        "last output. Usually it is inside `if rank == 0`, such as to save, log or evaluate at the end, or one rank "
+        "had "
+        "fewer batches.",
+        remedy="make the same calls on every rank: no collective inside `if rank == 0`, not even a metric that is "
+        "reduced (sync_dist=True), a sharded state_dict or a barrier; drop_last=True where ranks have different "
+        "numbers "
+        "of batches. A longer timeout does not help",
+        source="meta-pytorch/torchrec#189",
+        weak=True,
     ),
     CatalogueEntry(
         id="gloo-timed-out",
@@ -59,6 +90,49 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="find the rank that does not wait: -e debug=true makes torch log what each rank was doing. If "
         "work between two collectives may take longer, use init_process_group(timeout=timedelta(hours=1))",
         source="pytorch/gloo#511",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="monitored-barrier",
+        title="Some ranks did not reach a barrier",
+        example="RuntimeError: [Rank 0]: Ranks 4, 5, 6, 7 failed to pass monitoredBarrier in 2000000 ms",
+        texts=(
+            r"Ranks? \d{1,7}[\d, ]{0,300} failed to pass monitoredBarrier in \d",
+            r"reached monitoredBarrier, but received errors",
+        ),
+        cause="The ranks that the message of rank 0 lists did not come to the barrier in time: they failed, still "
+        "load or download, or are on a node that others do not reach.",
+        remedy="read the logs of these ranks: ansible-playbook logs.yml -e rank=N. If all ranks of a node are "
+        "listed, test its connections: ansible-playbook preflight.yml. For work that takes longer: "
+        "init_process_group(timeout=timedelta(hours=1))",
+        source="NVIDIA/nccl#849",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="horovod-stalled",
+        title="Horovod waits for some ranks",
+        example="WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of "
+        "ranks and are waiting for remainder of ranks for more than 60 seconds.",
+        texts=(r"tensors were submitted to be reduced, gathered or broadcasted by subset of ranks",),
+        cause="Some ranks exchange a tensor that others do not: they have ended, fewer batches, or take another "
+        "branch. `missing ranks` or the ranks that are not `ready` in the message are those to look at.",
+        remedy="read the logs of the missing ranks: ansible-playbook logs.yml -e rank=N; make the same calls on "
+        "every rank, with equally many batches (drop_last, hvd.join())",
+        source="horovod/horovod#534",
+        kind="consequence",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="horovod-shut-down",
+        title="Another rank ended (Horovod)",
+        example="Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to "
+        "allreduce, allgather or broadcast a tensor after one of the ranks finished execution.",
+        texts=(r"Horovod has been shut down\. This (?:was|has been) caused by an exception",),
+        cause="Another rank failed or finished, and Horovod ended on all of them.",
+        remedy="look in the logs of the other ranks for the first exception: ansible-playbook logs.yml -e "
+        "fetch=true. If none has one, ranks have different numbers of batches: hvd.join(), or steps_per_epoch that "
+        "is the same on all",
+        source="NVIDIA/DeepLearningExamples#972",
         kind="consequence",
     ),
 )

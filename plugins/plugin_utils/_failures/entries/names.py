@@ -29,5 +29,6 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="meta-pytorch/torchx#540",
         general=True,
         recoverable=True,
+        refines=("mpi-network", "mpi-daemon-missing", "gloo-full-mesh"),
     ),
 )

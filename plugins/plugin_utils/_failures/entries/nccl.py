@@ -15,6 +15,25 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "NCCL"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="nccl-nvls",
+        title="NVLink SHARP (NVLS) does not work on the machine",
+        example="Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the "
+        "operation cannot be performed in the present state'",
+        texts=(
+            r"Failed to bind NVLink SHARP \(NVLS\) Multicast memory",
+            r"transport/nvls\.cc:\d{1,5} NCCL WARN Cuda failure",
+        ),
+        cause="NCCL uses the multicast memory of the NVSwitches, and the machine does not provide it: "
+        "nvidia-fabricmanager is not running, was restarted without a reset of the GPUs, or failed; or, between "
+        "machines, nvidia-imex is not set up.",
+        remedy='-e \'{"launch_environment": {"NCCL_NVLS_ENABLE": "0"}}\' does without it, somewhat slower. On '
+        "the node: systemctl status nvidia-fabricmanager; `nvidia-smi -q -i 0 | grep -A 3 Fabric` must show "
+        "Completed and Success; if not, start the service in the driver's version and reboot",
+        source="pytorch/pytorch#177472",
+        recoverable=True,
+        refines=("nccl-cuda-error", "nccl-system-error", "nccl-internal-error"),
+    ),
+    CatalogueEntry(
         id="nccl-no-peer-access",
         title="The GPUs of a node do not reach each other's memory",
         example="Cuda failure 217 'peer access is not supported between these two devices'",

@@ -130,9 +130,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="store-time-out",
         title="A rank waited too long at the rendezvous",
         example="RuntimeError: Socket Timeout",
-        texts=(
-            r"(?:RuntimeError|Dist(?:Store|Network)Error): (?:Socket Timeout|Broken pipe|Connection reset by peer)",
-        ),
+        texts=(r"(?:RuntimeError|Dist(?:Store|Network)Error): (?:Socket Timeout|Broken pipe)",),
         cause="This rank asked the first node's rendezvous for another rank, which did not come within the "
         "time limit: it prepares data, evaluates or saves alone, or has ended.",
         remedy="look in the logs of all ranks for one that ended or is elsewhere: ansible-playbook logs.yml "
@@ -140,6 +138,28 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "ddp_timeout=3600 of the Trainer",
         source="rwth-i6/returnn#1621",
         kind="consequence",
+        weak=True,
         general=True,
+    ),
+    CatalogueEntry(
+        id="store-reset",
+        title="The connection to the rendezvous is cut",
+        example="RuntimeError: Connection reset by peer",
+        texts=(
+            r"(?:RuntimeError|Dist(?:Store|Network)Error): Connection reset by peer",
+            r"TCP client failed to connect/validate to host [^\n]{1,300}Connection reset by peer",
+        ),
+        cause="This rank reached the first node's port, and the connection was cut at once. At the start, "
+        "something between the nodes does so: a proxy or sidecar of a service mesh (Istio), a firewall or load "
+        "balancer, or another program that listens on the port; with many hundred ranks, too many connect at once. "
+        "Later, rank 0 has ended.",
+        remedy="read the log of rank 0 first: ansible-playbook logs.yml -e rank=0. If it still waits for the "
+        "others, a longer timeout does not help: use addresses that lead to the node directly, without proxies, "
+        "and another port: -e launch_master_port=29600; ansible-playbook preflight.yml tests the connections in "
+        "both directions",
+        source="pytorch/pytorch#76913",
+        kind="consequence",
+        weak=True,
+        recoverable=True,
     ),
 )

@@ -138,6 +138,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"A module that was compiled using NumPy 1\.x cannot be run in",
             r"RuntimeError: Numpy is not available",
+            r"Could not infer dtype of numpy\.\w{1,20}",
         ),
         cause="numpy 2 is installed, but something in the environment was built for numpy 1.",
         remedy="add numpy<2 to the job's requirements, or newer releases of the packages in the traceback, and run "
@@ -389,5 +390,46 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="""-e '{"launch_environment": {"MKL_THREADING_LAYER": "GNU"}}'; or import numpy before torch""",
         source="pytorch/ort#102",
         recoverable=True,
+    ),
+    CatalogueEntry(
+        id="cudnn-libraries-mixed",
+        title="Parts of two cuDNN releases are loaded",
+        example="Could not load library libcudnn_cnn_train.so.8. Error: "
+        "/usr/local/cuda-12.1/lib/libcudnn_cnn_train.so.8: undefined symbol: ...",
+        texts=(
+            r"Could not load library libcudnn\w{0,30}\.so[\d.]{0,10}\. {1,8}Error: ",
+            r"Unable to load any of \{libcudnn",
+        ),
+        cause="torch has loaded one part of cuDNN from its own packages and finds another part first in "
+        "LD_LIBRARY_PATH, such as a CUDA toolkit of the system or a module: the parts are of different releases.",
+        remedy='remove LD_LIBRARY_PATH: -e \'{"launch_environment": {"LD_LIBRARY_PATH": ""}}\', or the line in '
+        "~/.bashrc or the module (module unload cudnn cuda) that sets it; torch brings its own cuDNN",
+        source="andimarafioti/florence2-finetuning#2",
+        refines=("cudnn-no-algorithm", "aborted", "native-crash"),
+    ),
+    CatalogueEntry(
+        id="cudnn-no-plan",
+        title="cuDNN has no kernel for this attention",
+        example="RuntimeError: cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph.",
+        texts=(r"\[cudnn_frontend\] Error: No execution plans (?:support the graph|built successfully)",),
+        cause="torch chose cuDNN's attention, and cuDNN has none for these shapes, this precision or this GPU; "
+        "torch 2.5.0 chose it too often.",
+        remedy="torch.backends.cuda.enable_cudnn_sdp(False) in the script makes torch use another one; or another "
+        "release of torch (ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=2.6.0). On GPUs "
+        "before Ampere use fp16 or fp32 instead of bf16",
+        source="ostris/ai-toolkit#203",
+    ),
+    CatalogueEntry(
+        id="xformers-no-operator",
+        title="xformers has no kernel for this attention",
+        example="NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:",
+        texts=(r"No operator found for `memory_efficient_attention_forward`",),
+        cause="No kernel of the installed xformers fits: it was built for another torch or CUDA (operator wasn't "
+        "built), this GPU is too old or too new, or the precision, head size or mask is not supported. The lines "
+        "below the message say why for each.",
+        remedy='do without it: attn_implementation="sdpa" (transformers), or leave '
+        "enable_xformers_memory_efficient_attention() out; or install the xformers that names your torch; fp16 "
+        "instead of bf16 on GPUs before Ampere. `python -m xformers.info` on the node lists its kernels",
+        source="facebookresearch/xformers#1263",
     ),
 )

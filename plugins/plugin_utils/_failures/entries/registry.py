@@ -31,7 +31,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries 
     nccl,
     network,
     packages,
+    parallelism,
     precision,
+    ray,
     rdma,
     s3,
     shared_memory,
@@ -55,6 +57,7 @@ TOPICS: dict[str, tuple[CatalogueEntry, ...]] = {
     nccl.TOPIC: nccl.ENTRIES,
     ddp.TOPIC: ddp.ENTRIES,
     fsdp.TOPIC: fsdp.ENTRIES,
+    parallelism.TOPIC: parallelism.ENTRIES,
     deepspeed.TOPIC: deepspeed.ENTRIES,
     precision.TOPIC: precision.ENTRIES,
     datasets.TOPIC: datasets.ENTRIES,
@@ -66,6 +69,7 @@ TOPICS: dict[str, tuple[CatalogueEntry, ...]] = {
     hub.TOPIC: hub.ENTRIES,
     wandb.TOPIC: wandb.ENTRIES,
     launchers.TOPIC: launchers.ENTRIES,
+    ray.TOPIC: ray.ENTRIES,
     exit_codes.TOPIC: exit_codes.ENTRIES,
 }
 CATALOGUE = tuple(entry for entries in TOPICS.values() for entry in entries)

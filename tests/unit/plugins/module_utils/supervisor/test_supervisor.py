@@ -65,6 +65,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.progra
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
     last_lines,
+    last_output,
     launcher_error,
     log_of_failure,
     rank_end,
@@ -554,6 +555,16 @@ def test_last_lines_come_from_the_rank_that_failed_first(
     reports = [{"rank": n, "exit_code": one, "error": error, "log": f"/{n}", **more} for n, one, error, more in ranks]
     report: Any = {"ranks": reports, "exit_code": code, "ended_by_us": False, "launcher_log": "/launcher"}
     assert log_of_failure(report) == log
+
+
+def test_last_output_of_a_node_that_was_ended_is_kept_in_short(tmp_path: Path) -> None:
+    log = tmp_path / "stderr.log"
+    log.write_text("".join(f"step {number}\n" for number in range(9)))
+    ranks = [{"rank": 0, "exit_code": -15, "error": "", "log": str(log)}]
+    report: Any = {"ranks": ranks, "exit_code": -15, "ended_by_us": True, "launcher_log": "/launcher"}
+    assert last_output(report) == (str(log), "step 6\nstep 7\nstep 8")
+    report["ended_by_us"] = False
+    assert last_output(report) == ("", "")
 
 
 def test_last_lines_are_few_and_as_a_terminal_shows_them(tmp_path: Path) -> None:

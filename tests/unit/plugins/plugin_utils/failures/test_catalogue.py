@@ -16,6 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogu
     causes_in_log,
     explain,
     explain_failure,
+    subjects,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
 from tests.explain.offline import explain_offline
@@ -172,7 +173,7 @@ def test_harmless_output_is_not_an_error(text: str) -> None:
 
 
 def test_request_that_is_retried_is_no_cause_in_a_log() -> None:
-    assert causes_in_log(RETRIED.splitlines(), vague=False) == []
+    assert causes_in_log(RETRIED.splitlines(), "ValueError: boom") == []
 
 
 def test_harmless_output_does_not_hide_an_error() -> None:
@@ -256,6 +257,80 @@ def test_hints_and_consequences_do_not_explain_another_error() -> None:
 
 
 WATCHDOG = TEXTS["nccl-time-out"]
+
+
+@pytest.mark.parametrize("name", [entry.id for entry in CATALOGUE if entry.weak])
+def test_hint_is_only_a_possible_cause(name: str) -> None:
+    explanation = explain_failure(TEXTS[name].strip(), [])
+    assert explanation is not None and explanation["id"] == name
+    assert explanation["confidence"] == "log"
+
+
+SYSTEM_ERROR = (
+    "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, unhandled system error\nLast error:\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "lines", "seen"),
+    [
+        (f"{SYSTEM_ERROR}Failed to frobnicate device mlx5_0", [], "Failed to frobnicate device mlx5_0"),
+        (
+            SYSTEM_ERROR,
+            ["n1:1:2 [0] x.cc:9 NCCL WARN NET/New : first", "n1:1:2 [0] x.cc:9 NCCL WARN NET/New : \x1b[1mlast"],
+            "NCCL WARN NET/New : last",
+        ),
+        (SYSTEM_ERROR, ["nothing"], ""),
+    ],
+    ids=["last error", "last warning", "nothing"],
+)
+def test_line_that_no_entry_knows_is_shown_with_a_possible_cause(error: str, lines: list[str], seen: str) -> None:
+    explanation = explain_failure(error, lines)
+    assert explanation is not None
+    assert (explanation["id"], explanation["confidence"], explanation["seen"]) == ("nccl-system-error", "log", seen)
+
+
+UNRESOLVED = (
+    "[W402 socket.cpp:755] [c10d] The IPv4 network addresses of (node-0, 39227) cannot be retrieved (gai error: -2)"
+)
+TIMED_OUT = "DistNetworkError: The client socket has timed out after 600000ms while trying to connect to ({}, 39227)."
+
+
+@pytest.mark.parametrize(
+    ("error", "lines", "entry"),
+    [
+        (TIMED_OUT.format("node-0"), [UNRESOLVED], "name-unknown"),
+        (TIMED_OUT.format("node-1"), [UNRESOLVED], "rendezvous-unreached"),
+        ("ValueError: no answer from (node-0, 39227)", [UNRESOLVED], "name-unknown"),
+        ("ValueError: no answer", [UNRESOLVED], ""),
+        (
+            "ORTE does not know how to route a message to the specified daemon\n  my node:   launcher-0-0",
+            ["ssh: Could not resolve hostname launcher-0-0.jobs: Name or service not known"],
+            "name-unknown",
+        ),
+        ("OSError: [Errno 28] No space left on device: '/data/a.pt'", [UNRESOLVED], "disk-full"),
+        ("RuntimeError: Could not infer dtype of numpy.int64", [], "numpy-mismatch"),
+        (
+            "TypeError: expected numpy.ndarray",
+            ["A module that was compiled using NumPy 1.x cannot be run in"],
+            "numpy-mismatch",
+        ),
+        ("TypeError: expected a list", ["A module that was compiled using NumPy 1.x cannot be run in"], ""),
+    ],
+)
+def test_line_about_the_same_host_file_or_package_tells_more_than_the_error(
+    error: str, lines: list[str], entry: str
+) -> None:
+    explanation = explain_failure(error, lines)
+    assert (explanation["id"] if explanation else "") == entry
+
+
+def test_source_files_and_addresses_of_code_are_no_subjects() -> None:
+    error = "RuntimeError: File \"/job/train.py\", line 3, in '/opt/env/lib/python3.11/site-packages/torch/x': boom"
+    assert subjects(error) == set()
+    assert subjects("FileNotFoundError: '/data/a.npy' on (gpu-1, 29500) and 10.0.0.2") == {
+        "/data/a.npy", "gpu-1", "10.0.0.2"
+    }  # fmt: skip
 
 
 def test_cause_found_in_the_log_is_only_possible() -> None:

@@ -102,3 +102,58 @@ def test_ranks_that_only_reacted_are_counted() -> None:
     text = render_verdict(verdict, "", {})
     assert "rank 4: ValueError: boom" in text
     assert "  consequences: 4 other ranks waited for it in vain or lost the connection to it" in text
+
+
+def watchdog_log(number: int, operation: str, group: str = "") -> str:
+    """The end of the log of a rank that NCCL's watchdog aborted, without an exception."""
+    return f"epoch 6: saving\n[rank0]:[E522 03:12:41.118 ProcessGroupNCCL.cpp:632] {group}{watchdog(number, operation)}"
+
+
+def aborted(number: int, text: str) -> dict[str, Any]:
+    """The report of a node whose only rank was aborted."""
+    return {**report(1, rank(number, -signal.SIGABRT)), "last_log": f"/run/{number}.log", "last_lines": text}
+
+
+def test_different_collectives_are_found_in_the_logs_of_aborted_ranks() -> None:
+    made = result(
+        aborted(0, watchdog_log(9121, "_ALLGATHER_BASE")), aborted(1, watchdog_log(9121, "_REDUCE_SCATTER_BASE"))
+    )
+    number, error, entry = failure(made)
+    assert (number, entry) == (0, "ranks-out-of-step")
+    assert "rank 0 in _ALLGATHER_BASE 9121, rank 1 in _REDUCE_SCATTER_BASE 9121" in error
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (watchdog_log(5, "SEND"), watchdog_log(5, "RECV")),
+        (watchdog_log(5, "ALLREDUCE", "[PG ID 0 PG GUID 0] "), watchdog_log(9, "BROADCAST", "[PG ID 2 PG GUID 7] ")),
+        (watchdog_log(5, "ALLREDUCE"), watchdog_log(5, "ALLREDUCE")),
+    ],
+    ids=["point to point", "two groups", "the same"],
+)
+def test_ranks_that_wait_in_operations_that_may_differ_are_not_out_of_step(one: str, other: str) -> None:
+    assert failure(result(aborted(0, one), aborted(1, other)))[2] == "nccl-time-out"
+
+
+def silent(number: int, text: str) -> dict[str, Any]:
+    """The report of a node whose rank was ended with the run, with its last output."""
+    ranks = {**rank(number, TERMINATED), "ended_by_us": True}
+    return {**report(TERMINATED, ranks, ended_by_us=True), "last_log": f"/run/{number}.log", "last_lines": text}
+
+
+@pytest.mark.parametrize(
+    ("output", "entry"),
+    [
+        ("train: Scanning labels... 41%|####      | 1204133/2930021 [30:02<43:11, 666.01it/s]", "rank-still-worked"),
+        ("0%|\rRunning tokenizer on dataset: 9%|7  | 280000/2969526", "rank-still-worked"),
+        ("[2026-05-22 03:12:41] INFO run finished", "rank-had-finished"),
+        ("step 4021 loss 2.31", "nccl-time-out"),
+        ("", "nccl-time-out"),
+    ],
+)
+def test_last_output_of_the_rank_that_did_not_time_out_tells_what_it_did(output: str, entry: str) -> None:
+    waiting = report(1, rank(1, 1, watchdog(4021, "ALLREDUCE")))
+    number, error, explained = failure(result(silent(0, output), waiting, first="node1"))
+    assert (number, explained) == (1, entry)
+    assert ("timed out while rank 0 " in error) == (entry != "nccl-time-out")

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What to do about a failure on a cluster that Slurm or Kubernetes manages, or whose nodes share a file system."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import TOPICS
+
+MAX_TEXT = 50_000  # characters of a log to search for signs of a scheduler or a shared file system
+TOPIC_OF = {entry.id: topic for topic, entries in TOPICS.items() for entry in entries}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """A kind of cluster. shows: in a log of its jobs. advice: what to do there, by the id or topic of an entry."""
+
+    shows: re.Pattern[str]
+    advice: dict[str, str]
+
+
+NETWORK = (
+    "In Kubernetes: the Service of the pods must be headless and resolve their names (kubectl get endpoints), and no "
+    'NetworkPolicy or proxy sidecar may stand between them (annotation sidecar.istio.io/inject: "false")'
+)
+RANKS_SEE_ONE_GPU = (
+    "Under Slurm, --gpus-per-task=1 and --gpu-bind show each task only its own GPU, as device 0: use --gpus-per-node "
+    "instead, or torch.cuda.set_device(0), and start as many tasks per node as GPUs (--ntasks-per-node)"
+)
+SAME_DIRECTORY = (
+    "The directory is on a shared file system, where all nodes use the same files: let rank 0 of the whole job "
+    "prepare, create or remove them while all others wait at a barrier, not one rank per node"
+)
+SHARED_CHECKPOINT = (
+    "The directory is on a shared file system, so nothing needs to be copied to other nodes: list it on a node, and "
+    "check its name and whether the save was completed"
+)
+SLURM = Surroundings(
+    re.compile(r"\bsrun\b|\bslurmstepd\b|\bSLURM_\w|\bsbatch\b"),
+    {
+        "Connections between ranks": "Under Slurm, take the first node of the job's own list: MASTER_ADDR=$(scontrol "
+        "show hostnames $SLURM_JOB_NODELIST | head -n 1), and a MASTER_PORT that no other job uses",
+        "Host names": "Under Slurm, `scontrol show hostnames $SLURM_JOB_NODELIST` lists the names that the nodes know",
+        "Host memory": "Under Slurm, the limit is what the job asked for: raise --mem or --mem-per-gpu; --mem=0 asks "
+        "for "
+        "all memory of a node. `sacct -j JOB -o MaxRSS,ReqMem` shows both",
+        "killed": "Under Slurm, the limit is what the job asked for: raise --mem or --mem-per-gpu; `sacct -j JOB -o "
+        "State,MaxRSS,ReqMem` shows whether it was reached",
+        "threads-exhausted": "Under Slurm, ask for the cores of the DataLoader workers: --cpus-per-task",
+        "rdma-locked-memory": "Under Slurm, tasks inherit the limit of slurmd: LimitMEMLOCK=infinity in its systemd "
+        "unit",
+        "invalid-device-ordinal": RANKS_SEE_ONE_GPU,
+        "nccl-duplicate-gpu": RANKS_SEE_ONE_GPU,
+        "nccl-invalid-usage": RANKS_SEE_ONE_GPU,
+        "nccl-no-peer-access": "Under Slurm, --gpus-per-task and --gpu-bind hide the GPUs of a node from each other: "
+        "use "
+        "--gpus-per-node",
+        "no-gpu": "Under Slurm, a job sees only GPUs that it asked for: --gpus-per-node=N, or --gres=gpu:N",
+        "torch-without-cuda": "Under Slurm, make sure that the environment is the one of the compute nodes, not "
+        "built on "
+        "a login node without GPUs",
+        "rank-variables-missing": "Under Slurm, set RANK=$SLURM_PROCID, LOCAL_RANK=$SLURM_LOCALID and "
+        "WORLD_SIZE=$SLURM_NTASKS in each task, or let srun start one torchrun per node (--ntasks-per-node=1)",
+        "module-missing": "Under Slurm, activate the environment in the batch script (module load, source activate): "
+        "tasks do not read ~/.bashrc",
+        "program-not-found": "Under Slurm, activate the environment in the batch script (module load, source "
+        "activate): "
+        "tasks do not read ~/.bashrc",
+    },
+)
+KUBERNETES = Surroundings(
+    re.compile(
+        r"\.svc\.cluster\.local|\bKUBERNETES_|\bkubeflow\b|\bPyTorchJob\b|\bMPIJob\b|\bkubelet\b|\bkubectl\b|"
+        r"[\w-]-(?:master|launcher)-\d|/var/run/secrets/kubernetes"
+    ),
+    {
+        "Connections between ranks": NETWORK,
+        "Host names": NETWORK,
+        "mpi-network": NETWORK,
+        "mpi-daemon-missing": NETWORK,
+        "nccl-connection-failed": NETWORK,
+        "nccl-system-error": NETWORK,
+        "Shared memory (/dev/shm)": "In Kubernetes, mount an emptyDir with medium: Memory at /dev/shm of the pod",
+        "bus-error": "In Kubernetes, mount an emptyDir with medium: Memory at /dev/shm of the pod",
+        "Host memory": "In Kubernetes, raise resources.limits.memory of the pod (kubectl describe pod shows OOMKilled)",
+        "killed": "In Kubernetes, `kubectl describe pod` shows whether it was OOMKilled or evicted",
+        "no-gpu": "In Kubernetes, the container needs resources.limits nvidia.com/gpu",
+        "rdma-locked-memory": "In Kubernetes, the pod needs the capability IPC_LOCK",
+        "efa-device-missing": "In Kubernetes, the pod needs resources.limits vpc.amazonaws.com/efa, and the EFA device "
+        "plugin must run on the node",
+    },
+)
+SHARED_DRIVE = Surroundings(
+    re.compile(r"(?<![\w/])/(?:fsx|lustre|gpfs|beegfs|weka|nfs|efs|mnt/(?:nfs|lustre|efs|fsx|shared)|shared)/"),
+    {
+        "Caches": SAME_DIRECTORY,
+        "checkpoint-directory-race": SAME_DIRECTORY,
+        "checkpoint-file-missing": SHARED_CHECKPOINT,
+        "checkpoint-on-one-node": SHARED_CHECKPOINT,
+        "checkpoint-not-found": SHARED_CHECKPOINT,
+        "file-missing": "The path is on a shared file system, so the nodes see the same files: check the path "
+        "itself, and "
+        "whether another rank or job removes or still writes the file",
+    },
+)
+ALL = (SLURM, KUBERNETES, SHARED_DRIVE)
+
+
+def local_advice(entry: str, lines: Iterable[str]) -> list[str]:
+    """Return what to do about a failure on the kind of cluster that a log shows: one sentence for each, without a stop.
+
+    Args:
+        entry: The id of its entry in the catalogue.
+        lines: Of its error and log.
+    """
+    text = "\n".join(lines)[-MAX_TEXT:]
+    topic = TOPIC_OF.get(entry, "")
+    found = []
+    for surroundings in ALL:
+        advice = surroundings.advice.get(entry, surroundings.advice.get(topic))
+        if advice is not None and surroundings.shows.search(text):
+            found.append(advice)
+    return found
