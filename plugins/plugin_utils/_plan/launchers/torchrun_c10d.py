@@ -60,6 +60,7 @@ class TorchrunC10d(TorchrunStatic):
             "--nnodes=": "{nnodes}:{nnodes}",
             "--rdzv-endpoint=": "{master}:{master_port}",
             "--rdzv-conf=": rendezvous_configuration(job, "{is_host}"),
+            "--local-addr=": "{address}",
         }
         return {"arguments": {**arguments, **changed}}
 
