@@ -366,7 +366,7 @@ class RankZeroStatus(TypedDict, total=False):
     hub: int  # node_rank of the node whose supervisor leads the run; of all nodes of a run that may restart
     exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
     lost: str  # what the attempts so far lost, such as "40 steps"; "" if none has ended
-    missing: list[Data]  # nodes that new ones can replace: node_rank, name, slots
+    missing: list[Data]  # nodes that new ones can replace: node_rank, name, excluded
 
 
 class Status(RankZeroStatus):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 REQUEST = "join.request"  # in the run directory of the node that leads the run, with an id that the reply repeats
 REPLY = "join.json"
-JOIN = {"id": str, "name": NAME, "address": ADDRESS, "slots": range(1, 10**4 + 1)}
+JOIN = {"id": str, "name": NAME, "address": ADDRESS, "gpus": range(1001)}
 MAX_ENVIRONMENT_BYTES = 4 * 2**20
 
 
@@ -56,7 +56,7 @@ def join(request: Data) -> Data:
 def request_join(path: str, member: Data) -> Data:
     """Leave a request in a run directory, and return the reply of its supervisor with its plan and environment."""
     identifier = os.urandom(8).hex()
-    document = {"id": identifier, "name": member["name"], "address": member["address"], "slots": member["slots"]}
+    document = {"id": identifier, "name": member["name"], "address": member["address"], "gpus": member["gpus"]}
     try:
         write_json(os.path.join(path, REQUEST), document)
     except OSError as error:

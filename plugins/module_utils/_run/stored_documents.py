@@ -67,7 +67,7 @@ STATUS = {
     "lost": Maybe(str),
     "hub": Maybe(RANK),
     "nodes": Maybe([{"name": NAME, "node_rank": RANK, "state": NODE_STATES, "since": TIME}]),
-    "missing": Maybe([{"name": NAME, "node_rank": RANK, "slots": range(10**4 + 1)}]),
+    "missing": Maybe([{"name": NAME, "node_rank": RANK, "excluded": bool}]),
 }
 RESULT = {
     "run_id": RUN_ID,

@@ -57,15 +57,15 @@ class NewMembers:
         if self.hub.plan.get("remote_start") or not ("restart" in self.hub.plan or self.hub.plan["elastic"]):
             return []
         return [
-            {"node_rank": node["node_rank"], "name": node["name"], "slots": self.slots(node["node_rank"])}
+            {"node_rank": node["node_rank"], "name": node["name"], "excluded": node["excluded"]}
             for node in self.hub.nodes
             if self.is_missing(node, now)
         ]
 
-    def slots(self, node_rank: int) -> int:
-        """Return how many ranks a node has when it takes part."""
-        restart = self.hub.plan.get("restart")
-        return restart["slots"][node_rank] if restart else self.hub.plan["nodes"][node_rank]["slots"]
+    def gpus(self, node_rank: int) -> int:
+        """Return how many GPUs a node had at the start."""
+        hardware = self.hub.plan["nodes"][node_rank].get("hardware")
+        return hardware["gpus"] if hardware else 0
 
     def is_missing(self, node: NodeView, now: float) -> bool:
         """Return whether the run has lost a node for good, and its part in the attempt is over."""
@@ -146,15 +146,13 @@ class NewMembers:
         present = {node["name"] for node in self.hub.nodes} - {node["name"] for node in missing}
         if name in present:
             return None, f"{name} is a node of the run already"
-        fitting = [node for node in missing if node["slots"] == request["slots"]]
+        same_name = any(node["name"] == name for node in missing)
+        ranks = [node["node_rank"] for node in missing if node["name"] == name or not same_name]
+        fitting = [rank for rank in ranks if self.gpus(rank) <= request["gpus"]]
         if not fitting:
-            slots = ", ".join(f"{node['name']} {node['slots']}" for node in missing)
-            return None, f"{name} runs {request['slots']} ranks, but the missing nodes ran: {slots}"
-        same_name = [node for node in missing if node["name"] == name]
-        if same_name and same_name[0] not in fitting:
-            return None, f"{name} ran {same_name[0]['slots']} ranks, and now has {request['slots']}"
-        ranks = [node["node_rank"] for node in same_name or fitting]
-        return min(ranks, key=lambda rank: (rank in self.awaited, rank)), ""
+            gpus = ", ".join(f"{self.hub.names[rank]} {self.gpus(rank)}" for rank in ranks)
+            return None, f"{name} has {request['gpus']} GPUs, but the missing nodes had more: {gpus}"
+        return min(fitting, key=lambda rank: (rank in self.awaited, rank)), ""
 
     def answer(self, fields: Data) -> None:
         """Reply to the request."""
