@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._keep.planner impo
     Situation,
     Watch,
     after_failure,
+    after_observation,
     after_recovery,
     after_success,
     first_notes,
@@ -32,7 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.active_run
 
 FILE = "keep.json"  # in the run's record
 FAILURES = {"count": range(10**6), "next": Between(0, 1e12)}
-NOTES = {"machines": range(10**6), "prepared": [str], "rented": range(10**6), "joined": range(10**6), "failures": dict}
+NOTES = {"machines": range(10**6), "prepared": [str], "rented": range(10**6), "joined": range(10**6), "lost": dict, "failures": dict}
 
 
 class Steps(Protocol):
@@ -69,6 +70,7 @@ def read_notes(record: Path) -> Notes | None:
         "prepared": value["prepared"],
         "rented": value["rented"],
         "joined": value["joined"],
+        "lost": {name: is_broken is True for name, is_broken in value["lost"].items()},
         "failures": value["failures"],
     }
 
@@ -99,7 +101,7 @@ class Keeper:
         situation = self.steps.observe()
         stored = read_notes(self.record)
         notes = stored or first_notes(max(len(situation.machines), len(situation.nodes)))
-        current = after_recovery(notes, situation)
+        current = after_recovery(after_observation(notes, situation), situation)
         if current != stored:
             write_notes(self.record, current)
         action = next_action(situation, current, self.clock.now())

@@ -34,6 +34,7 @@ class Notes(TypedDict):
     prepared: list[str]  # machines that are set up, and have not joined yet
     rented: int  # how often machines were created since the first of the missing nodes was lost
     joined: int  # how many have joined since then
+    lost: dict[str, bool]  # machines in the inventory that the run has lost; true: they must not be used again
     failures: dict[str, Failures]  # by step, such as "prepare gpu5"
 
 
@@ -89,12 +90,12 @@ Action = Watch | End | Rent | Prepare | Join
 
 def first_notes(machines: int) -> Notes:
     """Return the notes of a keep that begins. machines: of the cluster."""
-    return {"machines": machines, "prepared": [], "rented": 0, "joined": 0, "failures": {}}
+    return {"machines": machines, "prepared": [], "rented": 0, "joined": 0, "lost": {}, "failures": {}}
 
 
 def find_candidates(situation: Situation, notes: Notes) -> list[str]:
     """Return the machines that may join: those outside of the run, and those of lost nodes that answer again."""
-    broken = {node.name for node in situation.missing if node.broken}
+    broken = {name for name, is_broken in notes["lost"].items() if is_broken}
     missing = {node.name for node in situation.missing}
     present = set(situation.nodes) - missing
     return [
@@ -123,10 +124,19 @@ def next_action(situation: Situation, notes: Notes, now: float) -> Action:
         return Join(due[0])
     lacking = len(situation.missing) - len(prepared)
     unprepared = [name for name in candidates if name not in prepared]
-    due = [name for name in unprepared if is_due(notes, f"prepare {name}", now)][: max(0, lacking)]
+    due = [name for name in unprepared if is_due(notes, f"prepare {name}", now)] if lacking > 0 else []
     if due:
-        return Prepare(tuple(due))
+        return Prepare(choose_to_prepare(due, lacking, notes))
     return plan_rent(situation, notes, len(candidates), now)
+
+
+def choose_to_prepare(due: list[str], lacking: int, notes: Notes) -> tuple[str, ...]:
+    """Return the machines to set up together: new ones, as many as are lacking, otherwise a single one.
+
+    A machine that has failed would make the others fail, too.
+    """
+    new = [name for name in due if name not in notes["lost"] and not failures_of(notes, f"prepare {name}")["count"]]
+    return tuple(new[:lacking] or due[:1])
 
 
 def plan_rent(situation: Situation, notes: Notes, candidates: int, now: float) -> Action:
@@ -201,12 +211,19 @@ def after_success(notes: Notes, action: Action, now: float) -> Notes:
 
 
 def after_failure(notes: Notes, action: Action, now: float) -> Notes:
-    """Return the notes after an action has failed."""
+    """Return the notes after an action has failed. A machine that cannot join is set up again: it may be a new one."""
     failures = dict(notes["failures"])
     for step in steps_of(action):
         count = failures_of(notes, step)["count"] + 1
         failures[step] = {"count": count, "next": now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (count - 1))}
-    return {**notes, "failures": failures}
+    joining = action.name if isinstance(action, Join) else ""
+    return {**notes, "failures": failures, "prepared": [name for name in notes["prepared"] if name != joining]}
+
+
+def after_observation(notes: Notes, situation: Situation) -> Notes:
+    """Return the notes with the machines that the run has lost, as long as the inventory has them."""
+    lost = {**notes["lost"], **{node.name: node.broken or notes["lost"].get(node.name, False) for node in situation.missing}}
+    return {**notes, "lost": {name: is_broken for name, is_broken in lost.items() if name in situation.machines}}
 
 
 def after_recovery(notes: Notes, situation: Situation) -> Notes:
@@ -214,4 +231,4 @@ def after_recovery(notes: Notes, situation: Situation) -> Notes:
     if situation.state != ACTIVE or situation.missing or not (notes["rented"] or notes["joined"] or notes["failures"]):
         return notes
     machines = max(notes["machines"], len(situation.machines))
-    return {"machines": machines, "prepared": notes["prepared"], "rented": 0, "joined": 0, "failures": {}}
+    return {**notes, "machines": machines, "rented": 0, "joined": 0, "failures": {}}
