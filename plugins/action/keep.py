@@ -138,6 +138,8 @@ class ActionModule(ActionBase):
             show(f"watching run {args['run_id']}; end keep with Ctrl-C, which does not end the run")
             has_ended = Keeper(record, steps, Clock(time.time, pause, args["interval"]), show).run()
         if not has_ended:
-            text = f"keep was ended, run {args['run_id']} goes on; start keep again: ansible-playbook keep.yml -e run_id="
+            text = (
+                f"keep was ended, run {args['run_id']} goes on; start keep again: ansible-playbook keep.yml -e run_id="
+            )
             raise UserError(adapt_commands(text + args["run_id"]), result={"changed": True})
         return {"changed": True}

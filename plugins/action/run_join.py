@@ -105,7 +105,9 @@ class ActionModule(ActionBase):
         except OSError as error:
             raise AnsibleActionFail(f"cannot read {record / 'token'}: {error.strerror}") from None
         except (KeyError, IndexError, ValueError) as error:
-            raise AnsibleActionFail(f"the plan of run {args['run_id']} cannot be used for a new node: {error}") from None
+            raise AnsibleActionFail(
+                f"the plan of run {args['run_id']} cannot be used for a new node: {error}"
+            ) from None
         start = {
             **request,
             "operation": "start_member",

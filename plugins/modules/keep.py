@@ -11,8 +11,8 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Replace the nodes that a run loses, until it ends
 description:
-  - Reads the state of the run again and again. If it has lost nodes, has the provider create machines, sets them up, and adds them to the
-    run, each with the playbook of this collection that a user would run.
+  - Reads the state of the run again and again. If it has lost nodes, has the provider create machines, sets them
+    up, and adds them to the run, each with the playbook of this collection that a user would run.
   - Can be killed and started again at any time. What it has done is noted in C(keep.json) in the run's record.
   - Needs C(ansible-runner) on the controller. Holds the credentials of the provider there, never on nodes.
 extends_documentation_fragment:

@@ -129,8 +129,8 @@ options:
     type: int
   restart_wait:
     description:
-      - How long a restart waits for new nodes if there are fewer than O(restart_min_nodes), such as V(30m). By default, the
-        run ends at once.
+      - How long a restart waits for new nodes if there are fewer than O(restart_min_nodes), such as V(30m). By default,
+        the run ends at once.
       - The playbook C(keep.yml) adds nodes to a run. Requires O(restarts).
     type: raw
     default: ""

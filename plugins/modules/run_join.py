@@ -11,11 +11,12 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Add a node to a running run, in the place of a missing one
 description:
-  - With O(state=requested), on each node of the run, asks the node that leads the run to take a new node. The reply has the values of the
-    job's environment, so the task needs C(no_log).
-  - With O(state=started), on the new node, starts its supervisor with a plan made from that of the node that leads the run.
-  - The new node gets the number of a node that the run has lost, waits as a spare, and takes part in the next attempt. In an elastic run
-    it takes part at once.
+  - With O(state=requested), on each node of the run, asks the node that leads the run to take a new node. The reply
+    has the values of the job's environment, so the task needs C(no_log).
+  - With O(state=started), on the new node, starts its supervisor with a plan made from that of the node that leads
+    the run.
+  - The new node gets the number of a node that the run has lost, waits as a spare, and takes part in the next
+    attempt. In an elastic run it takes part at once.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -41,7 +42,9 @@ options:
     type: str
     default: ""
   facts:
-    description: Facts of the new node, as M(muster.training.node_facts) returns them, with the parts C(gpus), C(storage) and C(health).
+    description:
+      - Facts of the new node, as M(muster.training.node_facts) returns them, with the parts C(gpus), C(storage) and
+        C(health).
     type: dict
     required: true
   replies:

@@ -132,7 +132,9 @@ class NewMembers:
         replaced = self.hub.names[rank]
         self.replace(member)
         self.awaited[rank] = member
-        text = f"{member['name']} joins the run" + (f" in the place of {replaced}" if replaced != member["name"] else "")
+        text = f"{member['name']} joins the run" + (
+            f" in the place of {replaced}" if replaced != member["name"] else ""
+        )
         self.hub.journal.event("join", text, node=member["name"])
         self.announce(member)
 

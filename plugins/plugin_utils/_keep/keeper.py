@@ -33,7 +33,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.active_run
 
 FILE = "keep.json"  # in the run's record
 FAILURES = {"count": range(10**6), "next": Between(0, 1e12)}
-NOTES = {"machines": range(10**6), "prepared": [str], "rented": range(10**6), "joined": range(10**6), "lost": dict, "failures": dict}
+NOTES = {
+    "machines": range(10**6),
+    "prepared": [str],
+    "rented": range(10**6),
+    "joined": range(10**6),
+    "lost": dict,
+    "failures": dict,
+}
 
 
 class Steps(Protocol):

@@ -4,8 +4,8 @@
 
 """What keep does next: a pure function of the run, the machines, and what keep has noted before.
 
-keep may be killed between any two of its steps, and within each of them. So a step is noted only after it has succeeded,
-each step can be repeated, and what the run and the inventory say counts more than the notes.
+keep may be killed between any two of its steps, and within each of them. So a step is noted only after it has
+succeeded, each step can be repeated, and what the run and the inventory say counts more than the notes.
 """
 
 from __future__ import annotations
@@ -142,17 +142,17 @@ def choose_to_prepare(due: list[str], lacking: int, notes: Notes) -> tuple[str, 
 def plan_rent(situation: Situation, notes: Notes, candidates: int, now: float) -> Action:
     """Return whether to create machines. candidates: how many may still join, once they can be prepared."""
     names = ", ".join(node.name for node in situation.missing)
+    are_missing = f"{names} {'is' if len(situation.missing) == 1 else 'are'} missing"
     if candidates >= len(situation.missing):
         return Watch()
     if not situation.rents:
         return Watch(
-            f"{names} {'is' if len(situation.missing) == 1 else 'are'} missing: add a machine to the group in the "
-            "inventory, and keep prepares it and adds it to the run"
+            f"{are_missing}: add a machine to the group in the inventory, and keep sets it up and adds it to the run"
         )
     if not situation.has_budget:
         return Watch(
-            f"{names} {'is' if len(situation.missing) == 1 else 'are'} missing, and nothing is rented without a limit of "
-            "the cost: start keep again with -e max_usd_per_hour=AMOUNT"
+            f"{are_missing}, and nothing is rented without a limit of the cost: start keep again with "
+            "-e max_usd_per_hour=AMOUNT"
         )
     target = rent_target(situation, notes)
     if target is None:
@@ -222,7 +222,9 @@ def after_failure(notes: Notes, action: Action, now: float) -> Notes:
 
 def after_observation(notes: Notes, situation: Situation) -> Notes:
     """Return the notes with the machines that the run has lost, as long as the inventory has them."""
-    lost = {**notes["lost"], **{node.name: node.broken or notes["lost"].get(node.name, False) for node in situation.missing}}
+    lost = dict(notes["lost"])
+    for node in situation.missing:
+        lost[node.name] = node.broken or lost.get(node.name, False)
     return {**notes, "lost": {name: is_broken for name, is_broken in lost.items() if name in situation.machines}}
 
 

@@ -42,9 +42,7 @@ def read_situation(
         state=ENDED if has_result else run_state(states),
         nodes=frozenset(run_nodes),
         missing=missing_nodes(nodes),
-        unreachable=frozenset(
-            name for name in run_nodes if name not in states or states[name] in NOT_READ
-        ),
+        unreachable=frozenset(name for name in run_nodes if name not in states or states[name] in NOT_READ),
         machines=tuple(machines),
         rents=purse[0],
         has_budget=purse[1],
@@ -64,7 +62,5 @@ def missing_nodes(nodes: Sequence[Mapping[str, Any]]) -> tuple[MissingNode, ...]
     for node in nodes:
         entries = node.get("missing")
         if node["state"] in UNFINISHED_STATES and isinstance(entries, list) and entries:
-            return tuple(
-                MissingNode(entry["name"], entry["excluded"]) for entry in entries if conforms(entry, MISSING)
-            )
+            return tuple(MissingNode(entry["name"], entry["excluded"]) for entry in entries if conforms(entry, MISSING))
     return ()

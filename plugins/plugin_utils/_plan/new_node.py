@@ -95,4 +95,3 @@ def replace_texts(value: Any, texts: Mapping[str, str]) -> Any:
     if isinstance(value, Mapping):
         return {key: replace_texts(item, texts) for key, item in value.items()}
     return [replace_texts(item, texts) for item in value] if isinstance(value, (list, tuple)) else value
-

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors imp
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._keep import keeper as keep_module
-from ansible_collections.muster.training.plugins.plugin_utils._keep.keeper import Clock, Keeper, read_notes
+from ansible_collections.muster.training.plugins.plugin_utils._keep.keeper import Clock, Keeper, read_notes, write_notes
 from ansible_collections.muster.training.plugins.plugin_utils._keep.planner import (
     ACTIVE,
     ENDED,
     MissingNode,
+    Notes,
     Situation,
 )
 from tests.minimal_cloud import Account, MinimalCloud, Request
@@ -122,7 +124,8 @@ class World:
         if machine not in self.prepared:
             return f"{name} is not set up"
         old = name if name in lost else lost[0]
-        self.members = {name if each == old else each: machine if each == old else it for each, it in self.members.items()}
+        entries = [(name, machine) if entry[0] == old else entry for entry in self.members.items()]
+        self.members = dict(entries)
         self.joins.append(machine)
         self.tick()
         return ""
@@ -175,10 +178,15 @@ LOSSES = {
 }  # fmt: skip
 
 
+def write_notes_in(world: World, record: Path, notes: Notes) -> None:
+    """Write the notes of keep, which may be killed before and after that."""
+    world.tick()
+    write_notes(record, notes)
+    world.tick()
+
+
 @pytest.mark.parametrize("name", LOSSES)
-def test_killed_at_every_step_and_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_killed_at_every_step_and_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """At each request to the provider, before and after each step, and before and after each of keep's notes."""
     lose, new_machines = LOSSES[name]
     point, killed = 0, True
@@ -187,15 +195,8 @@ def test_killed_at_every_step_and_started_again(
         directory = tmp_path / str(point)
         directory.mkdir()
         world = World(directory)
-        write_notes = keep_module.write_notes
-
-        def write(record: Path, notes: keep_module.Notes, world: World = world) -> None:
-            world.tick()
-            write_notes(record, notes)
-            world.tick()
-
         with monkeypatch.context() as patch:
-            patch.setattr(keep_module, "write_notes", write)
+            patch.setattr(keep_module, "write_notes", partial(write_notes_in, world))
             lose(world)
             killed = world.keep(point)
             world.keep()
@@ -259,5 +260,7 @@ def test_static_inventory_takes_the_machine_that_the_user_adds(tmp_path: Path) -
 def test_damaged_notes_count_as_none(tmp_path: Path) -> None:
     (tmp_path / "keep.json").write_text('{"machines": -1}')
     assert read_notes(tmp_path) is None
-    (tmp_path / "keep.json").write_text('{"machines": 2, "prepared": [], "rented": 0, "joined": 0, "lost": {}, "failures": {"rent": 3}}')
+    (tmp_path / "keep.json").write_text(
+        '{"machines": 2, "prepared": [], "rented": 0, "joined": 0, "lost": {}, "failures": {"rent": 3}}'
+    )
     assert read_notes(tmp_path) is None

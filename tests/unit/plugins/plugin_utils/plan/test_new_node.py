@@ -59,7 +59,7 @@ def directory_of(plan: Any, rank: int) -> str:
 @pytest.mark.parametrize("number", [0, 3])
 @pytest.mark.parametrize("name", JOBS)
 def test_plan_is_that_of_a_launch(name: str, number: int, hub: int) -> None:
-    """In the next attempt, in which the new node takes part, no matter in which one it has joined, and from which hub."""
+    """In the attempt after the one in which the new node has joined, whichever node leads the run."""
     native = plans_of(**JOBS[name])
     before: Any = {"number": number, "hub": hub, "members": [hub], "master_port": 29501, "checkpoint": ""}
     after: Any = {**before, "number": number + 1, "members": [hub, 2], "checkpoint": "/data/step-5"}
