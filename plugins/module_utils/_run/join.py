@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.find_runs imp
 )
 from ansible_collections.muster.training.plugins.module_utils._run.hub_node import leads_run
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
-from ansible_collections.muster.training.plugins.module_utils._run.members import ADDRESS, generation_of
+from ansible_collections.muster.training.plugins.module_utils._run.members import REPLY, REQUEST, generation_of
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import (
     find_supervisors,
     is_alive,
@@ -26,16 +26,13 @@ from ansible_collections.muster.training.plugins.module_utils._run.running_super
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_job_object, write_json
 from ansible_collections.muster.training.plugins.module_utils._run.start import start, supervision_label
 from ansible_collections.muster.training.plugins.module_utils._run.stop import stop
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import NAME, read_plan
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_plan
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import JOIN_TIMEOUT, STATUS_POLL_INTERVAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-REQUEST = "join.request"  # in the run directory of the node that leads the run, with an id that the reply repeats
-REPLY = "join.json"
-JOIN = {"id": str, "name": NAME, "address": ADDRESS, "gpus": range(1001)}
 MAX_ENVIRONMENT_BYTES = 4 * 2**20
 
 

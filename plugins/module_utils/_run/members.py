@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{1,255}")
 MAX_GENERATION = 10**6
+REQUEST = "join.request"  # in the run directory of the node that leads the run, with an id that the reply repeats
+REPLY = "join.json"
+JOIN = {"id": str, "name": NAME, "address": ADDRESS, "gpus": range(1001)}  # a request
 MEMBER = {"node_rank": RANK, "name": NAME, "address": ADDRESS, "generation": range(1, MAX_GENERATION)}
 
 

@@ -14,9 +14,11 @@ import os
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_entry
-from ansible_collections.muster.training.plugins.module_utils._run.join import JOIN, REPLY, REQUEST
 from ansible_collections.muster.training.plugins.module_utils._run.members import (
+    JOIN,
     MAX_GENERATION,
+    REPLY,
+    REQUEST,
     generation_of,
     replace_member,
 )
@@ -31,10 +33,30 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.succes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from typing import Iterator
+    from typing import Iterator, Protocol
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Member, NodeView
-    from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Member, NodeView, Plan
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import Attempts
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.save_watch import SaveWatch
+
+    class Leader(Protocol):
+        """The parts of a hub that change if a node joins."""
+
+        own: int
+        plan: Plan
+        journal: Journal
+        attempts: Attempts
+        nodes: list[NodeView]
+        names: list[str]
+        save_watch: SaveWatch
+
+        def admitted_connections(self) -> list[LifelineConnection]:
+            """Return the connections to nodes that have proved that they hold the token."""
+
+        def drop(self, connection: LifelineConnection) -> None:
+            """Close a connection."""
 
 KIND = "member"  # of messages
 
@@ -42,7 +64,7 @@ KIND = "member"  # of messages
 class NewMembers:
     """The replacements of nodes, from the point of view of the hub."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Leader) -> None:
         self.hub = hub
         self.request: Data | None = None  # that waits for an answer
         self.deadline = 0.0  # for it

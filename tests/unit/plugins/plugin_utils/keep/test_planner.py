@@ -133,37 +133,37 @@ def test_complete_run_begins_the_notes_anew_and_keeps_the_size_of_the_cluster() 
 NAMES = ("gpu1", "gpu2", "gpu3", "gpu4", "gpu5")
 
 
-@given(
-    st.sampled_from([ACTIVE, ENDED, UNKNOWN]),
-    st.lists(st.builds(MissingNode, st.sampled_from(NODES), st.booleans()), unique_by=lambda node: node.name),
-    st.sets(st.sampled_from(NODES)),
-    st.permutations(NAMES).flatmap(lambda names: st.integers(0, 5).map(lambda count: tuple(names[:count]))),
-    st.tuples(st.booleans(), st.booleans()),
-    st.tuples(st.sets(st.sampled_from(NAMES)), st.integers(0, 4), st.integers(0, 3)),
+SITUATIONS = st.builds(
+    Situation,
+    state=st.sampled_from([ACTIVE, ENDED, UNKNOWN]),
+    nodes=st.just(NODES),
+    missing=st.lists(
+        st.builds(MissingNode, st.sampled_from(NODES), st.booleans()), unique_by=lambda node: node.name
+    ).map(tuple),
+    unreachable=st.sets(st.sampled_from(NODES)),
+    machines=st.lists(st.sampled_from(NAMES), unique=True).map(tuple),
+    rents=st.booleans(),
+    has_budget=st.booleans(),
 )
-def test_every_action_is_safe(  # noqa: PLR0913
-    state: str,
-    missing: list[MissingNode],
-    unreachable: set[str],
-    machines: tuple[str, ...],
-    purse: tuple[bool, bool],
-    past: tuple[set[str], int, int],
-) -> None:
+
+
+@given(SITUATIONS, st.sets(st.sampled_from(NAMES)), st.integers(0, 4), st.integers(0, 3))
+def test_every_action_is_safe(at: Situation, prepared: set[str], rented: int, joined: int) -> None:
     """Nothing is rented without a budget or need, no working node is touched, and no broken machine is used again."""
-    at = Situation(state, NODES, tuple(missing), unreachable, machines, *purse)
-    noted = after_observation(notes(prepared=sorted(past[0]), rented=past[1], joined=past[2]), at)
+    noted = after_observation(notes(prepared=sorted(prepared), rented=rented, joined=joined), at)
     action = next_action(at, noted, NOW)
+    missing = at.missing
     working = set(NODES) - {node.name for node in missing}
     broken = {node.name for node in missing if node.broken}
     names = {Prepare: lambda: action.names, Join: lambda: (action.name,)}.get(type(action), tuple)()  # type: ignore[union-attr]
-    assert not set(names) & (working | broken) and set(names) <= set(machines)
-    assert isinstance(action, End) == (state == ENDED)
+    assert not set(names) & (working | broken) and set(names) <= set(at.machines)
+    assert isinstance(action, End) == (at.state == ENDED)
     if isinstance(action, Rent):
-        assert state == ACTIVE and missing and purse == (True, True)
+        assert at.state == ACTIVE and missing and at.rents and at.has_budget
         assert action.nnodes <= noted["machines"] + len(missing) + noted["joined"]
     if isinstance(action, Join):
         assert action.name in noted["prepared"]
-    if state != ACTIVE or not missing:
+    if at.state != ACTIVE or not missing:
         assert not names and not isinstance(action, Rent)
 
 
