@@ -16,16 +16,23 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import write_atomically
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import PLAN, RANK, conforms
+from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
+from ansible_collections.muster.training.plugins.module_utils._run.members import ADDRESS, MAX_GENERATION
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import NAME, RANK, conforms
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import MAX_ATTEMPTS
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, module_source
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import PROGRAMS, supervisor_files
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import environment_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import (
     extract_hardware,
     extract_identity,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import plan_of_new_node
+from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import (
+    plan_of_new_node,
+    with_replacements,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
@@ -42,7 +49,12 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
-REPLY = {"node_rank": RANK, "plan": {**PLAN, "temporary_directory": str}, "environment": dict, "directory": str}
+REPLY = {
+    "node_rank": RANK,
+    "nodes": [{"name": NAME, "address": ADDRESS, "generation": range(MAX_GENERATION)}],
+    "attempt": {"number": range(MAX_ATTEMPTS), "hub": RANK, "members": [RANK], "checkpoint": str},
+    "environment": dict,
+}
 
 
 def leader_reply(replies: Mapping[str, Any], name: str, run_id: str) -> tuple[str, Mapping[str, Any]]:
@@ -60,14 +72,11 @@ def leader_reply(replies: Mapping[str, Any], name: str, run_id: str) -> tuple[st
     raise UserError(adapt_commands(text), result={"changed": False})
 
 
-def update_record(record: Path, nodes: list[dict[str, Any]], node_rank: int, facts: Mapping[str, Any]) -> None:
-    """Replace the node in the plan of the run's record, so that other commands ask the new one."""
-    path = record / "plan.json"
-    plan = json.loads(path.read_text(encoding="utf-8"))
-    for old, new in zip(plan["nodes"], nodes, strict=True):
-        old.update({name: new[name] for name in ("name", "address", "generation") if name in new})
-    plan["nodes"][node_rank].update(identity=extract_identity(facts), hardware=extract_hardware(facts))
-    write_atomically(str(path), json.dumps(plan, indent=1, sort_keys=True) + "\n")
+def update_record(record: Path, plan: Plan, node_rank: int, facts: Mapping[str, Any]) -> None:
+    """Write the plan with the new node into the run's record, so that other commands ask that node."""
+    node = plan["nodes"][node_rank]
+    node["identity"], node["hardware"] = extract_identity(facts), extract_hardware(facts)
+    write_atomically(str(record / "plan.json"), json.dumps(plan, indent=1, sort_keys=True) + "\n")
 
 
 class ActionModule(ActionBase):
@@ -98,12 +107,18 @@ class ActionModule(ActionBase):
         """Start the supervisor on the new node, as at the launch of the run."""
         _leader, reply = leader_reply(args["replies"], args["name"], args["run_id"])
         record, node_rank = Path(args["record"]), reply["node_rank"]
+        environment = {str(name): str(value) for name, value in reply["environment"].items()}
+        problems = environment_problems(environment)
+        if problems:
+            raise AnsibleActionFail("; ".join(problems))
         try:
-            plan = plan_of_new_node(reply["plan"], reply["directory"], node_rank, args["facts"])  # type: ignore[arg-type]
+            launch_plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))
+            recorded = with_replacements(launch_plan, reply["nodes"])
+            plan = plan_of_new_node(recorded, reply["attempt"], node_rank, args["facts"])
             token = (record / "token").read_text(encoding="ascii").strip()
             notify = read_targets(args["notify"])
         except OSError as error:
-            raise AnsibleActionFail(f"cannot read {record / 'token'}: {error.strerror}") from None
+            raise AnsibleActionFail(f"cannot read the record of the run, {record}: {error.strerror}") from None
         except (KeyError, IndexError, ValueError) as error:
             raise AnsibleActionFail(
                 f"the plan of run {args['run_id']} cannot be used for a new node: {error}"
@@ -112,7 +127,7 @@ class ActionModule(ActionBase):
             **request,
             "operation": "start_member",
             "plan": plan,
-            "environment": reply["environment"],
+            "environment": environment,
             "token": token,
             "notify": notify,
             "replace": False,
@@ -121,8 +136,8 @@ class ActionModule(ActionBase):
         }
         started = call_node(self, "_run.dispatch", start, task_vars, CALL_TIMEOUT)
         try:
-            update_record(record, reply["plan"]["nodes"], node_rank, args["facts"])
-        except (OSError, ValueError, KeyError) as error:
+            update_record(record, recorded, node_rank, args["facts"])
+        except OSError as error:
             Display().warning(f"{record / 'plan.json'} still has the node that was replaced: {error}")
         when = "takes part now" if plan["elastic"] else "takes part from the next attempt on, if it is needed"
         Display().display(f"[muster] {args['name']} has joined run {args['run_id']}, and {when}")

@@ -13,8 +13,7 @@ short_description: Add a node to a running run, in the place of a missing one
 description:
   - With O(state=requested), on each node of the run, asks the node that leads the run to take a new node. The reply
     has the values of the job's environment, so the task needs C(no_log).
-  - With O(state=started), on the new node, starts its supervisor with a plan made from that of the node that leads
-    the run.
+  - With O(state=started), on the new node, starts its supervisor with a plan made from the run's record.
   - The new node gets the number of a node that the run has lost, waits as a spare, and takes part in the next
     attempt. In an elastic run it takes part at once.
 extends_documentation_fragment:
@@ -86,11 +85,17 @@ node_rank:
   returned: if the node has joined
   type: int
   sample: 2
-plan:
-  description: The plan of the node that leads the run.
+nodes:
+  description: Names and addresses of the nodes of the run.
+  returned: with O(state=requested), by the node that leads the run
+  type: list
+  elements: dict
+  sample: [{name: gpu1, address: 10.0.0.1, generation: 0}]
+attempt:
+  description: The current attempt, and which nodes take part in it.
   returned: with O(state=requested), by the node that leads the run
   type: dict
-  sample: {}
+  sample: {number: 1, hub: 0, members: [0, 2], checkpoint: ""}
 environment:
   description: The values of the job's environment. They are secrets.
   returned: with O(state=requested), by the node that leads the run

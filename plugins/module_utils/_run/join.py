@@ -72,7 +72,7 @@ def request_join(path: str, member: Data) -> Data:
 
 
 def read_documents(path: str) -> Data:
-    """Return the plan and the environment of the job, as they are in a run directory."""
+    """Return the nodes of the run, its attempt, and the environment of the job, as they are in a run directory."""
     plan = read_plan(path)
     target = os.path.realpath(os.path.join(path, "environment.json"))  # a link to a directory in memory
     environment = read_json(target, MAX_ENVIRONMENT_BYTES)
@@ -80,7 +80,19 @@ def read_documents(path: str) -> Data:
         raise RunError(f"the job has removed or replaced files in {path}: no node can join this run any more")
     values = {name: value for name, value in environment.items() if isinstance(value, str)}
     values.pop("MUSTER_RUN_DIRECTORY", None)
-    return {"plan": plan, "environment": values, "directory": path}
+    nodes = plan["nodes"]
+    ranks = sorted((node.get("first_rank", 0), number) for number, node in enumerate(nodes) if node.get("slots"))
+    attempt = {
+        "number": plan.get("attempt") or 0,
+        "hub": plan.get("hub") or 0,
+        "members": [number for _first_rank, number in ranks],
+        "checkpoint": plan.get("checkpoint", ""),
+    }
+    names = [
+        {"name": node["name"], "address": node.get("address", ""), "generation": generation_of(plan, number)}
+        for number, node in enumerate(nodes)
+    ]
+    return {"nodes": names, "attempt": attempt, "environment": values}
 
 
 def start_member(request: Data) -> Data:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
         def drop(self, connection: LifelineConnection) -> None:
             """Close a connection."""
 
+
 KIND = "member"  # of messages
 
 

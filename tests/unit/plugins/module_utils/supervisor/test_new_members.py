@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.succes
     keeps_quorum,
     majority,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import plan_of_new_node
+from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import plan_of_new_node, with_replacements
 from tests.unit import supervised
 from tests.unit.restarting import (
     WAIT,
@@ -132,7 +132,8 @@ def join(run: Run, name: str, host: int, hub: int = 0, directory: Path | None = 
     assert reply["leads"] and reply["changed"]
     rank = reply["node_rank"]
     facts = {"interface": "lo", "runs_directory": str(directory)}
-    plan: Any = plan_of_new_node(reply["plan"], reply["directory"], rank, facts)
+    launched = with_replacements(run.plans[hub], reply["nodes"])  # type: ignore[arg-type]
+    plan: Any = plan_of_new_node(launched, reply["attempt"], rank, facts)
     plan["command"][-1] = "9"
     given = {"token": run.token, "environment": reply["environment"], "supervisor": run.sources, "programs": {}}
     request = {**run.request(rank, **given), "node": name, "plan": plan, "runs_directory": str(directory)}

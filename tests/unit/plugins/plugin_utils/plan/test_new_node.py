@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import plan_of_attempt
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_c10d import joining_command
-from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import plan_of_new_node
+from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import plan_of_new_node, with_replacements
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 from tests.unit.supervised import make_job
 
@@ -63,8 +63,7 @@ def test_plan_is_that_of_a_launch(name: str, number: int, hub: int) -> None:
     native = plans_of(**JOBS[name])
     before: Any = {"number": number, "hub": hub, "members": [hub], "master_port": 29501, "checkpoint": ""}
     after: Any = {**before, "number": number + 1, "members": [hub, 2], "checkpoint": "/data/step-5"}
-    hub_plan = plan_of_attempt(native[hub], before, directory_of(native[hub], hub))
-    joined = plan_of_new_node(json.loads(json.dumps(hub_plan)), directory_of(hub_plan, hub), 2, facts_of(2))
+    joined = plan_of_new_node(json.loads(json.dumps(native[0])), before, 2, facts_of(2))
     assert joined["node"]["slots"] == 0 and joined["nodes"][2]["slots"] == 0, "it waits for the next attempt"
     directory = directory_of(joined, 2)
     expected = plan_of_attempt(plan_of_attempt(native[2], before, directory), after, directory)
@@ -73,9 +72,22 @@ def test_plan_is_that_of_a_launch(name: str, number: int, hub: int) -> None:
 
 def test_node_that_joins_an_elastic_run_takes_part_at_once() -> None:
     native = plans_of(launcher="torchrun", rdzv_backend="c10d", restarts=0, min_nnodes=2)
-    hub_plan = json.loads(json.dumps(native[0]))
-    joined = plan_of_new_node(hub_plan, directory_of(hub_plan, 0), 2, facts_of(2))
+    joined = plan_of_new_node(json.loads(json.dumps(native[0])), {}, 2, facts_of(2))
     assert joined == native[2]
+
+
+def test_only_names_and_addresses_of_nodes_are_taken_from_a_node() -> None:
+    (launched, _second, _third) = plans_of(**JOBS["deepspeed"])
+    nodes = [{"name": f"gpu{rank}", "address": address, "generation": 0} for rank, address in enumerate(ADDRESSES)]
+    nodes[1] = {"name": "new", "address": "10.0.0.9", "generation": 2, "slots": 99}
+    recorded: Any = with_replacements(launched, nodes)
+    assert [node["name"] for node in recorded["nodes"]] == ["gpu0", "new", "gpu2"]
+    assert recorded["nodes"][1] == {**launched["nodes"][1], "name": "new", "address": "10.0.0.9", "generation": 2}
+    assert launched["nodes"][1]["name"] == "gpu1"
+    with pytest.raises(ValueError, match="2 nodes instead of 3"):
+        with_replacements(launched, nodes[:2])
+    with pytest.raises(ValueError, match="invalid attempt"):
+        plan_of_new_node(recorded, {"number": 0, "hub": 7, "members": [0], "checkpoint": ""}, 1, facts_of(1))
 
 
 def test_arguments_of_the_job_are_left_alone() -> None:
