@@ -57,7 +57,6 @@ class PlaybookSteps:
 
     def machines(self) -> tuple[str, ...]:
         """Return the machines that the inventory has now."""
-        self.loader.cleanup_all_tmp_files()
         inventory = InventoryManager(loader=self.loader, sources=list(self.sources), cache=False)
         return tuple(inventory.get_groups_dict().get(self.args["group"], []))
 

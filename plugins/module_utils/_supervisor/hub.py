@@ -199,8 +199,8 @@ class Hub(LifelineEnd):
         connection.open(rank, handshake_mac(self.token, "key", run_id, rank, connection.nonce, message["nonce"]))
         connection.side, connection.other_side = "server", "peer"  # also if it is a replacement of node 0
         self.new_members.arrive(rank)
-        for text in self.new_members.messages():
-            connection.send(text)
+        for replacement in self.new_members.messages():
+            connection.send(replacement)
         self.replicator.send_all(connection)
         if self.attempts.number:
             connection.send({"type": "attempt", **self.attempts.current_without_replaced()})

@@ -196,7 +196,8 @@ class NewMembers:
     def acknowledge(self, node_rank: int, message: Data) -> None:
         """Note that a node knows a replacement."""
         member = self.member
-        if member and all(message.get(name) == member[name] for name in ("node_rank", "generation")):  # type: ignore[literal-required]
+        known = (message.get("node_rank"), message.get("generation"))
+        if member is not None and known == (member["node_rank"], member["generation"]):
             self.acknowledged.add(node_rank)
 
     def is_agreed(self) -> bool:

@@ -114,6 +114,8 @@ class Keeper:
         action = next_action(situation, current, self.clock.now())
         self.describe(action, situation)
         error = self.carry_out(action)
+        if error and self.clock.pause(0.0):  # keep was interrupted, and so was the step
+            return action
         if error is not None:
             follow = after_failure if error else after_success
             write_notes(self.record, follow(current, action, self.clock.now()))
