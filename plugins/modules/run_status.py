@@ -116,4 +116,9 @@ nodes:
       description: As in RV(muster.training.training_run#module:run.ended_ranks).
       type: dict
       sample: {"0": 184.2}
+    missing:
+      description: Of the node that leads the run, the nodes that it has lost, which M(muster.training.run_join) can replace.
+      type: list
+      elements: dict
+      sample: [{node_rank: 2, name: gpu3, excluded: false}]
 """
