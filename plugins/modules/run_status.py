@@ -117,7 +117,8 @@ nodes:
       type: dict
       sample: {"0": 184.2}
     missing:
-      description: Of the node that leads the run, the nodes that it has lost, which M(muster.training.run_join) can replace.
+      description:
+        - As in RV(muster.training.training_run#module:run.missing). M(muster.training.run_join) replaces these nodes.
       type: list
       elements: dict
       sample: [{node_rank: 2, name: gpu3, excluded: false}]
