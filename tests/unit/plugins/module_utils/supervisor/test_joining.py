@@ -164,11 +164,10 @@ class Network:
 @pytest.fixture
 def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Network]]:
     monkeypatch.setattr(supervised, "NETWORK", supervised.own_network(77))
-    for module, name, seconds in (
-        (hub_module, "RECONNECT_TIMEOUT", 0.1), (hub_module, "RETURN_TIMEOUT", 0.1),
-        (peer_module, "RECONNECT_TIMEOUT", 0.1), (new_members, "RECONNECT_TIMEOUT", 0.1), (new_members, "JOIN_REQUEST_TIMEOUT", 1.0),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, seconds)
+    monkeypatch.setattr(hub_module, "RETURN_TIMEOUT", 0.1)
+    for module in (hub_module, peer_module, new_members):
+        monkeypatch.setattr(module, "RECONNECT_TIMEOUT", 0.1)
+    monkeypatch.setattr(new_members, "JOIN_REQUEST_TIMEOUT", 1.0)
     monkeypatch.setattr(peer_module, "takeover_delay", lambda timeouts: 0.2)
     made: list[Network] = []
 
