@@ -107,7 +107,7 @@ class ActionModule(ActionBase):
         """Start the supervisor on the new node, as at the launch of the run."""
         _leader, reply = leader_reply(args["replies"], args["name"], args["run_id"])
         record, node_rank = Path(args["record"]), reply["node_rank"]
-        environment = {str(name): str(value) for name, value in reply["environment"].items()}
+        environment: dict[str, object] = {str(name): str(value) for name, value in reply["environment"].items()}
         problems = environment_problems(environment)
         if problems:
             raise AnsibleActionFail("; ".join(problems))

@@ -63,13 +63,18 @@ def possible_followers(plan: Mapping[str, Any], hub: int) -> list[int]:
     return [rank for rank in ranks if rank != hub and (rank > hub or generation_of(plan, rank))]
 
 
+def replace_host(line: str, old: str, new: str) -> str:
+    """Return a line of a hostfile with another host at its beginning."""
+    end = line[len(old) : len(old) + 1]
+    return new + line[len(old) :] if line.startswith(old) and (not end or end == ":" or end.isspace()) else line
+
+
 def replace_member(plan: Plan, member: Member) -> None:
     """Replace a node in a plan, in place: all parts of a supervisor share the lists of nodes in its plan."""
     node = plan["nodes"][member["node_rank"]]
     restart = plan.get("restart")
     for lines in restart["hostfile_lines"].values() if restart else ():
-        line = lines[member["node_rank"]]
-        for old, new in ((node["name"], member["name"]), (node["address"], member["address"])):
-            line = re.sub(rf"^{re.escape(old)}(?=[\s:])", lambda _match, new=new: new, line)
-        lines[member["node_rank"]] = line
+        number = member["node_rank"]
+        for key in ("name", "address"):
+            lines[number] = replace_host(lines[number], node[key], member[key])  # type: ignore[literal-required]
     node["name"], node["address"], node["generation"] = member["name"], member["address"], member["generation"]

@@ -80,7 +80,7 @@ def test_replacement_changes_the_node_everywhere() -> None:
     ],
 )  # fmt: skip
 def test_malformed_replacement_is_ignored(changes: dict[str, Any]) -> None:
-    message = {"node_rank": 1, "name": "new", "address": "10.0.0.9", "generation": 1}
+    message: dict[str, Any] = {"node_rank": 1, "name": "new", "address": "10.0.0.9", "generation": 1}
     assert checked_member({**message, "type": "member", "more": 1}, 3) == message
     assert checked_member({**message, **changes}, 3) is None
 
@@ -218,7 +218,7 @@ def test_replaced_node_that_returns_runs_nothing(make: Maker) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
     run.wait_for("failed", 1)
-    assert read_json(status)["state"] == "spare" and run.read(0, "status.json")["attempt"] == 1  # type: ignore[index]
+    assert read_json(status)["state"] == "spare" and run.read(0, "status.json")["attempt"] == 1
     run.stop()
     run.wait_for("stopped", 0, 2, 3)
     check_end(run, 0)

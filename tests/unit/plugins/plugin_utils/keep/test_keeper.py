@@ -51,7 +51,8 @@ class World:
         self.shown: list[str] = []
         self.ticks, self.kill_at = 0, 0
         self.looks = 0
-        self.rents, self.static = True, ()
+        self.rents = True
+        self.static: tuple[str, ...] = ()
         provision(self.cloud(), Request(nnodes=size))
         self.created = len(self.ids())
         self.members = {name: self.ids()[name] for name in sorted(self.ids())}  # id by name
