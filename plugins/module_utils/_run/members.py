@@ -76,5 +76,5 @@ def replace_member(plan: Plan, member: Member) -> None:
     for lines in restart["hostfile_lines"].values() if restart else ():
         number = member["node_rank"]
         for key in ("name", "address"):
-            lines[number] = replace_host(lines[number], node[key], member[key])  # type: ignore[literal-required]
+            lines[number] = replace_host(lines[number], node[key], member[key])
     node["name"], node["address"], node["generation"] = member["name"], member["address"], member["generation"]
