@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import leads_run
 from ansible_collections.muster.training.plugins.module_utils._run.members import REPLY, REQUEST
 from ansible_collections.muster.training.plugins.module_utils._supervisor import hub as hub_module
 from ansible_collections.muster.training.plugins.module_utils._supervisor import new_members
@@ -52,8 +53,7 @@ class Node:
         self.directory.mkdir(parents=True)
         self.selector = selectors.DefaultSelector()
         self.journal = Journal(str(self.directory), self.plan)
-        kind = Peer if plan["node"]["node_rank"] else Hub
-        self.end: Any = (Peer if plan.get("hub") else kind)(self.plan, TOKEN, self.journal, self.selector)
+        self.end: Any = (Hub if leads_run(self.plan) else Peer)(self.plan, TOKEN, self.journal, self.selector)
         self.runs = False  # whether the job runs
         self.end.open()
 
