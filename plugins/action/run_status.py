@@ -65,6 +65,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
     keys = (*unknown, "node_rank", "state", "run_id", "directory")
     fields = {"job": run.get("job", ""), "hang": checked_hang(run.get("hang")), "attempt": run.get("attempt") or 0}
     fields["lost"] = printable(str(run.get("lost") or ""))[:200]
+    fields["missing"] = run.get("missing") or []
     return {**{key: run.get(key) for key in keys}, **fields}
 
 

@@ -16,10 +16,9 @@ from ansible.utils.display import Display
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT, STOP_CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, module_source
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import PROGRAMS, supervisor_files
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_environment
-from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, SHELL_PROGRAM
 from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 
 ARGUMENT_SPEC = {
@@ -39,13 +38,6 @@ ARGUMENT_SPEC = {
     "hub": {"type": "int"},
 }
 OPERATIONS = {"started": "start", "saved": "save", "stopped": "stop", "absent": "remove", None: "read"}
-PROGRAMS = {RANK_PROGRAM: "_supervisor.programs.muster_rank", SHELL_PROGRAM: "_supervisor.programs.ssh_shim"}
-SUPERVISOR = "_supervisor.entry"
-
-
-def supervisor_files() -> dict[str, str]:
-    """Return the supervisor's source files, by path in a run directory."""
-    return program_sources(SUPERVISOR, "supervisor.py")
 
 
 def program_placeholder(*sources: str) -> str:

@@ -116,4 +116,10 @@ nodes:
       description: As in RV(muster.training.training_run#module:run.ended_ranks).
       type: dict
       sample: {"0": 184.2}
+    missing:
+      description:
+        - As in RV(muster.training.training_run#module:run.missing). M(muster.training.run_join) replaces these nodes.
+      type: list
+      elements: dict
+      sample: [{node_rank: 2, name: gpu3, excluded: false}]
 """

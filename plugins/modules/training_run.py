@@ -234,6 +234,11 @@ run:
         since: 1795234086.7
         culprits: [3]
         groups: []
+    missing:
+      description: Nodes that the run has lost, and that others can replace; empty unless this node leads the run.
+      type: list
+      elements: dict
+      sample: [{node_rank: 2, name: gpu3, excluded: false}]
     ended_ranks:
       description: Seconds since each of its ranks exited with 0, by global rank, while its launcher waits for others.
       type: dict

@@ -51,6 +51,8 @@ OTHER_FILES = [
     "forgive.yml",
     "group_vars/training.yml",
     "image.yml",
+    "join.yml",
+    "keep.yml",
     "keys.yml",
     "launch.yml",
     "logs.yml",

@@ -81,6 +81,7 @@ def describe(path: str, plan: Data) -> Data:
         "attempt": plan.get("attempt") or 0,
         "lost": str(status.get("lost") or "")[:200],
         "hub": status.get("hub") or 0,
+        "missing": status.get("missing") or [] if state in ACTIVE_STATES else [],
         "state": state,
         "message": message,
         "since": status["since"],

@@ -31,6 +31,10 @@ NODE_CHECK_TIMEOUT = 20.0  # beyond GPU_FREE_TIMEOUT, for a node's checks before
 SMI_TIMEOUT = 10.0  # for nvidia-smi to answer before an attempt
 RETURN_TIMEOUT = 15.0  # for a node that fell silent to return before the next attempt begins without it
 
+# Nodes that join
+JOIN_REQUEST_TIMEOUT = 60.0  # for a run to take a node: a lost one may return first, and the attempt must have ended
+JOIN_TIMEOUT = 75.0  # for the supervisor that leads the run to answer such a request
+
 # Succession
 CANDIDATE_TIMEOUT = 5.0  # for a candidate for the lead of a run to answer before the others turn to the next
 SETTLE_TIMEOUT = 2.0  # for which a candidate that a majority follows waits for the others

@@ -24,6 +24,7 @@ import selectors
 import signal
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import leads_run
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     become_subreaper,
     reap,
@@ -100,7 +101,7 @@ class Supervisor:
         self.health = NodeHealth(self.journal, self.plan)
         self.outbox = Outbox(self.journal, self.plan)
         self.preparation = NodePreparation(self.journal, self.plan, token)
-        kind = Peer if self.plan["node"]["node_rank"] else Hub
+        kind = Hub if leads_run(self.plan) else Peer  # a node that joins the run may have number 0
         self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
         self.stop_signal: int | None = None  # the signal that asked this node to stop
         self.report: NodeReport | None = None  # once this node's part has ended

@@ -24,6 +24,8 @@ RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the na
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true", "--bundle": "bundle=true"}
 DIFF = {"": "run_id", " ": "other_run", "--lines": "lines=true"}  # " ": a second word without an option
 SAVE = {**RUN, "--stop": "save_stop=true"}
+KEEP = {**RUN, "--max-usd-per-hour": "max_usd_per_hour"}
+JOIN = {"": "node", "--run-id": "run_id"}
 FORGIVE = {"": "node", "--add": "add", "--reason": "reason"}
 STATUS = {**RUN, "--mounts": "mounts=true"}
 RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
@@ -62,6 +64,8 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "diff": ("diff", "launch", "show what differs between two runs: ./muster diff RUN RUN", DIFF),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
+    "keep": ("keep", "launch", "replace the nodes that a run loses: ./muster keep [RUN]", KEEP),
+    "join": ("join", "launch", "add a machine to a running run: ./muster join NODE", JOIN),
     "save": ("save", "launch", "ask a run to save now: ./muster save [RUN] [--stop]", SAVE),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "forgive": ("forgive", "", "use a repaired machine again: ./muster forgive [NODE]", FORGIVE),
@@ -83,7 +87,8 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
 MEANINGS = {
     "cluster": "Name of the cluster.",
     "nodes": "Name of a node of the inventory.",
-    "node": "Name of the machine to use again. Default: list the machines that no run uses.",
+    "node": "Name of the machine. Without it, forgive lists the machines that no run uses.",
+    "max_usd_per_hour": "What all machines of the cluster together may cost. Without it, none is created.",
     "add": "Name of a machine that no run may use.",
     "reason": "Reason why no run may use the machine.",
     "nnodes": "Number of nodes. Default: all.",

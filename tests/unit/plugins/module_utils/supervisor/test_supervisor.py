@@ -24,7 +24,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
 from ansible_collections.muster.training.plugins.module_utils._facts import deepspeed_config
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
 from ansible_collections.muster.training.plugins.module_utils._run import machine_shutdown
@@ -78,6 +77,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.report
 from ansible_collections.muster.training.plugins.module_utils._supervisor.supervisor import Supervisor
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import read_sample
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import supervisor_files
 from tests.sanity import real_interpreter
 from tests.unit.hostile import DIGITS
 from tests.unit.supervised import Run, eventually, make_run
