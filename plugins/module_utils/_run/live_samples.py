@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import open_regular, parse_json
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
@@ -25,6 +26,7 @@ FILE = "samples.jsonl"
 MAX_FILE_BYTES = 4 * 2**20  # beyond which older samples become sparser
 CHUNK = 524288  # bytes in one reply
 MAX_GPUS = 64  # of a node
+HEADER = re.compile(rb'\{"node": ("(?:[^"\\]|\\.)*"), "number": [0-9]{1,12}, "time": ([0-9]{1,11}(?:\.[0-9]{1,9})?), ')
 VALUE = Maybe(Between(0, 1e15))
 GPU = {
     "index": range(1000),
@@ -57,16 +59,25 @@ def checked_sample(text: str) -> Data | None:
 
 
 def thin(lines: list[bytes]) -> list[bytes]:
-    """Return every second line of each node, and all of the newest quarter, which readers may not have read yet."""
-    counts: dict[bytes, int] = {}
-    first_kept = 3 * len(lines) // 4
-    kept = lines[first_kept:][::-1]
-    for line in reversed(lines[:first_kept]):
-        node = line.partition(b', "number"')[0]
-        counts[node] = counts.get(node, 0) + 1
-        if counts[node] % 2:
+    """Return about half of the lines of each node, evenly spaced in time, and all of the newest quarter.
+
+    Evenly spaced: however often this is repeated, the samples span the whole run. Readers may not have read the newest.
+    """
+    newest = 3 * len(lines) // 4
+    headers = [HEADER.match(line) for line in lines[:newest]]
+    times = [float(header[2]) for header in headers if header]
+    nodes = {header[1] for header in headers if header}
+    if not nodes:
+        return lines[newest:]
+    start, span = min(times), max(times) - min(times) or 1.0
+    count = max(1, newest // (2 * len(nodes)))
+    kept, seen = [], set()
+    for line, header in zip(lines, headers):
+        part = (header[1], int(count * (float(header[2]) - start) / span)) if header else None
+        if part is not None and part not in seen:
+            seen.add(part)
             kept.append(line)
-    return kept[::-1]
+    return kept + lines[newest:]
 
 
 def read_samples(path: str, cursor: list[int]) -> tuple[list[Data], list[int]]:

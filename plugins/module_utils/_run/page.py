@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import os
-import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import open_regular
 from ansible_collections.muster.training.plugins.module_utils._run import live_samples
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
-from ansible_collections.muster.training.plugins.module_utils._run.timeouts import LONG_POLL_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._run.watch import watch
 
 TYPE_CHECKING = False
@@ -30,8 +28,7 @@ MAX_LINE = 400  # characters of a match that are sent
 
 
 def page(request: Data) -> Data:
-    """Return what watch() does, and the samples of all nodes, after a pause: each reply costs the node a process."""
-    time.sleep(max(0.0, min(request["pause"], LONG_POLL_TIMEOUT)))
+    """Return what watch() does at once, and the samples of all nodes."""
     reply = watch({**request, "wait": 0})
     path = os.path.join(reply["directory"], live_samples.FILE)
     samples, cursor = live_samples.read_samples(path, request["sample_cursor"])

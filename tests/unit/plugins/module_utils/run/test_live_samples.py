@@ -73,14 +73,31 @@ def test_the_file_stays_small_and_no_reader_gets_a_sample_twice(
     received += read_samples(log.path, cursor)[0]
     assert [entry["disk_free"] for entry in received] == list(range(600))
     late, _cursor = read_samples(log.path, START)
-    assert late[0]["disk_free"] < 300 and late[-1]["disk_free"] == 599
+    assert late[0]["disk_free"] == 0 and late[-1]["disk_free"] == 599
     assert {entry["node"] for entry in late} == {"gpu0", "gpu1", "gpu2"}
 
 
-def test_thinning_keeps_the_newest_quarter_and_half_of_the_rest_of_each_node() -> None:
-    nodes = [b"a", b"a", b"a", b"b", b"b", b"a", b"a", b"a"]
-    lines = [b'{"node": "%s", "number": %d}\n' % (node, number) for number, node in enumerate(nodes)]
-    assert thin(lines) == [lines[number] for number in (1, 4, 5, 6, 7)]
+def line_of(node: str, number: int, seconds: float) -> bytes:
+    return b'{"node": "%s", "number": %d, "time": %r, "gpus": []}\n' % (node.encode(), number, seconds)
+
+
+def test_thinning_keeps_the_newest_quarter_and_half_of_the_rest() -> None:
+    lines = [line_of(f"gpu{number % 2}", number, 100.0 + number) for number in range(400)]
+    kept = thin([*lines[:5], b"nothing\n", *lines[5:]])
+    assert kept[-100:] == lines[300:] and 240 <= len(kept) <= 260
+    assert sum(b"gpu0" in line for line in kept) == len(kept) // 2
+
+
+def test_repeated_thinning_keeps_samples_of_the_whole_run() -> None:
+    lines: list[bytes] = []
+    for number in range(20_000):
+        lines.append(line_of("gpu0", number, 1.5e9 + 15 * number))
+        if len(lines) > 400:
+            lines = thin(lines)
+    numbers = [int(line.split(b'"number": ')[1].split(b",")[0]) for line in lines]
+    assert numbers[0] == 0 and numbers[-1] == 19_999
+    gaps = [after - before for before, after in zip(numbers, numbers[1:], strict=False)]
+    assert max(gaps) < 20_000 / 20
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +74,9 @@ def test_a_reply_has_the_news_of_the_run_and_the_samples(run: Path, monkeypatch:
     requests = []
     news = {"directory": str(run), "events": []}
     monkeypatch.setattr(page, "watch", lambda request: requests.append(request) or news)
-    pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
     (run / "samples.jsonl").write_text(
         '{"node": "gpu0", "number": 7, "time": 1.0, "gpus": [], "memory_used": null, "disk_free": 5}\n'
     )
-    reply = page.page({"run_id": "r", "pause": 99, "sample_cursor": [0, 0, 0]})
+    reply = page.page({"run_id": "r", "sample_cursor": [0, 0, 0]})
     assert reply["events"] == [] and [sample["number"] for sample in reply["samples"]] == [7]
     assert reply["sample_cursor"][2] == 7 and requests[0]["wait"] == 0
-    assert pauses == [page.LONG_POLL_TIMEOUT]
