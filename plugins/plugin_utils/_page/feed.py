@@ -203,13 +203,15 @@ class RunFeed:
         """Return the last lines of a rank after a number. Raise LookupError for an unknown rank."""
         if rank == 0:
             return {**self.view.output_after(after), "error": ""}
-        node = next(node for node in self.view.nodes if node["first_rank"] <= rank < node["first_rank"] + node["slots"])
+        nodes = [node for node in self.view.nodes if node["first_rank"] <= rank < node["first_rank"] + node["slots"]]
+        if not nodes:
+            raise LookupError(f"run {self.view.run_id} has no rank {rank}")
         rank_output = self.outputs.setdefault(rank, RankOutput())
         while len(self.outputs) > MAX_TAILS:
             del self.outputs[min(self.outputs, key=lambda number: self.outputs[number].read)]
         with rank_output.lock:
             if self.clock() - rank_output.read >= PAGE_POLL_INTERVAL or not rank_output.read:
-                self.read_output(rank_output, node["name"], rank - node["first_rank"])
+                self.read_output(rank_output, nodes[0]["name"], rank - nodes[0]["first_rank"])
             return {**rank_output.tail.after(after), "error": rank_output.error}
 
     def read_output(self, rank_output: RankOutput, name: str, local_rank: int) -> None:

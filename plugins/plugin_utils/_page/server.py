@@ -4,7 +4,7 @@
 """The page's HTTP server, on this machine's loopback address.
 
 Other users of this machine and other pages in the browser can send requests to it, too. So each document needs the
-token, which only the printed URL has: after its #, which a browser sends to nobody. A page of another origin can neither
+token, which only the printed URL has: after its #, which a browser sends to nobody. A page of another origin cannot
 send the token's header without asking first, which is refused, nor read a reply. There are no cookies.
 """
 
@@ -150,7 +150,7 @@ class PageHandler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.send_json(405 if code == 501 else code, {"error": "this server knows GET and POST only"})
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_arguments: Any) -> None:
         """Write no log: the terminal is the user's."""
 
 
