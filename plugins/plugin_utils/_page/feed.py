@@ -206,13 +206,18 @@ class RunFeed:
         nodes = [node for node in self.view.nodes if node["first_rank"] <= rank < node["first_rank"] + node["slots"]]
         if not nodes:
             raise LookupError(f"run {self.view.run_id} has no rank {rank}")
-        rank_output = self.outputs.setdefault(rank, RankOutput())
-        while len(self.outputs) > MAX_TAILS:
-            del self.outputs[min(self.outputs, key=lambda number: self.outputs[number].read)]
+        rank_output = self.rank_output(rank)
         with rank_output.lock:
             if self.clock() - rank_output.read >= PAGE_POLL_INTERVAL or not rank_output.read:
                 self.read_output(rank_output, nodes[0]["name"], rank - nodes[0]["first_rank"])
             return {**rank_output.tail.after(after), "error": rank_output.error}
+
+    def rank_output(self, rank: int) -> RankOutput:
+        """Return the output of a rank, and forget that of the rank that was read least recently if there are many."""
+        with self.view.lock:
+            if rank not in self.outputs and len(self.outputs) >= MAX_TAILS:
+                del self.outputs[min(self.outputs, key=lambda number: self.outputs[number].read)]
+            return self.outputs.setdefault(rank, RankOutput())
 
     def read_output(self, rank_output: RankOutput, name: str, local_rank: int) -> None:
         """Ask a node for the output of one of its ranks."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import parse_report
@@ -16,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.printed_me
     is_curve,
 )
 
-MAX_POINTS = 100_000  # of all metrics together, beyond which every second point of each is dropped
+MAX_POINTS = 100_000  # of all metrics together, beyond which about half of the points of each are dropped
 MAX_REPORTED = 30  # metrics in MUSTER_RESULT
 PARTS = 240  # of the axis of a curve
 MAX_NAME = 80
@@ -60,7 +61,7 @@ class JobMetrics:
                 thin(series)
 
     def thin(self) -> None:
-        """Drop every second point of each printed metric."""
+        """Drop about half of the points of each printed metric."""
         for series in self.printed.series.values():
             thin(series)
         self.printed.points = sum(len(series.value) for series in self.printed.series.values())
@@ -82,8 +83,18 @@ class JobMetrics:
 
 
 def thin(series: Series) -> None:
-    """Drop every second point of a series, but not the last, from which it goes on."""
-    series.step, series.value = series.step[-1::-2][::-1], series.value[-1::-2][::-1]
+    """Keep about half of the points of a series, evenly spaced, and the last, from which it goes on.
+
+    Evenly spaced: however often this is repeated, the points span the whole run.
+    """
+    parts = max(1, len(series.step) // 2)
+    start, span = min(series.step), max(series.step) - min(series.step) or 1.0
+    kept: dict[int, int] = {}
+    for index, step in enumerate(series.step):
+        kept.setdefault(int(parts * (step - start) / span), index)
+    indices = sorted({*kept.values(), len(series.step) - 1})
+    for values in (series.step, series.value):
+        values[:] = array("d", [values[index] for index in indices])
 
 
 def describe(name: str, series: Series) -> dict[str, Any]:
