@@ -105,5 +105,6 @@ def describe(name: str, series: Series) -> dict[str, Any]:
         "name": name,
         "last": to_number(series.value[-1]),
         "step": to_number(steps[-1]),
+        "first": to_number(min(steps)),
         "points": [[point.position, point.least, point.mean, point.most] for point in points],
     }

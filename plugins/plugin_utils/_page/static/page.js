@@ -133,8 +133,8 @@ function openRuns() {
       { text: moment(run.started) },
       { text: run.ended ? duration(run.ended - run.started) : run.state === "open" ? duration(list.now - run.started) : "" },
       { text: String(run.nodes) },
-      { text: run.job },
-      { text: run.reason + (run.report ? ` report: ${run.report}` : "") },
+      { text: run.job, className: "long" },
+      { text: run.reason + (run.report ? ` report: ${run.report}` : ""), className: "long" },
     ]));
   });
 }
@@ -296,7 +296,7 @@ function drawCurve(figure, curve) {
     shape("polyline", { points: points.map((point) => pair(point, 2)).join(" "), class: "curve" }),
   );
   const axis = element("div", undefined, "axis");
-  axis.append(element("span", short(first)), element("span", `${short(low)} to ${short(high)}`), element("span", short(last)));
+  axis.append(element("span", short(curve.first)), element("span", `${short(low)} to ${short(high)}`), element("span", short(curve.step)));
   figure.append(svg, axis);
 }
 
@@ -321,7 +321,7 @@ function drawStrip(figure, strip, curves) {
     row.values.forEach((value, column) => {
       if (value === null) return; // a gap stays empty
       context.fillStyle = shades[Math.max(0, Math.min(LEVELS - 1, Math.floor((LEVELS * value) / most)))];
-      context.fillRect(column, index * height, 1, height - 1);
+      context.fillRect(column, index * height, 1, height > 6 ? height - 1 : height);
     });
   });
   canvas.onmousemove = (event) => {
