@@ -5,16 +5,32 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import connection_loader
 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.ssh_reachability import connect
 from ansible_collections.muster.training.plugins.plugin_utils._page.feed import NodeCallError
+
+LOCAL_CONNECTIONS = ("local", "ansible.builtin.local")
+
+
+def connect_locally(action: ActionBase, name: str, variables: Mapping[str, Any]) -> ActionBase:
+    """Return a copy of the action whose commands run on this machine. Raise NodeCallError for another connection."""
+    kind = str(variables.get("ansible_connection"))
+    if kind not in LOCAL_CONNECTIONS:
+        raise NodeCallError(f"{name} is reached by {kind}: the page needs ssh", is_final=True)
+    context = copy.copy(action._play_context)
+    context.connection = "local"
+    node_action = copy.copy(action)
+    node_action._play_context, node_action._connection = context, connection_loader.get("local", context)
+    return node_action
 
 
 class NodeCaller:
@@ -38,8 +54,7 @@ class NodeCaller:
                     )
                 variables = self.hostvars[name]
                 node_action = connect(self.action, name, variables, become=bool(self.fields["user"]))
-                if node_action is None:
-                    raise NodeCallError(f"{name} is not reached over SSH, which the page needs", is_final=True)
+                node_action = node_action or connect_locally(self.action, name, variables)
                 interpreter = self.action._templar.template(variables.get("ansible_python_interpreter") or "")
                 self.connections[name] = (
                     node_action,
