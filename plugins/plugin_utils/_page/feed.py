@@ -8,7 +8,6 @@ The output of other ranks is read from their nodes, and only while somebody look
 
 from __future__ import annotations
 
-import contextvars
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -75,14 +74,18 @@ class RunFeed:
     # - the run
 
     def start(self) -> None:
-        """Read the run in a thread, in the context of the task: Ansible's plugins need it."""
-        context = contextvars.copy_context()
-        threading.Thread(target=lambda: context.run(self.run), daemon=True).start()
+        """Read the run in a thread."""
+        threading.Thread(target=self.run, daemon=True).start()
 
     def run(self) -> None:
         """Read the run until it is closed, has ended, or nobody has looked at it for long."""
         while not self.is_closed:
-            pause = self.step()
+            try:
+                pause = self.step()
+            except Exception as error:  # a defect must not freeze the page without a word
+                text = f"reading the run failed: {clean_text(str(error), 300) or type(error).__name__}"
+                self.view.connection = {"node": "", "state": "lost", "text": text}
+                pause = PAGE_IDLE_INTERVAL
             if pause is None:
                 return
             self.wake.wait(pause)
@@ -185,11 +188,10 @@ class RunFeed:
 
     def call_all(self, names: list[str], request: Mapping[str, Any], timeout: float) -> dict[str, dict[str, Any]]:
         """Return the replies of several nodes by name; those that send none are missing."""
-        context = contextvars.copy_context()
 
         def ask(name: str) -> dict[str, Any]:
             try:
-                return context.copy().run(self.call, name, request, timeout)
+                return self.call(name, request, timeout)
             except NodeCallError:
                 return {}
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import threading
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ class NodeCaller:
 
     def __init__(self, action: ActionBase, task_vars: Mapping[str, Any], user: str, runs_directory: str) -> None:
         self.action = action
+        self.context = contextvars.copy_context()  # of the task, which Ansible's plugins need in each thread
         self.hostvars = task_vars["hostvars"]
         self.fields = {"user": user, "runs_directory": runs_directory}
         self.connections: dict[str, tuple[ActionBase, dict[str, Any]]] = {}
@@ -65,6 +67,10 @@ class NodeCaller:
 
     def __call__(self, name: str, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         """Return the reply of a node. Raise NodeCallError."""
+        return self.context.copy().run(self.call, name, request, timeout)
+
+    def call(self, name: str, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """Return the reply of a node, in the context of the task."""
         try:
             node_action, variables = self.connection(name)
             with self.locks[name]:

@@ -14,6 +14,7 @@ import hmac
 import json
 import re
 import secrets
+import threading
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -34,6 +35,7 @@ API = "/api/"
 # A name of this machine, whatever the port: ssh -L may have another one. Against names of attackers that lead here.
 HOST = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?", re.ASCII)
 MAX_PARAMETERS = 2000  # characters
+MAX_THREADS = 128
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -91,6 +93,9 @@ class PageHandler(BaseHTTPRequestHandler):
             self.send_json(error.status, {"error": str(error)})
         except (ConnectionError, TimeoutError):
             self.close_connection = True
+        except Exception as error:  # a defect: the page shows it, and goes on
+            self.close_connection = True
+            self.send_json(500, {"error": f"./muster page failed: {type(error).__name__}"})
 
     def get(self, url: urllib.parse.SplitResult) -> None:
         """Send a file, which needs no token since it has no data, or a document."""
@@ -176,6 +181,10 @@ class PageServer(ThreadingHTTPServer):
         """Return the URL of the start page, or of a run."""
         run = f"&run={urllib.parse.quote(run_id)}" if run_id else ""
         return f"http://{ADDRESS}:{self.port}/#token={self.token}{run}"
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Return whether to serve a connection: others on this machine may open any number."""
+        return threading.active_count() < MAX_THREADS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a connection that broke: the browser asks again."""
