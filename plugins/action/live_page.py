@@ -84,7 +84,7 @@ class ActionModule(ActionBase):
         directory = records_directory(args["directory"], args["group"], task_vars)
         run_id = find_record(directory, args["run_id"]).name if args["run_id"] else ""
         if self._task.check_mode:
-            return {"changed": False, "skipped": True}
+            return {"changed": False, "skipped": True}  # nothing is served
         caller = NodeCaller(self, task_vars, args["user"], args["runs_directory"])
         commands = Commands(sys.argv[1:], context.CLIARGS.get("args") or (), find_obstacle(context.CLIARGS))
         server = self.open_server(PageApi(RunList(directory), caller, commands), args["port"])
@@ -94,7 +94,7 @@ class ActionModule(ActionBase):
             while os.getppid() == parent:
                 end_play_without_reader(parent)
                 time.sleep(CHECK_INTERVAL)
-        return {"changed": False}
+        return {"changed": False, "port": server.port}
 
     @staticmethod
     def open_server(api: PageApi, port: int) -> PageServer:

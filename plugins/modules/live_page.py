@@ -34,7 +34,7 @@ options:
     type: path
     default: ""
   group:
-    description: Inventory group of the nodes.
+    description: Inventory group of the nodes, which is next to the records.
     type: str
     default: training
   port:
@@ -54,5 +54,9 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-# Nothing: the page is served until the command is interrupted.
+port:
+  description: Port on which the page was served. Returned only when the terminal was closed, since Ctrl-C ends the task.
+  returned: if not in check mode
+  type: int
+  sample: 40327
 """
