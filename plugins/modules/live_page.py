@@ -55,7 +55,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 port:
-  description: Port on which the page was served. Returned only when the terminal was closed, since Ctrl-C ends the task.
+  description: Port on which the page was served, once the terminal was closed. Ctrl-C ends the task instead.
   returned: if not in check mode
   type: int
   sample: 40327
