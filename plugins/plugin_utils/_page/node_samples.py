@@ -95,6 +95,7 @@ class NodeSamples:
         """Return for each measure its rows over time: those of all nodes, or of the GPUs of one node."""
         strips = []
         for measure in MEASURES.values():
+            series: dict[str, tuple[str, ...]]
             if node:
                 series = {
                     f"GPU {index}": (GPU, node, measure.name, str(index)) for index in sorted(self.gpus.get(node, {}))
