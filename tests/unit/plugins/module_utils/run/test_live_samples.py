@@ -150,7 +150,8 @@ def test_a_reader_survives_whatever_the_job_writes(tmp_path: Path) -> None:
 
 
 def test_a_node_samples_only_while_its_job_runs(tmp_path: Path) -> None:
-    sampler = NodeSampler(Journal(str(tmp_path), PLAN), {**PLAN, "timeouts": {"sample": 10.0}})
+    plan: Any = {**PLAN, "timeouts": {"sample": 10.0}}
+    sampler = NodeSampler(Journal(str(tmp_path), plan), plan)
     assert sampler.step(1.0, running=False) == []
     ((kind, text),) = sampler.step(1.0, running=True)
     own = checked_sample(text)
