@@ -71,9 +71,13 @@ def test_a_progress_bar_is_shown_as_a_terminal_shows_it(run: Path) -> None:
 
 
 def test_a_reply_has_the_news_of_the_run_and_the_samples(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests = []
-    news = {"directory": str(run), "events": []}
-    monkeypatch.setattr(page, "watch", lambda request: requests.append(request) or news)
+    requests: list[dict[str, Any]] = []
+
+    def watch(request: dict[str, Any]) -> dict[str, Any]:
+        requests.append(request)
+        return {"directory": str(run), "events": []}
+
+    monkeypatch.setattr(page, "watch", watch)
     (run / "samples.jsonl").write_text(
         '{"node": "gpu0", "number": 7, "time": 1.0, "gpus": [], "memory_used": null, "disk_free": 5}\n'
     )
