@@ -22,7 +22,7 @@ JOB = ["/bin/sh", "-c", "echo 'step 1: loss 0.5'; echo needle; while [ ! -e go ]
 
 
 def test_samples_of_all_nodes_are_on_the_node_that_leads_the_run(tmp_path: Path) -> None:
-    ports = {"lifeline_port": free_port(), "master_port": free_port()}
+    ports: Any = {"lifeline_port": free_port(), "master_port": free_port()}
     run = make_run(tmp_path, [JOB] * 2, first_address=171, **ports)
     (tmp_path / "nvidia-smi").write_text(SMI)
     (tmp_path / "nvidia-smi").chmod(0o755)
