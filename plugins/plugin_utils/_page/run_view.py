@@ -240,8 +240,8 @@ class RunView:
 
 def describe_job(plan: Mapping[str, Any]) -> str:
     """Return the program of a run and its arguments."""
-    words = [plan.get("program"), *to_list(plan.get("arguments"), 200)]
-    return " ".join(text for text in (clean_text(word, 200) for word in words) if text)[:1000]
+    tokens = [plan.get("program"), *to_list(plan.get("arguments"), 200)]
+    return " ".join(text for text in (clean_text(token, 200) for token in tokens) if text)[:1000]
 
 
 def describe_cost(plan: Mapping[str, Any], started: float | None, now: float) -> str:

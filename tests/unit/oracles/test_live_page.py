@@ -112,7 +112,7 @@ def check_accessibility(window: Browser, where: object) -> None:
         return
     window.evaluate(f"{AXES[-1].read_text()}; 0")
     violations = window.evaluate(CHECK)
-    assert [(one["id"], [node["html"][:300] for node in one["nodes"]]) for one in violations] == [], where
+    assert [(rule["id"], [node["html"][:300] for node in rule["nodes"]]) for rule in violations] == [], where
 
 
 def test_the_page_shows_a_run_and_hostile_text_stays_text(page: Page) -> None:

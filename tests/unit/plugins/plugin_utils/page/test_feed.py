@@ -147,8 +147,8 @@ def test_reading_ends_with_the_run() -> None:
     result = make_result(make_plan(3))
     feed, _clock = make_feed(Nodes(gpu0=make_reply(active=False, result=result, status={"state": "succeeded"})))
     assert feed.step() is None and feed.view.snapshot(0)["state"] == "succeeded"
-    gone = NodeCallError("gpu0: run first does not exist on this node", is_final=True)
-    feed, _clock = make_feed(Nodes(gpu0=gone), result=result)
+    missing = NodeCallError("gpu0: run first does not exist on this node", is_final=True)
+    feed, _clock = make_feed(Nodes(gpu0=missing), result=result)
     assert feed.step() is None and feed.view.snapshot(0)["state"] == "succeeded"
 
 
