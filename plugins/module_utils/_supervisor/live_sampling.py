@@ -50,6 +50,11 @@ def disk_space(path: str) -> tuple[int | None, int | None]:
     return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
 
 
+def describe_gpu(gpu: Data) -> Data:
+    """Return the fields of a GPU that a sample has; its index is an integer, unlike all values of gpus.csv."""
+    return {**{name: gpu.get(name) for name in GPU}, "index": int(gpu["index"] or 0)}
+
+
 def take_sample(directory: str) -> Data:
     """Return a sample of this node, whose run directory this is."""
     timestamp, gpus = last_sample(read_tail(os.path.join(directory, GPU_FILE), GPU_TAIL_BYTES))
@@ -58,7 +63,7 @@ def take_sample(directory: str) -> Data:
     total, available = memory.get("total_bytes"), memory.get("available_bytes")
     disk_free, disk_total = disk_space(directory)
     return {
-        "gpus": [{name: gpu.get(name) for name in GPU} for gpu in gpus[:MAX_GPUS]] if is_current else [],
+        "gpus": [describe_gpu(gpu) for gpu in gpus[:MAX_GPUS]] if is_current else [],
         "memory_used": None if total is None or available is None else total - available,
         "memory_total": total,
         "disk_free": disk_free,

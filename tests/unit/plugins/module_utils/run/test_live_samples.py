@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,13 @@ def test_a_node_samples_only_while_its_job_runs(tmp_path: Path) -> None:
     assert kind == live_sampling.SAMPLE_KIND and own is not None
     assert 0 < own["memory_used"] < own["memory_total"] and 0 < own["disk_free"] <= own["disk_total"]
     assert sampler.step(10.9, running=True) == [] and len(sampler.step(11.0, running=True)) == 1
+
+
+def test_a_sample_has_the_gpus_as_nvidia_smi_prints_them(tmp_path: Path) -> None:
+    now = time.strftime("%Y/%m/%d %H:%M:%S")
+    (tmp_path / "gpus.csv").write_text(f"{now}.123, 3, 97, 72914, 81559, 64, 641.27, 700.00\n")
+    own = checked_sample(json.dumps(take_sample(str(tmp_path))))
+    assert own is not None and [(gpu["index"], gpu["power_watts"]) for gpu in own["gpus"]] == [(3, 641.27)]
 
 
 def test_an_old_sample_of_gpus_does_not_count(tmp_path: Path) -> None:
