@@ -105,6 +105,13 @@ nodes:
       description: As in RV(muster.training.training_run#module:run.gpus).
       type: dict
       sample: {age: 4.2, devices: [{index: 0, utilization_percent: 97}]}
+    metrics:
+      description:
+        - The metrics at the end of the first rank's output, with the last value, its step and recent values. Empty on
+          nodes that do not lead the run.
+      type: list
+      elements: dict
+      sample: [{name: loss, last: 0.31, step: 120, recent: [0.5, 0.4, 0.31]}]
     job:
       description: As in RV(muster.training.training_run#module:run.job).
       type: str

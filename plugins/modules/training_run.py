@@ -245,11 +245,13 @@ run:
       sample: {"0": 184.2}
     gpus:
       description:
-        - Latest sample of the node's GPUs, with one entry each in C(devices), and its C(age) in seconds. Taken every 15
-          s, and stored as C(gpus.csv) in the run directory. V(null) without a GPU, and unless the run is running.
+        - Latest sample of the node's GPUs, with one entry each in C(devices), its C(age) in seconds, and the mean
+          utilization of the last minutes in C(trend). Taken every 15 s, and stored as C(gpus.csv) in the run directory.
+          V(null) without a GPU, and unless the run is running.
       type: dict
       sample:
         age: 4.2
+        trend: [88.0, 91.5]
         devices:
           - index: 0
             utilization_percent: 97
@@ -258,6 +260,10 @@ run:
             temperature_celsius: 64
             power_watts: 641.27
             power_limit_watts: 700
+    tail:
+      description: The end of the first rank's output, on the node that leads the run while it is running.
+      type: str
+      sample: "step 120 loss 0.31\n"
     directory:
       description: The run directory on the node.
       type: str

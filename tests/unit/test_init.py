@@ -57,6 +57,7 @@ OTHER_FILES = [
     "launch.yml",
     "logs.yml",
     "muster",
+    "page.yml",
     "ping.yml",
     "preflight.yml",
     "provision.yml",

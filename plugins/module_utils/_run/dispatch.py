@@ -42,6 +42,10 @@ def run_operation(request: Data) -> Data:
         from ansible_collections.muster.training.plugins.module_utils._run.watch import watch
 
         return watch(request)
+    if operation in ("page", "search"):
+        from ansible_collections.muster.training.plugins.module_utils._run.page import page, search
+
+        return page(request) if operation == "page" else search(request)
     if operation == "stacks":
         from ansible_collections.muster.training.plugins.module_utils._run.stacks import read_stacks
 

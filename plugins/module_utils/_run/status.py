@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 ACTIVE_STATES = ("starting", "running", "stopping", "restarting", "spare")
+METRICS_BYTES = 32768  # of rank 0's output, in which the controller looks for metrics
 UNFINISHED_STATES = (*ACTIVE_STATES, "ended")  # "ended": waiting for rank 0's result
 
 
@@ -87,6 +88,7 @@ def describe(path: str, plan: Data) -> Data:
         "since": status["since"],
         "started": status.get("started"),
         "last_line": last_line(newest),
+        "tail": read_tail(newest, METRICS_BYTES) if state == "running" and leads_run(plan) else "",
         "silence": silence_of([out, err]) if state == "running" else None,
         "gpus": latest_gpu_sample(path) if state == "running" else None,
         "ended_ranks": ages_of_ended_ranks(status, plan["node"]) if state == "running" else {},
@@ -150,8 +152,12 @@ def silence_of(paths: list[str]) -> float | None:
 
 
 def latest_gpu_sample(path: str) -> Data | None:
-    """Return the newest sample of the GPUs and its age in seconds, None before the first."""
+    """Return the newest sample of the GPUs, its age in seconds, and recent utilization; None before the first."""
     from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples
 
-    timestamp, devices = gpu_samples.last_sample(read_tail(os.path.join(path, gpu_samples.FILE)))
-    return {"age": max(0.0, time.time() - timestamp), "devices": devices} if devices else None
+    text = read_tail(os.path.join(path, gpu_samples.FILE))
+    timestamp, devices = gpu_samples.last_sample(text)
+    if not devices:
+        return None
+    trend = gpu_samples.utilization_trend(text)
+    return {"age": max(0.0, time.time() - timestamp), "devices": devices, "trend": trend}

@@ -123,6 +123,16 @@ LAST_OUTPUT_GRACE_PERIOD = 0.2  # for the last output of a dead supervisor to re
 STATUS_POLL_INTERVAL = 0.2  # between checks whether a run has ended
 RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does not answer
 
+# Live page
+PAGE_POLL_INTERVAL = 2.0  # between two requests for news while somebody looks at a run; each costs the node a process
+PAGE_IDLE_INTERVAL = 15.0  # between them while nobody does
+PAGE_IDLE_TIMEOUT = 30.0  # since the browser last asked, from which nobody looks
+PAGE_FEED_TIMEOUT = 3600.0  # since then, after which a run is no longer read
+PAGE_CALL_TIMEOUT = 20.0  # for a node to answer
+PAGE_LOST_TIMEOUT = 15.0  # of silence of the node that leads the run, after which the others are asked who leads it
+PAGE_SEARCH_TIMEOUT = 60.0  # for a node to search the output of its ranks
+PAGE_REQUEST_TIMEOUT = 10.0  # for a browser to send a request
+
 # Slurm
 SLURM_COMMAND_TIMEOUT = 60.0  # for a command of Slurm, which itself waits for its controller
 QUEUE_POLL_INTERVAL = 0.5  # between checks whether a run in the queue has started

@@ -59,6 +59,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     Stop,
     shutdown_reason,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.live_sampling import SAMPLE_KIND, SampleLog
 from ansible_collections.muster.training.plugins.module_utils._supervisor.nccl_ras import describe_nccl
 from ansible_collections.muster.training.plugins.module_utils._supervisor.new_members import KIND, NewMembers
 from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import (
@@ -128,6 +129,7 @@ class Hub(LifelineEnd):
         self.named_ranks: set[int] = set()  # those of which an event was written
         self.notices = HubNotices(plan)
         self.pace = PaceWatch(plan)
+        self.samples = SampleLog(journal, plan)
         self.broken: list[dict[str, str]] = []  # hardware, in all attempts: node and text
         self.save_watch = SaveWatch(plan, self.send_request)
         self.is_cut_off = False  # whether the other nodes may go on without this one
@@ -262,6 +264,8 @@ class Hub(LifelineEnd):
             self.new_members.acknowledge(node_rank, message)
         elif kind == PACE:
             self.pace.take(node["name"], text, time.monotonic())
+        elif kind == SAMPLE_KIND:
+            self.samples.take(node["name"], text)
         elif kind == ENDED_RANKS:
             self.note_ended_ranks(node_rank, text)
 
@@ -459,6 +463,8 @@ class Hub(LifelineEnd):
             self.on_failing(self.nodes[self.own], text)
         elif kind == PACE:
             self.pace.take(self.names[self.own], text, time.monotonic())
+        elif kind == SAMPLE_KIND:
+            self.samples.take(self.names[self.own], text)
         elif kind == ENDED_RANKS:
             self.note_ended_ranks(self.own, text)
         else:

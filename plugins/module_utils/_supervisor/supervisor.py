@@ -59,6 +59,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     Stop,
     TakeOver,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.live_sampling import NodeSampler
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NodeNotices
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.outbox import Outbox
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
@@ -99,6 +100,7 @@ class Supervisor:
         self.progress = Progress(directory, self.plan)
         self.notices = NodeNotices(self.journal, self.plan)
         self.health = NodeHealth(self.journal, self.plan)
+        self.sampler = NodeSampler(self.journal, self.plan)
         self.outbox = Outbox(self.journal, self.plan)
         self.preparation = NodePreparation(self.journal, self.plan, token)
         kind = Hub if leads_run(self.plan) else Peer  # a node that joins the run may have number 0
@@ -271,7 +273,7 @@ class Supervisor:
         for reply in self.preparation.step(now, ended):
             self.lifeline.send_prepared(reply)
         notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
-        notices += self.health.step(now, ended, running)
+        notices += self.health.step(now, ended, running) + self.sampler.step(now, running)
         if self.report is None and not isinstance(self.launcher.phase, LauncherEnded):
             own_pids = self.watchers.pids() + self.notices.pids() + self.outbox.pids()
             own_pids += self.health.pids() + self.preparation.pids()

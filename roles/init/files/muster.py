@@ -23,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true", "--bundle": "bundle=true"}
 DIFF = {"": "run_id", " ": "other_run", "--lines": "lines=true"}  # " ": a second word without an option
+PAGE = {**RUN, "--port": "page_port"}
 SAVE = {**RUN, "--stop": "save_stop=true"}
 KEEP = {**RUN, "--max-usd-per-hour": "max_usd_per_hour"}
 JOIN = {"": "node", "--run-id": "run_id"}
@@ -58,6 +59,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "preflight": ("preflight", "preflight", "check for problems that would make a job fail", {"-n": "nnodes"}),
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
     "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", STATUS),
+    "page": ("page", "launch", "show runs in a browser: ./muster page [RUN] [--port PORT]", PAGE),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
     "stacks": ("stacks", "launch", "show which source line each rank executes", {**RUN, "--rank": "rank"}),
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
@@ -108,6 +110,7 @@ MEANINGS = {
     "check_script": "The script to check.",
     "check_skip": "Ids of rules to skip, separated by commas.",
     "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
+    "page_port": "Port of the page on this machine. Default: a free one.",
     "mounts": "Show the data mounts of each node instead.",
     "remove": "Name of the environment to remove.",
     "grep": "Text to look for in the names, arguments, projects and errors of runs.",
