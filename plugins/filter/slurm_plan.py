@@ -51,6 +51,19 @@ options:
     description: Memory for this database, in MiB.
     type: int
     default: 256
+  health_interval:
+    description: Seconds between two checks of the nodes' health. V(0) for none.
+    type: int
+    default: 0
+  health_skip:
+    description: Findings of the health check to skip, by their ids.
+    type: list
+    elements: str
+    default: []
+  program:
+    description: Directories and files of the health check, from P(muster.training.program_files#lookup).
+    type: dict
+    default: {}
   settings:
     description: Further settings of C(slurm.conf), which replace those of the same name.
     type: dict

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from ansible_collections.muster.training.plugins.plugin_utils._slurm import configuration, gpu_resources
+from ansible_collections.muster.training.plugins.plugin_utils._slurm import configuration, gpu_resources, health
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster import Cluster, SlurmNode, SlurmOptions
 
 NODE_PACKAGES = ["slurmd", "slurm-client", "munge", "dbus"]
@@ -157,10 +157,12 @@ def build_cluster(
     )
 
 
-def directories_of(files: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the directories of files, which nobody but root may change."""
+def directories_of(files: Iterable[Mapping[str, Any]], options: SlurmOptions) -> list[dict[str, Any]]:
+    """Return the directories of files, which nobody but root may change, parents first."""
+    program = health.health_directories(options)
     paths = dict.fromkeys(file["path"].rpartition("/")[0] for file in files)
-    return [{"path": path, "mode": "0755", "only_root": True} for path in paths]
+    known = {directory["path"] for directory in program}
+    return program + [{"path": path, "mode": "0755", "only_root": True} for path in paths if path not in known]
 
 
 def proof_of(files: Mapping[str, Iterable[Mapping[str, Any]]]) -> str:
@@ -183,11 +185,11 @@ def plan_cluster(
     files = {node.inventory_name: configuration.files_of(cluster, node) for node in cluster.nodes}
     proof = proof_of(files)
     services = {name: services_of(name, controller, options) for name in files}
-    key = states[controller]["munge_key"]
+    key, program = states[controller]["munge_key"], health.program_files(options)
     return {
         "controller": controller,
         "names": {node.inventory_name: node.name for node in cluster.nodes},
-        "directories": {name: directories_of(entries) for name, entries in files.items()},
+        "directories": {name: directories_of(entries, options) for name, entries in files.items()},
         "files": files,
         "packages": {name: packages_of(name, controller, options) for name in files},
         "services": services,
@@ -195,7 +197,9 @@ def plan_cluster(
         "errors": find_errors(cluster, states),
         "notices": find_notices(cluster, states),
         "incomplete": [
-            name for name, state in states.items() if not is_complete(state, files[name], services[name], (key, proof))
+            name
+            for name, state in states.items()
+            if not is_complete(state, files[name] + program, services[name], (key, proof))
         ],
     }
 
