@@ -72,7 +72,6 @@ groups:
 import contextlib
 import shlex
 import subprocess
-from typing import Any
 
 from ansible.errors import AnsibleParserError
 from ansible.inventory.data import InventoryData
@@ -172,9 +171,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         addresses: dict[str, str] = {}
         for start in range(0, len(names), NAMES_AT_ONCE):
             with contextlib.suppress(SlurmOutputError):  # Ansible and the checks report names that do not resolve
-                addresses |= parse_addresses(
-                    self._run("sh", "-c", script, "sh", *names[start : start + NAMES_AT_ONCE])
-                )
+                addresses |= parse_addresses(self._run("sh", "-c", script, "sh", *names[start : start + NAMES_AT_ONCE]))
         return addresses
 
     def _add_login(self, login: str) -> None:

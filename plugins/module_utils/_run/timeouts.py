@@ -119,4 +119,7 @@ RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does 
 
 # Slurm
 SLURM_COMMAND_TIMEOUT = 60.0  # for a command of Slurm, which itself waits for its controller
+SUBMIT_RETRY_TIMEOUT = 90.0  # for a controller that restarts to accept a job
+SUBMIT_RETRY_INTERVAL = 2.0
 QUEUE_POLL_INTERVAL = 0.5  # between checks whether a run in the queue has started
+ALLOCATION_HOLD_TIMEOUT = 900.0  # for which a job holds nodes for a launch that checks them and copies code to them

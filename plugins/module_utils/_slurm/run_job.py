@@ -38,7 +38,7 @@ def submit(request: Data) -> Data:
     log = os.path.join(request["nodes"][0]["directory"], queued_run.LOG)
     arguments = batch_script.submit_arguments(request["run_id"], log, nodes, request["options"])
     script = batch_script.batch_script(request["run_id"], request["nodes"], [node["NodeName"] for node in nodes])
-    return {"changed": True, "job": queue.run("sbatch", *arguments, stdin=script).strip().partition(";")[0]}
+    return {"changed": True, "job": queue.submit(arguments, script)}
 
 
 def wait(request: Data) -> Data:
