@@ -40,6 +40,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "directories": {"type": "dict", "default": {}},
     "directory": {"type": "str", "default": ""},
     "job": {"type": "str", "default": ""},
+    "notice": {"type": "int", "default": 0},
     "user": {"type": "str", "default": ""},
     "options": {
         "type": "dict",

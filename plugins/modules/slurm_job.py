@@ -65,6 +65,12 @@ options:
       - For O(state=submitted), the job that has the nodes of the run; the task then runs on RV(batch).
     type: str
     default: ""
+  notice:
+    description:
+      - Seconds before the end of the job, at its time limit or when it is preempted, at which the run gets a notice to
+        save. V(0) for none. A job that is shorter than twice that gets none.
+    type: int
+    default: 0
   user:
     description: User who runs the job. If empty, the user of the task.
     type: str

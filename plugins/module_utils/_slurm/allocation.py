@@ -58,7 +58,11 @@ def holder_script() -> str:
 
 
 def allocation_arguments(
-    count: int, candidates: Sequence[Mapping[str, str]], cluster: Sequence[Mapping[str, str]], options: Data
+    count: int,
+    candidates: Sequence[Mapping[str, str]],
+    cluster: Sequence[Mapping[str, str]],
+    options: Data,
+    notice: int,
 ) -> list[str]:
     """Return the arguments of sbatch for a number of whole nodes, any of the candidates.
 
@@ -66,12 +70,13 @@ def allocation_arguments(
         candidates: the nodes of the inventory as the cluster lists them.
         cluster: all its nodes; those that are not candidates are excluded.
         options: of sbatch, as the user set them.
+        notice: seconds before the end of the job at which the run is to save.
     """
     names = {node["NodeName"] for node in candidates}
     excluded = [node["NodeName"] for node in cluster if node["NodeName"] not in names]
     excluded += [options["exclude"]] if options.get("exclude") else []
     arguments = batch_script.submit_arguments(
-        JOB_NAME, "/dev/null", candidates, {**options, "exclude": ",".join(excluded)}
+        JOB_NAME, "/dev/null", candidates, {**options, "exclude": ",".join(excluded)}, notice
     )
     replaced = {f"--nodes={len(candidates)}": f"--nodes={count}", f"--ntasks={len(candidates)}": f"--ntasks={count}"}
     return [replaced.get(argument, argument) for argument in arguments if not argument.startswith("--nodelist=")]
@@ -81,7 +86,7 @@ def allocate(request: Data) -> Data:
     """Submit a job that holds nodes; return its number as ``job``.
 
     Args:
-        request: count, nodes (name and address of each candidate), options (of sbatch).
+        request: count, nodes (name and address of each candidate), options (of sbatch), notice (in seconds).
     """
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))
     try:
@@ -92,7 +97,8 @@ def allocate(request: Data) -> Data:
         raise RunError(
             f"nnodes is {request['count']}, but the inventory has {len(candidates)} nodes: use a smaller number"
         )
-    arguments = allocation_arguments(request["count"], candidates, cluster, request["options"])
+    notice = request.get("notice") or 0
+    arguments = allocation_arguments(request["count"], candidates, cluster, request["options"], notice)
     return {"changed": True, "job": queue.submit(arguments, holder_script())}
 
 

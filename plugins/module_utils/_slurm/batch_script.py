@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 import shlex
 
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import REQUEST, parse_duration
+
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, Mapping, Sequence
 
     Data = Dict[str, Any]
 
+MAX_NOTICE = 65535  # seconds, what sbatch accepts
 OPTIONS = ("partition", "account", "qos", "time", "gres", "exclude", "reservation", "dependency")
 """Options of sbatch that a user may set."""
 
@@ -53,10 +56,26 @@ def gpu_count(resources: str) -> int:
     return sum(int(count) for count in re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", resources))
 
 
+def signal_argument(time_limit: str, notice: int) -> list[str]:
+    """Return the option of sbatch that signals the batch script this many seconds before the job ends, in a list.
+
+    A job that is hardly longer than that would be signalled as soon as it starts. The signal is not SIGTERM, with which
+    Slurm cancels a job.
+    """
+    limit = parse_duration(time_limit)
+    if not notice or (limit is not None and limit < 2 * notice):
+        return []
+    return [f"--signal=B:USR1@{min(notice, MAX_NOTICE)}"]
+
+
 def submit_arguments(
-    run_id: str, log: str, nodes: Sequence[Mapping[str, str]], options: Mapping[str, str]
+    run_id: str, log: str, nodes: Sequence[Mapping[str, str]], options: Mapping[str, str], notice: int = 0
 ) -> list[str]:
-    """Return the arguments of sbatch. The job gets its nodes whole, with all their GPUs and memory."""
+    """Return the arguments of sbatch. The job gets its nodes whole, with all their GPUs and memory.
+
+    Args:
+        notice: seconds before the end of the job at which the run is to save; 0: without a notice.
+    """
     gpus = min(gpu_count(node.get("Gres", "")) for node in nodes)
     defaults = {"gres": f"gpu:{gpus}"} if gpus else {}
     chosen = {**defaults, **{name: value for name, value in options.items() if value and name in OPTIONS}}
@@ -71,6 +90,7 @@ def submit_arguments(
         "--exclusive",
         "--mem=0",
         "--no-requeue",
+        *signal_argument(options.get("time", ""), notice),
         "--chdir=/",
         f"--output={log.replace('%', '%%')}",
         "--open-mode=append",
@@ -78,7 +98,7 @@ def submit_arguments(
     ]
 
 
-def batch_script(run_id: str, nodes: Iterable[Mapping[str, str]], names: Sequence[str]) -> str:
+def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequence[str]) -> str:
     """Return the script that starts each node's supervisor as a task of one step.
 
     The supervisors end the run: a task that fails must not end the others, and a lost node must not end the job.
@@ -107,4 +127,23 @@ def batch_script(run_id: str, nodes: Iterable[Mapping[str, str]], names: Sequenc
         "--no-kill",
         *("/bin/sh", "-c", task),
     ]
-    return f"#!/bin/sh\nexec {' '.join(map(shlex.quote, step))}\n"
+    directories = "".join(
+        f"{shlex.quote(name)}) directory={shlex.quote(node['directory'])};;\n" for node, name in zip(nodes, names)
+    )
+    return (
+        "#!/bin/sh\n"
+        f'case "$SLURMD_NODENAME" in\n{directories}esac\n'
+        "announce() {\n"
+        f'  squeue --noheader --jobs="$SLURM_JOB_ID" --format=%L > "$directory/{REQUEST}.new" 2> /dev/null\n'
+        f'  mv -f "$directory/{REQUEST}.new" "$directory/{REQUEST}"\n'
+        "}\n"
+        "trap announce USR1\n"
+        "trap : TERM\n"  # Slurm ends the tasks as well, and the supervisors write how the run ended
+        f"{' '.join(map(shlex.quote, step))} &\n"
+        "step=$!\n"
+        "while :; do\n"
+        '  wait "$step"\n'
+        "  status=$?\n"
+        '  kill -0 "$step" 2> /dev/null || exit "$status"\n'
+        "done\n"
+    )

@@ -108,6 +108,8 @@ def settings(cluster: Cluster) -> dict[str, Any]:
         "KillWait": KILL_WAIT,
         "SlurmdTimeout": options.node_timeout,
         "MpiDefault": "none",
+        # a job that is preempted may save first
+        "PreemptParameters": "send_user_signal",
         # the limit of the login shell would break RDMA
         "PropagateResourceLimitsExcept": "MEMLOCK",
         **process_settings(cluster),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from ansible_collections.muster.training.plugins.module_utils._slurm.batch_scrip
     gpu_count,
     match_nodes,
     parse_nodes,
+    signal_argument,
     submit_arguments,
 )
+from tests.unit.supervised import eventually
 
 SHOWN = (
     "NodeName=node1 Arch=x86_64 NodeAddr=10.0.0.11 NodeHostName=node1 Gres=gpu:h100:8(S:0-1) Version=22\n"
@@ -44,6 +47,38 @@ def test_job_gets_whole_nodes_with_all_their_gpus() -> None:
     assert "--partition=gpu" in arguments and not any(name.startswith("--account") for name in arguments)
     assert "--output=/home/a%%b/log" in arguments, "Slurm replaces %b"
     assert "--gres=none" in submit_arguments("bert", "/log", parse_nodes(SHOWN), {"gres": "none"})
+
+
+@pytest.mark.parametrize(
+    ("time_limit", "notice", "expected"),
+    [("", 135, ["--signal=B:USR1@135"]), ("60", 135, ["--signal=B:USR1@135"]), ("4", 135, []), ("", 0, [])],
+)
+def test_job_is_signalled_before_its_end_unless_it_is_short(time_limit: str, notice: int, expected: list[str]) -> None:
+    assert signal_argument(time_limit, notice) == expected
+
+
+def test_signal_becomes_a_request_in_the_run_directory_of_the_batch_node(tmp_path: Path) -> None:
+    """The script goes on until the step has ended, with its exit code, and ignores the SIGTERM of a cancelled job."""
+    for name, text in {
+        "srun": f"trap '' TERM\ntouch {tmp_path}/started\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\nexit 93",
+        "squeue": "echo 2:30",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    directory = tmp_path / "it's" / "node1"
+    directory.mkdir(parents=True)
+    nodes = [{"address": "10.0.0.1", "directory": "/"}, {"address": "10.0.0.2", "directory": str(directory)}]
+    (tmp_path / "script").write_text(batch_script("bert", nodes, ["gpu1", "gpu2"]))
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu2", "SLURM_JOB_ID": "12"}
+    with subprocess.Popen(["/bin/sh", str(tmp_path / "script")], env=environment) as process:
+        eventually(lambda: (tmp_path / "started").exists())
+        process.send_signal(signal.SIGUSR1)
+        eventually(lambda: (directory / "slurm-end").exists())
+        process.send_signal(signal.SIGTERM)
+        assert process.poll() is None
+        (tmp_path / "go").touch()
+        assert process.wait(30) == 93
+    assert (directory / "slurm-end").read_text() == "2:30\n"
 
 
 FAKE_SRUN = """#!/bin/sh
