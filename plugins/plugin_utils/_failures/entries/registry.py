@@ -35,6 +35,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries 
     rdma,
     s3,
     shared_memory,
+    slurm,
     wandb,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
@@ -66,6 +67,7 @@ TOPICS: dict[str, tuple[CatalogueEntry, ...]] = {
     hub.TOPIC: hub.ENTRIES,
     wandb.TOPIC: wandb.ENTRIES,
     launchers.TOPIC: launchers.ENTRIES,
+    slurm.TOPIC: slurm.ENTRIES,
     exit_codes.TOPIC: exit_codes.ENTRIES,
 }
 CATALOGUE = tuple(entry for entries in TOPICS.values() for entry in entries)
