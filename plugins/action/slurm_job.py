@@ -41,6 +41,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "directory": {"type": "str", "default": ""},
     "job": {"type": "str", "default": ""},
     "notice": {"type": "int", "default": 0},
+    "requeue": {"type": "int", "default": 0},
     "user": {"type": "str", "default": ""},
     "options": {
         "type": "dict",
@@ -101,6 +102,11 @@ class ActionModule(ActionBase):
         """Let Slurm choose nodes, and wait in its queue for them. Return job, names and batch (in the inventory)."""
         if args["count"] < 1:
             raise AnsibleActionFail("Slurm cannot choose the nodes without their number: add -e nnodes=N")
+        if args["requeue"]:
+            raise AnsibleActionFail(
+                "a job whose nodes Slurm chooses cannot be requeued, since it may get others: leave out "
+                "launch_slurm_requeue or launch_slurm_choose"
+            )
         hostvars, members = task_vars["hostvars"], group_members(args["group"], task_vars["groups"])
         request = {**args, "operation": "allocate", "nodes": candidates_of(members, hostvars)}
         job = call_node(self, "_slurm.allocation", request, task_vars, CALL_TIMEOUT).get("job")

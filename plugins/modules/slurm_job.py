@@ -71,6 +71,11 @@ options:
         save. V(0) for none. A job that is shorter than twice that gets none.
     type: int
     default: 0
+  requeue:
+    description:
+      - How often the job may be requeued, as in M(muster.training.training_run). Not for O(state=allocated).
+    type: int
+    default: 0
   user:
     description: User who runs the job. If empty, the user of the task.
     type: str

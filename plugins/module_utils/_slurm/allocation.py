@@ -62,7 +62,7 @@ def allocation_arguments(
     candidates: Sequence[Mapping[str, str]],
     cluster: Sequence[Mapping[str, str]],
     options: Data,
-    notice: int,
+    end: batch_script.JobEnd,
 ) -> list[str]:
     """Return the arguments of sbatch for a number of whole nodes, any of the candidates.
 
@@ -70,13 +70,13 @@ def allocation_arguments(
         candidates: the nodes of the inventory as the cluster lists them.
         cluster: all its nodes; those that are not candidates are excluded.
         options: of sbatch, as the user set them.
-        notice: seconds before the end of the job at which the run is to save.
+        end: how the job ends.
     """
     names = {node["NodeName"] for node in candidates}
     excluded = [node["NodeName"] for node in cluster if node["NodeName"] not in names]
     excluded += [options["exclude"]] if options.get("exclude") else []
     arguments = batch_script.submit_arguments(
-        JOB_NAME, "/dev/null", candidates, {**options, "exclude": ",".join(excluded)}, notice
+        JOB_NAME, "/dev/null", candidates, {**options, "exclude": ",".join(excluded)}, end
     )
     replaced = {f"--nodes={len(candidates)}": f"--nodes={count}", f"--ntasks={len(candidates)}": f"--ntasks={count}"}
     return [replaced.get(argument, argument) for argument in arguments if not argument.startswith("--nodelist=")]
@@ -97,8 +97,8 @@ def allocate(request: Data) -> Data:
         raise RunError(
             f"nnodes is {request['count']}, but the inventory has {len(candidates)} nodes: use a smaller number"
         )
-    notice = request.get("notice") or 0
-    arguments = allocation_arguments(request["count"], candidates, cluster, request["options"], notice)
+    end = batch_script.JobEnd(request.get("notice") or 0, False)
+    arguments = allocation_arguments(request["count"], candidates, cluster, request["options"], end)
     return {"changed": True, "job": queue.submit(arguments, holder_script())}
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 import shlex
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
+KEPT = "requeue"  # directory in the run directory, see lives.py
+
+# How a job ends. notice: seconds before it at which the run is to save, 0 for no notice. requeue: whether Slurm may
+# start the job again.
+JobEnd = collections.namedtuple("JobEnd", "notice requeue")
+UNANNOUNCED = JobEnd(0, False)
 MAX_NOTICE = 65535  # seconds, what sbatch accepts
 OPTIONS = ("partition", "account", "qos", "time", "gres", "exclude", "reservation", "dependency")
 """Options of sbatch that a user may set."""
@@ -69,13 +76,9 @@ def signal_argument(time_limit: str, notice: int) -> list[str]:
 
 
 def submit_arguments(
-    run_id: str, log: str, nodes: Sequence[Mapping[str, str]], options: Mapping[str, str], notice: int = 0
+    run_id: str, log: str, nodes: Sequence[Mapping[str, str]], options: Mapping[str, str], end: JobEnd = UNANNOUNCED
 ) -> list[str]:
-    """Return the arguments of sbatch. The job gets its nodes whole, with all their GPUs and memory.
-
-    Args:
-        notice: seconds before the end of the job at which the run is to save; 0: without a notice.
-    """
+    """Return the arguments of sbatch. The job gets its nodes whole, with all their GPUs and memory."""
     gpus = min(gpu_count(node.get("Gres", "")) for node in nodes)
     defaults = {"gres": f"gpu:{gpus}"} if gpus else {}
     chosen = {**defaults, **{name: value for name, value in options.items() if value and name in OPTIONS}}
@@ -89,8 +92,8 @@ def submit_arguments(
         f"--nodelist={','.join(node['NodeName'] for node in nodes)}",
         "--exclusive",
         "--mem=0",
-        "--no-requeue",
-        *signal_argument(options.get("time", ""), notice),
+        "--requeue" if end.requeue else "--no-requeue",
+        *signal_argument(options.get("time", ""), end.notice),
         "--chdir=/",
         f"--output={log.replace('%', '%%')}",
         "--open-mode=append",
@@ -98,7 +101,7 @@ def submit_arguments(
     ]
 
 
-def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequence[str]) -> str:
+def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequence[str], requeue: bool = False) -> str:
     """Return the script that starts each node's supervisor as a task of one step.
 
     The supervisors end the run: a task that fails must not end the others, and a lost node must not end the job.
@@ -106,16 +109,16 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
     Args:
         nodes: address and run directory of each node, in rank order.
         names: their names in Slurm.
+        requeue: whether the job may be requeued: what it keeps for that is removed once it has ended for good.
     """
     cases = "".join(
         f"{shlex.quote(name)}) set -- {shlex.quote(node['directory'])} {shlex.quote(node['address'])};;\n"
         for node, name in zip(nodes, names)
     )
-    task = (
-        f'case "$SLURMD_NODENAME" in\n{cases}'
-        '*) echo "$SLURMD_NODENAME is no node of this run" >&2; exit 1;;\nesac\n'
-        f'exec python3 -I -S "$1/supervisor.py" "$1" {shlex.quote(run_id)} "$2"'
+    choice = (
+        f'case "$SLURMD_NODENAME" in\n{cases}*) echo "$SLURMD_NODENAME is no node of this run" >&2; exit 1;;\nesac\n'
     )
+    task = f'{choice}exec python3 -I -S "$1/supervisor.py" "$1" {shlex.quote(run_id)} "$2"'
     step = [
         "srun",
         f"--nodes={len(names)}",
@@ -125,8 +128,12 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
         "--mpi=none",
         "--kill-on-bad-exit=0",
         "--no-kill",
-        *("/bin/sh", "-c", task),
     ]
+    cleanup = ""
+    if requeue:  # a job that is requeued or cancelled has received SIGTERM
+        command = [*step, "/bin/sh", "-c", f'{choice}rm -rf -- "$1/{KEPT}"']
+        cleanup = f'[ -n "$ended" ] || {" ".join(map(shlex.quote, command))}\n'
+    step += ["/bin/sh", "-c", task]
     directories = "".join(
         f"{shlex.quote(name)}) directory={shlex.quote(node['directory'])};;\n" for node, name in zip(nodes, names)
     )
@@ -138,12 +145,17 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
         f'  mv -f "$directory/{REQUEST}.new" "$directory/{REQUEST}"\n'
         "}\n"
         "trap announce USR1\n"
-        "trap : TERM\n"  # Slurm ends the tasks as well, and the supervisors write how the run ended
+        "ended=\ntrap 'ended=yes' TERM\n"  # Slurm ends the tasks as well, and the supervisors write how the run ended
         f"{' '.join(map(shlex.quote, step))} &\n"
         "step=$!\n"
         "while :; do\n"
         '  wait "$step"\n'
         "  status=$?\n"
-        '  kill -0 "$step" 2> /dev/null || exit "$status"\n'
+        '  kill -0 "$step" 2> /dev/null || break\n'
         "done\n"
+        # a signal may have interrupted the last wait; 127 if the step was waited for
+        'wait "$step" 2> /dev/null\n'
+        "last=$?\n"
+        '[ "$last" -eq 127 ] || status=$last\n'
+        f'{cleanup}exit "$status"\n'
     )

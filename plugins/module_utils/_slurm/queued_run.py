@@ -10,6 +10,7 @@ Only MARKER tells it from a run that has failed to start. It does not import Slu
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 
@@ -19,9 +20,10 @@ MARKER = "supervisor.slurm.json"
 LOG = "supervisor.slurm.log"  # of the batch script
 
 
-def mark(directory: str) -> None:
-    """Record that Slurm starts the supervisor of this run directory."""
-    write_private(os.path.join(directory, MARKER), "{}\n")
+def mark(directory: str, requeue: int = 0) -> None:
+    """Record that Slurm starts the supervisor of this run directory; requeue: how often it may start it again."""
+    settings = {"requeue": requeue} if requeue else {}
+    write_private(os.path.join(directory, MARKER), f"{json.dumps(settings)}\n")
 
 
 def has_started(directory: str) -> bool:

@@ -29,7 +29,7 @@ def submit(request: Data) -> Data:
 
     Args:
         request: run_id, nodes (name, address and directory of each, in rank order), options (of sbatch), notice
-            (seconds before the end of the job at which the run is to save; 0: none).
+            (seconds before the end of the job at which the run is to save; 0: none), requeue (how often).
     """
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))
     try:
@@ -37,9 +37,10 @@ def submit(request: Data) -> Data:
     except batch_script.UnknownNodeError as error:
         raise RunError(str(error)) from None
     log = os.path.join(request["nodes"][0]["directory"], queued_run.LOG)
-    notice = request.get("notice") or 0
-    arguments = batch_script.submit_arguments(request["run_id"], log, nodes, request["options"], notice)
-    script = batch_script.batch_script(request["run_id"], request["nodes"], [node["NodeName"] for node in nodes])
+    end = batch_script.JobEnd(request.get("notice") or 0, bool(request.get("requeue")))
+    arguments = batch_script.submit_arguments(request["run_id"], log, nodes, request["options"], end)
+    names = [node["NodeName"] for node in nodes]
+    script = batch_script.batch_script(request["run_id"], request["nodes"], names, end.requeue)
     return {"changed": True, "job": queue.submit(arguments, script)}
 
 

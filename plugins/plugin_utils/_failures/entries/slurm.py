@@ -106,8 +106,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Slurm does not know the GPUs that the job requests",
         example="sbatch: error: Invalid generic resource (gres) specification",
         texts=(r"Invalid generic resource \(gres\) specification",),
-        cause="The cluster has no generic resource of this name or type: its configuration does not list GPUs, or lists "
-        "them under another type.",
+        cause="The cluster has no generic resource of this name or type: its configuration lists no GPUs, or "
+        "lists them under another type.",
         remedy="`sinfo --format='%N %G'` shows how GPUs are listed, such as gpu:h100:8: set launch_slurm_gres "
         "accordingly, or to none if they are not listed at all",
         source="awslabs/awsome-distributed-ai#196",

@@ -109,3 +109,19 @@ def test_script_starts_each_node_with_its_own_directory(tmp_path: Path) -> None:
         "gpu3 failed",
     ], completed.stderr
     assert "gpu3 is no node of this run" in completed.stderr
+
+
+def test_what_a_requeued_job_needs_is_removed_at_its_end_but_not_before(tmp_path: Path) -> None:
+    """The stand-in for srun sends SIGTERM to the script, as Slurm does when the job is requeued."""
+    directory = tmp_path / "a b" / "node0"
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\nwhile [ "$1" != /bin/sh ]; do shift; done\nSLURMD_NODENAME=gpu1 exec "$@"\n')
+    srun.chmod(0o755)
+    nodes = [{"address": "10.0.0.1", "directory": str(directory)}]
+    script = batch_script("bert", nodes, ["gpu1"], requeue=True)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu1", "SLURM_JOB_ID": "12"}
+    for supervisor, remains in (("pass\n", False), ("import os\nos.kill(os.getppid(), 15)\n", True)):
+        (directory / "requeue").mkdir(parents=True)
+        (directory / "supervisor.py").write_text(supervisor)
+        subprocess.run(["/bin/sh"], input=script, env=environment, text=True, timeout=60, check=True)
+        assert (directory / "requeue").exists() is remains
