@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 import time
@@ -83,7 +84,7 @@ def read_mounts(units: str = UNITS) -> dict[str, str]:
         for path in sorted(glob.glob(f"{glob.escape(units)}/*.mount") + glob.glob(f"{glob.escape(units)}/*.service"))
         for point in parse_unit(read(path))
     ]
-    results = call_in_children({point: lambda point=point: error_of(point) for point in points}, MOUNT_CHECK_TIMEOUT)
+    results = call_in_children({point: functools.partial(error_of, point) for point in points}, MOUNT_CHECK_TIMEOUT)
     return {point: results.get(point, "the mount does not answer") for point in points}
 
 
