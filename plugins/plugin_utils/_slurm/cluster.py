@@ -55,6 +55,8 @@ class SlurmOptions:
     health_skip: Sequence[str] = ()
     program: Mapping[str, Any] = field(default_factory=dict)
     """Directories and files of the health check, from muster.training.program_files."""
+    adopt_logins: bool = False
+    adopt_admins: Sequence[str] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     managed: str = "Ansible managed"
 

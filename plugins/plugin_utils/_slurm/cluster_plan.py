@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from ansible_collections.muster.training.plugins.plugin_utils._slurm import configuration, gpu_resources, health
+from ansible_collections.muster.training.plugins.plugin_utils._slurm import configuration, gpu_resources, health, logins
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster import Cluster, SlurmNode, SlurmOptions
 
 NODE_PACKAGES = ["slurmd", "slurm-client", "munge", "dbus"]
@@ -34,6 +34,7 @@ class SlurmPlan(TypedDict):
     files: dict[str, list[dict[str, Any]]]
     packages: dict[str, list[str]]
     services: dict[str, list[str]]
+    pam: list[str]
     proof: str
     errors: list[str]
     notices: list[str]
@@ -52,9 +53,10 @@ def release_of(version: str) -> tuple[int, ...]:
 
 def packages_of(name: str, controller: str, options: SlurmOptions) -> list[str]:
     """Return the packages of a node."""
+    node_packages = NODE_PACKAGES + ([logins.PACKAGE] if options.adopt_logins else [])
     if name != controller:
-        return list(NODE_PACKAGES)
-    return NODE_PACKAGES + CONTROLLER_PACKAGES + (ACCOUNTING_PACKAGES if options.accounting else [])
+        return node_packages
+    return node_packages + CONTROLLER_PACKAGES + (ACCOUNTING_PACKAGES if options.accounting else [])
 
 
 def services_of(name: str, controller: str, options: SlurmOptions) -> list[str]:
@@ -81,7 +83,12 @@ def find_errors(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> li
             )
         elif not state["systemd"]:
             errors.append(f"{name}: systemd is missing, which runs Slurm's services. Set slurm_enabled to false")
-    return errors + name_errors(cluster.nodes) + user_errors(states) + version_errors(states)
+    return (
+        [*errors, *logins.adopt_errors(cluster)]
+        + name_errors(cluster.nodes)
+        + user_errors(states)
+        + version_errors(states)
+    )
 
 
 def name_errors(nodes: Sequence[SlurmNode]) -> list[str]:
@@ -185,7 +192,8 @@ def plan_cluster(
     files = {node.inventory_name: configuration.files_of(cluster, node) for node in cluster.nodes}
     proof = proof_of(files)
     services = {name: services_of(name, controller, options) for name in files}
-    key, program = states[controller]["munge_key"], health.program_files(options)
+    program, pam = health.program_files(options), logins.pam_lines(cluster, states)
+    expected = (states[controller]["munge_key"], proof, "".join(pam[-1:]))
     return {
         "controller": controller,
         "names": {node.inventory_name: node.name for node in cluster.nodes},
@@ -193,24 +201,31 @@ def plan_cluster(
         "files": files,
         "packages": {name: packages_of(name, controller, options) for name in files},
         "services": services,
+        "pam": pam,
         "proof": proof,
         "errors": find_errors(cluster, states),
         "notices": find_notices(cluster, states),
         "incomplete": [
             name
             for name, state in states.items()
-            if not is_complete(state, files[name] + program, services[name], (key, proof))
+            if not is_complete(state, files[name] + program, services[name], expected)
         ],
     }
 
 
 def is_complete(
-    state: Mapping[str, Any], files: Iterable[Mapping[str, Any]], services: Iterable[str], expected: tuple[str, str]
+    state: Mapping[str, Any],
+    files: Iterable[Mapping[str, Any]],
+    services: Iterable[str],
+    expected: tuple[str, str, str],
 ) -> bool:
-    """Return whether a node is as planned: its files, its key, its services, now and at boot, and the verification."""
+    """Return whether a node is as planned: its files, its key, its services, now and at boot, and the verification.
+
+    expected: key, verification, and the last line of the rules for logins.
+    """
     units = state["units"]
     return (
-        (state["munge_key"], state["proof"]) == expected
+        (state["munge_key"], state["proof"], state["pam"]) == expected
         and all(units.get(name) == {"active": "active", "enabled": "enabled"} for name in services)
         and all(is_current(file, state["files"].get(file["path"], {})) for file in files)
     )

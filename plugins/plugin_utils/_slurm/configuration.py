@@ -116,6 +116,10 @@ def settings(cluster: Cluster) -> dict[str, Any]:
         **accounting_settings(cluster),
         **health.health_settings(options),
     }
+    # Alloc: the prolog runs on all nodes of a job, before any of its steps. Contain: a cgroup for logins exists.
+    flags = ["Alloc"] * health.is_enabled(options) + ["Contain"] * options.adopt_logins
+    if flags:
+        result["PrologFlags"] = ",".join(flags)
     if any(node.gpus.files for node in cluster.nodes):
         result["GresTypes"] = "gpu"
     return {**result, **options.settings}

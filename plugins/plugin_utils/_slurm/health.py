@@ -68,7 +68,6 @@ def health_settings(options: SlurmOptions) -> Mapping[str, Any]:
         "HealthCheckInterval": options.health_interval,
         "HealthCheckNodeState": "ANY",
         "Prolog": PROLOG,
-        "PrologFlags": "Alloc",  # on all nodes of a job, before any of its steps
         "PrologEpilogTimeout": PROLOG_TIMEOUT,
         # a job whose node is unfit runs on others as soon as they are free
         "SchedulerParameters": "nohold_on_prolog_fail",

@@ -36,6 +36,7 @@ def state(**changes: Any) -> dict[str, Any]:
         "units": {},
         "munge_key": "k",
         "files": {},
+        "pam": "",
         "proof": "",
         **changes,
     }
@@ -232,3 +233,29 @@ def test_outdated_program_makes_a_node_incomplete() -> None:
     assert plan_cluster(NODES, states, options)["incomplete"] == []
     states["gpu2"]["files"][PROGRAM["files"][0]["path"]]["sha256"] = "0"
     assert plan_cluster(NODES, states, options)["incomplete"] == ["gpu2"]
+
+
+def test_logins_need_a_job_except_those_of_admins() -> None:
+    planned = plan(SlurmOptions(adopt_logins=True, adopt_admins=["ada"]))
+    assert planned["pam"] == [
+        "account sufficient pam_succeed_if.so quiet user in ada:root:ubuntu # muster: logins of Slurm",
+        "-account required pam_slurm_adopt.so # always: ada:root:ubuntu # muster: logins of Slurm",
+    ], "Ansible's own account comes first"
+    assert "libpam-slurm-adopt" in planned["packages"]["gpu2"]
+    assert "PrologFlags=Contain" in text(planned, "gpu1", "/etc/slurm/slurm.conf").splitlines()
+    assert plan()["pam"] == [] and "libpam-slurm-adopt" not in plan()["packages"]["gpu2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "expected"),
+    [
+        ({"adopt_logins": True}, {"cgroups": "hybrid"}, "slurm_adopt_logins needs cgroup v2"),
+        ({"adopt_logins": True, "adopt_admins": ["a:b"]}, {}, "'a:b' is not the name of an account"),
+        ({"adopt_logins": True}, {}, ""),
+    ],
+)
+def test_logins_are_bound_only_where_that_works(
+    options: dict[str, Any], changes: dict[str, Any], expected: str
+) -> None:
+    errors = plan(SlurmOptions(**options), **changes)["errors"]
+    assert (expected in errors[0]) if expected else errors == []
