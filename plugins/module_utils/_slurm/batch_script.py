@@ -104,7 +104,8 @@ def submit_arguments(
 def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequence[str], requeue: bool = False) -> str:
     """Return the script that starts each node's supervisor as a task of one step.
 
-    The supervisors end the run: a task that fails must not end the others, and a lost node must not end the job.
+    The supervisors end the run: a task that fails must not end the others, and a lost node must not end the job. A guard
+    removes the container of a supervisor that was killed, which Slurm does not know.
 
     Args:
         nodes: address and run directory of each node, in rank order.
@@ -118,7 +119,7 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
     choice = (
         f'case "$SLURMD_NODENAME" in\n{cases}*) echo "$SLURMD_NODENAME is no node of this run" >&2; exit 1;;\nesac\n'
     )
-    task = f'{choice}exec python3 -I -S "$1/supervisor.py" "$1" {shlex.quote(run_id)} "$2"'
+    task = f'{choice}exec python3 -I -S "$1/supervisor.py" --guard "$1" {shlex.quote(run_id)} "$2"'
     step = [
         "srun",
         f"--nodes={len(names)}",

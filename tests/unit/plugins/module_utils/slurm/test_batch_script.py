@@ -104,8 +104,8 @@ def test_script_starts_each_node_with_its_own_directory(tmp_path: Path) -> None:
         ["/bin/sh"], input=script, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert completed.stdout.splitlines() == [
-        f"{directories[1]}/supervisor.py {directories[1]} bert 10.0.0.1",
-        f"{directories[0]}/supervisor.py {directories[0]} bert 10.0.0.0",
+        f"{directories[1]}/supervisor.py --guard {directories[1]} bert 10.0.0.1",
+        f"{directories[0]}/supervisor.py --guard {directories[0]} bert 10.0.0.0",
         "gpu3 failed",
     ], completed.stderr
     assert "gpu3 is no node of this run" in completed.stderr
