@@ -104,8 +104,8 @@ def submit_arguments(
 def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequence[str], requeue: bool = False) -> str:
     """Return the script that starts each node's supervisor as a task of one step.
 
-    The supervisors end the run: a task that fails must not end the others, and a lost node must not end the job. A guard
-    removes the container of a supervisor that was killed, which Slurm does not know.
+    The supervisors end the run: a task that fails must not end the others, and a lost node must not end the job. A
+    guard removes the container of a supervisor that was killed: Slurm knows nothing of containers.
 
     Args:
         nodes: address and run directory of each node, in rank order.
