@@ -50,12 +50,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def environment(fake: Path) -> dict[str, str]:
-    return {"FAKE": str(fake)}
-
-
 def test_example_reaches_the_nodes_through_the_login_host(tmp_path: Path, fake: Path) -> None:
-    hosts = list_training(tmp_path, "slurm.yml", TEXT, **environment(fake))
+    hosts = list_training(tmp_path, "slurm.yml", TEXT, FAKE=str(fake))
     assert contract(hosts) == {
         "gpu2": {
             "ansible_host": "10.0.0.12",
@@ -78,7 +74,7 @@ def test_example_reaches_the_nodes_through_the_login_host(tmp_path: Path, fake: 
 
 def test_all_nodes_of_this_machine_s_cluster(tmp_path: Path, fake: Path) -> None:
     text = LOCAL + "unusable: true\ngroups:\n  fast: \"'h100' in slurm_features | default([])\"\n"
-    hosts = list_training(tmp_path, "slurm.yml", text, **environment(fake))
+    hosts = list_training(tmp_path, "slurm.yml", text, FAKE=str(fake))
     assert sorted(hosts) == ["cpu1", "gpu10", "gpu2", "gpu3", "gpu4"]
     assert "ansible_ssh_common_args" not in hosts["gpu2"] and "node_slots" not in hosts["cpu1"]
     assert hosts["gpu3"]["slurm_state"] == "IDLE+DRAIN"
@@ -93,14 +89,14 @@ def test_all_nodes_of_this_machine_s_cluster(tmp_path: Path, fake: Path) -> None
     ],
 )
 def test_problems_are_explained(tmp_path: Path, fake: Path, options: str, expected: str) -> None:
-    done = run_inventory(tmp_path, "slurm.yml", LOCAL + options, **environment(fake))
+    done = run_inventory(tmp_path, "slurm.yml", LOCAL + options, FAKE=str(fake))
     assert expected in " ".join(done.stderr.split())
 
 
 def test_error_of_slurm_is_shown(tmp_path: Path, fake: Path) -> None:
     text = "#!/bin/sh\necho 'slurm_load_node: Unable to contact slurm controller (connect failure)' >&2\nexit 1\n"
     (fake / "scontrol").write_text(text)
-    done = run_inventory(tmp_path, "slurm.yml", LOCAL, **environment(fake))
+    done = run_inventory(tmp_path, "slurm.yml", LOCAL, FAKE=str(fake))
     assert done.returncode != 0
     assert "Unable to contact slurm controller (connect failure)" in done.stderr and "on this machine" in done.stderr
 

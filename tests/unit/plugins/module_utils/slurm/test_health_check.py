@@ -79,7 +79,8 @@ def test_port_and_nvlinks_are_missed_only_if_the_node_once_had_them() -> None:
         nvlinks=[{"index": 0, "active": [0, 1, 2]}],
     )
     worse = readings(ports=[{"name": "mlx5_0/1", "state": "DOWN"}], nvlinks=[{"index": 0, "active": [0]}])
-    for damaged in (None, [], {"ports": 5, "nvlinks": {"0": "many"}}):
+    documents: list[Any] = [None, [], {"ports": 5, "nvlinks": {"0": "many"}}]
+    for damaged in documents:
         assert find_problems(worse, update_baseline(damaged, worse)) == []
     baseline = update_baseline(update_baseline(None, healthy), worse)
     assert [finding.id for finding in find_problems(worse, baseline)] == ["rdma-port-down", "nvlink-down"]

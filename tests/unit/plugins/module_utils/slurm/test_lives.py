@@ -131,7 +131,7 @@ def write_end(directory: Path, state: str, **changes: Any) -> None:
     """Write how a life ended, in full."""
     since = {"node_rank": 0, "since": 1.0, "launcher_log": ""}
     nodes = [{**since, "name": "node0", "state": "ended", "report": REPORT}]
-    nodes.append({**since, "node_rank": 1, "name": "node1", "state": "lost", "report": None})  # type: ignore[dict-item]
+    nodes.append({**since, "node_rank": 1, "name": "node1", "state": "lost", "report": None})
     end = {"run_id": "bert", "reason": "", "first_node": "node1", "world_size": 1, "nnodes": 2, "ended": 2.0}
     (directory / "result.json").write_text(json.dumps({**end, "state": state, "nodes": nodes, **changes}))
     status = {"state": state, "message": "", "since": 1.0}

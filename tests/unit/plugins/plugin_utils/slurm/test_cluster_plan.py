@@ -190,7 +190,7 @@ def test_another_node_changes_the_proof_of_all() -> None:
     assert plan_cluster(nodes, states, SlurmOptions())["incomplete"] == ["gpu1", "gpu2", "gpu3"]
 
 
-PROGRAM = {
+PROGRAM: dict[str, list[dict[str, Any]]] = {
     "directories": [{"path": "/usr/local/lib/muster/slurm", "mode": "0755", "only_root": True}],
     "files": [{"path": "/usr/local/lib/muster/slurm/health_check.py", "mode": "0644", "content": "pass\n"}],
 }
