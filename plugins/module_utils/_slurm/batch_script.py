@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
+CLEANUP_TIMEOUT = 60  # seconds for all nodes to remove what a job keeps for another life
 KEPT = "requeue"  # directory in the run directory, see lives.py
 
 # How a job ends. notice: seconds before it at which the run is to save, 0 for no notice. requeue: whether Slurm may
@@ -132,7 +133,8 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
     ]
     cleanup = ""
     if requeue:  # a job that is requeued or cancelled has received SIGTERM
-        command = [*step, "/bin/sh", "-c", f'{choice}rm -rf -- "$1/{KEPT}"']
+        # srun may wait for a node that was lost
+        command = ["timeout", str(CLEANUP_TIMEOUT), *step, "/bin/sh", "-c", f'{choice}rm -rf -- "$1/{KEPT}"']
         cleanup = f'[ -n "$ended" ] || {" ".join(map(shlex.quote, command))}\n'
     step += ["/bin/sh", "-c", task]
     directories = "".join(
