@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     ALLOCATION_HOLD_TIMEOUT,
     LONG_POLL_TIMEOUT,
     QUEUE_POLL_INTERVAL,
+    STEP_POLL_INTERVAL,
 )
 from ansible_collections.muster.training.plugins.module_utils._slurm import batch_script, queue, queued_run
 
@@ -34,13 +35,12 @@ if TYPE_CHECKING:
 
 JOB_NAME = "muster"  # of a job that has no run yet
 STEPS = "~/.muster/slurm"
-POLL_INTERVAL = 0.2  # seconds between two looks for the step
 ENDED = ("", "CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE")
 
 
 def holder_script() -> str:
     """Return the batch script that holds the nodes until the step is written, for a limited time."""
-    looks = int(ALLOCATION_HOLD_TIMEOUT / POLL_INTERVAL)
+    looks = int(ALLOCATION_HOLD_TIMEOUT / STEP_POLL_INTERVAL)
     return (
         "#!/bin/sh\n"
         f'step="$HOME/{STEPS[2:]}/$SLURM_JOB_ID.sh"\n'
@@ -51,7 +51,7 @@ def holder_script() -> str:
         f'    echo "no run was launched on these nodes within {ALLOCATION_HOLD_TIMEOUT:.0f} s" >&2\n'
         "    exit 1\n"
         "  fi\n"
-        f"  sleep {POLL_INTERVAL}\n"
+        f"  sleep {STEP_POLL_INTERVAL}\n"
         "done\n"
         'exec /bin/sh "$step"\n'
     )

@@ -10,6 +10,7 @@ import collections
 import re
 import shlex
 
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import REQUEUE_CLEANUP_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import REQUEST, parse_duration
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-CLEANUP_TIMEOUT = 60  # seconds for all nodes to remove what a job keeps for another life
 KEPT = "requeue"  # directory in the run directory, see lives.py
 
 # How a job ends. notice: seconds before it at which the run is to save, 0 for no notice. requeue: whether Slurm may
@@ -133,8 +133,7 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
     ]
     cleanup = ""
     if requeue:  # a job that is requeued or cancelled has received SIGTERM
-        # srun may wait for a node that was lost
-        command = ["timeout", str(CLEANUP_TIMEOUT), *step, "/bin/sh", "-c", f'{choice}rm -rf -- "$1/{KEPT}"']
+        command = ["timeout", str(REQUEUE_CLEANUP_TIMEOUT), *step, "/bin/sh", "-c", f'{choice}rm -rf -- "$1/{KEPT}"']
         cleanup = f'[ -n "$ended" ] || {" ".join(map(shlex.quote, command))}\n'
     step += ["/bin/sh", "-c", task]
     directories = "".join(

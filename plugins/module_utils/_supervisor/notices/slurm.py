@@ -11,6 +11,7 @@ import os
 import re
 
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import TIME_LIMIT_MARGIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -20,7 +21,6 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 REQUEST = "slurm-end"  # written by the batch script into the run directory of its node: the time left
 STOP = "stop"  # written by stop.yml, before it ends the run
-END_MARGIN = 90.0  # seconds: Slurm checks time limits once a minute
 MAX_TEXT = 64  # bytes of a request
 DURATION = re.compile(r"(?:([0-9]{1,5})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?\Z")
 
@@ -70,6 +70,6 @@ def describe_stop(signal_name: str, directory: str, environment: Mapping[str, st
     end = environment.get("SLURM_JOB_END_TIME", "")  # of Slurm since 23.02
     if not end.isdigit():
         return f"job {job} of Slurm was cancelled, was preempted or reached its time limit"
-    if now >= int(end) - END_MARGIN:
+    if now >= int(end) - TIME_LIMIT_MARGIN:
         return f"job {job} of Slurm reached its time limit"
     return f"job {job} of Slurm was cancelled or preempted"
