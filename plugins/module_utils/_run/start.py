@@ -212,6 +212,7 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
     alive: directories of the runs that are alive on this machine. A home shared by several nodes also holds the runs of
     the others, and a run that is just starting has no supervisor.json yet.
     """
+    queued_run.forget_ended(runs_directory(request))
     runs = glob.escape(runs_directory(request))
     for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
         directory = os.path.dirname(secret)

@@ -11,6 +11,7 @@ import re
 import shlex
 
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import REQUEUE_CLEANUP_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._slurm.queued_run import KEPT
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import REQUEST, parse_duration
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-KEPT = "requeue"  # directory in the run directory, see lives.py
 
 # How a job ends. notice: seconds before it at which the run is to save, 0 for no notice. requeue: whether Slurm may
 # start the job again.

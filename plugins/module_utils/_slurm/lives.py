@@ -33,9 +33,9 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
     read_status,
 )
 from ansible_collections.muster.training.plugins.module_utils._slurm import queue
-from ansible_collections.muster.training.plugins.module_utils._slurm.batch_script import KEPT
-from ansible_collections.muster.training.plugins.module_utils._slurm.queued_run import MARKER
+from ansible_collections.muster.training.plugins.module_utils._slurm.queued_run import KEPT, MARKER
 from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import STOP
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -70,10 +70,11 @@ def begin_life(directory: str, environment: Mapping[str, str]) -> None:
     if not requeue_limit(directory):
         return
     life = restart_count(environment)
-    if life and os.path.isdir(os.path.join(directory, KEPT)):
+    has_kept = os.path.isdir(os.path.join(directory, KEPT))
+    if life and has_kept:
         move_files(directory, life)
         restore(directory)
-    elif not os.path.lexists(os.path.join(directory, KEPT)):
+    elif not life and not has_kept:
         keep(directory)
 
 
@@ -146,7 +147,8 @@ def end_life(directory: str, exit_code: int, environment: Mapping[str, str]) -> 
     if not limit or not job.isdigit():
         return ""
     state = (read_status(directory) or {}).get("state")
-    if state in ("succeeded", "stopped"):
+    is_requested = state == "stopped" and os.path.lexists(os.path.join(directory, STOP))
+    if state == "succeeded" or is_requested:  # a run that Slurm has stopped may have been preempted
         forget(directory)
         return ""
     result, plan = read_result(directory), read_plan(directory)

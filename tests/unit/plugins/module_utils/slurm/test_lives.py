@@ -155,6 +155,49 @@ def test_job_is_requeued_after_a_loss(directory: Path, tmp_path: Path, monkeypat
     assert "could not be requeued" in lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"})
 
 
+def test_run_that_slurm_stops_may_begin_again_but_not_one_that_a_person_stops(directory: Path) -> None:
+    lives.begin_life(str(directory), {})
+    write_end(directory, "stopped")
+    assert lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"}) == ""
+    assert (directory / "requeue" / "token").exists(), "it may have been preempted"
+    (directory / "stop").touch()
+    lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"})
+    assert not (directory / "requeue").exists()
+
+
+@pytest.mark.parametrize(("queued", "remains"), [("12|PENDING|BeginTime|N/A", True), ("", False)])
+def test_secrets_of_a_cancelled_job_are_removed_by_the_next_start(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queued: str, remains: bool
+) -> None:
+    lives.begin_life(str(directory), {})
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho '{queued}'\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    queued_run.forget_ended(str(tmp_path))
+    assert (directory / "requeue").exists() is remains
+
+
+def test_run_between_two_lives_can_be_removed_from_the_queue(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives.begin_life(str(directory), {})
+    (directory / "supervisor.json").write_text("{}")
+    write_end(directory, "interrupted")
+    for name, text in {"squeue": f'cat "{tmp_path}/queue"', "scancel": f'echo "$*" > {tmp_path}/cancelled'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "queue").write_text("")
+    assert queued_run.is_waiting(str(directory))
+    queued_run.cancel(str(directory), "bert")
+    assert not (tmp_path / "cancelled").exists(), "its job has ended"
+
+    (tmp_path / "queue").write_text("12|PENDING|BeginTime|N/A\n")
+    queued_run.cancel(str(directory), "bert")
+    assert "--name=bert" in (tmp_path / "cancelled").read_text() and not queued_run.is_waiting(str(directory))
+    assert json.loads((directory / "status.json").read_text())["state"] == "stopped"
+
+
 def test_success_ends_the_lives(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake_scontrol(tmp_path, monkeypatch)
     lives.begin_life(str(directory), {})
