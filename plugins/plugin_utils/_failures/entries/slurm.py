@@ -43,7 +43,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="munge-key-differs",
         title="Two nodes of Slurm have different MUNGE keys",
-        example="slurm_load_partitions: Zero Bytes were transmitted or received",
+        example="sinfo: error: Zero Bytes were transmitted or received",
         texts=(
             r"Munge decode failed: Invalid credential",
             r"Zero Bytes were transmitted or received",
@@ -57,7 +57,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="slurm-controller-away",
         title="The controller of Slurm cannot be reached",
-        example="slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+        example="sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
         texts=(r"Unable to contact slurm controller",),
         cause="slurmctld is stopped or restarts, its node is down, or its port (6817) is closed to this node. Running "
         "jobs go on.",
