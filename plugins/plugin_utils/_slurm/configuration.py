@@ -92,7 +92,8 @@ def settings(cluster: Cluster) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ClusterName": options.cluster_name,
         "SlurmctldHost": f"{controller.hostname}({controller.address})",
-        "SlurmctldParameters": "enable_configless",
+        # a job that is preempted may save first
+        "SlurmctldParameters": "enable_configless,preempt_send_user_signal",
         "SlurmUser": "slurm",
         "AuthType": "auth/munge",
         "StateSaveLocation": "/var/lib/slurm/slurmctld",
@@ -108,8 +109,6 @@ def settings(cluster: Cluster) -> dict[str, Any]:
         "KillWait": KILL_WAIT,
         "SlurmdTimeout": options.node_timeout,
         "MpiDefault": "none",
-        # a job that is preempted may save first
-        "PreemptParameters": "send_user_signal",
         # the limit of the login shell would break RDMA
         "PropagateResourceLimitsExcept": "MEMLOCK",
         **process_settings(cluster),
