@@ -286,7 +286,7 @@ def test_run_goes_on_while_the_controller_restarts(lab: Lab, cluster: Path) -> N
     play = in_queue(lab, "alone-a-while", "--until", "enough")
     play.wait_for("step 1 of rank 0")
     root(lab, "node1", "systemctl stop slurmctld")
-    play.wait_for("step 20 of rank 1")
+    play.wait_for("step 60 of rank 0")
     root(lab, "node1", "systemctl start slurmctld")
     for node, rank in (("node1", 0), ("node2", 1)):
         as_user(lab, node, f"touch /home/muster/.muster/runs/alone-a-while/node{rank}/enough")
