@@ -34,6 +34,7 @@ ARGUMENT_SPEC = {
     "replace": {"type": "bool", "default": False},
     "share": {"type": "bool", "default": False},
     "scheduler": {"type": "str", "choices": ["ssh", "slurm"], "default": "ssh"},
+    "requeue": {"type": "int", "default": 0},
     "wait": {"type": "int", "default": 0},
     "hub": {"type": "int"},
 }

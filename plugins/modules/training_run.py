@@ -102,6 +102,12 @@ options:
     type: str
     choices: [ssh, slurm]
     default: ssh
+  requeue:
+    description:
+      - How often Slurm may start the run again, with O(scheduler=slurm). The run directory then keeps its secrets until
+        the run has ended for good.
+    type: int
+    default: 0
   wait:
     description:
       - Seconds to wait for the run on this node to end before it is inspected. Used without O(state).

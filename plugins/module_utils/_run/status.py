@@ -64,10 +64,13 @@ def describe(path: str, plan: Data) -> Data:
         "since": modification_time(path),
     }
     state, message = status["state"], status["message"]
-    if state in UNFINISHED_STATES and not is_alive(path):
-        queue_message = queued_run.describe(path, plan["run_id"]) if queued_run.is_waiting(path) else ""
-        state = "starting" if queue_message else "died"
-        message = queue_message or death_message(read_supervisor_boot(path))
+    waits = queued_run.is_waiting(path)
+    if (waits or state in UNFINISHED_STATES) and not is_alive(path):
+        queue_message = queued_run.describe(path, plan["run_id"]) if waits else ""
+        if queue_message:
+            state, message = "starting", queue_message
+        elif state in UNFINISHED_STATES:
+            state, message = "died", death_message(read_supervisor_boot(path))
     local_rank = 0
     out, err = rank_logs(plan, path, local_rank)
     newest = max((out, err), key=modification_time)
