@@ -24,7 +24,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._facts import deepspeed_config
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
 from ansible_collections.muster.training.plugins.module_utils._run import machine_shutdown
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import final_message, first_error
@@ -1476,7 +1475,7 @@ def test_reap_returns_every_process_started_in_the_background() -> None:
 # --- Alone on a node --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [entry, muster_rank, ssh_shim, deepspeed_config])
+@pytest.mark.parametrize("module", [entry, muster_rank, ssh_shim])
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_standalone_programs_run_with_only_the_standard_library(version: str, module: Any) -> None:
     interpreter = real_interpreter(version)
