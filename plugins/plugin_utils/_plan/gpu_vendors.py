@@ -19,6 +19,8 @@ class GpuVendor:
     tool: str  # the program that shows its GPUs
     driver: str  # for messages
     reset: str  # the command that resets a GPU
+    throttling: str  # the command that shows whether a GPU is throttled
+    pace: str  # the same, with clocks and temperatures
     kernel_messages: str  # what to look for in the kernel log
     device_files: str  # for fuser, to find the processes that use a GPU
     torch_build: str  # the fact that a torch for its GPUs has: cuda or hip
@@ -32,6 +34,8 @@ VENDORS = {
         tool="nvidia-smi",
         driver="the NVIDIA driver",
         reset="nvidia-smi -r",
+        throttling="nvidia-smi -q -d PERFORMANCE",
+        pace="nvidia-smi -q -d PERFORMANCE,CLOCK,TEMPERATURE",
         kernel_messages="NVRM: Xid",
         device_files="/dev/nvidia*",
         torch_build="cuda",
@@ -42,6 +46,8 @@ VENDORS = {
         tool="amd-smi",
         driver="the amdgpu driver",
         reset="amd-smi reset --gpureset",
+        throttling="amd-smi metric --throttle",
+        pace="amd-smi metric --throttle --clock --temperature",
         kernel_messages="amdgpu",
         device_files="/dev/kfd",
         torch_build="hip",
@@ -59,6 +65,11 @@ def vendor_name(gpus: Mapping[str, Any] | None) -> str:
 def vendor_of(gpus: Mapping[str, Any] | None) -> GpuVendor:
     """Return the vendor of a node's GPUs."""
     return VENDORS[vendor_name(gpus)]
+
+
+def vendor_of_model(model: str) -> GpuVendor:
+    """Return the vendor of a GPU by its model, as a run's record has it: NVIDIA's name is left out there."""
+    return next((vendor for vendor in VENDORS.values() if model.startswith(f"{vendor.title} ")), VENDORS[DEFAULT])
 
 
 def plan_fields(facts: Mapping[str, Any]) -> dict[str, str]:
