@@ -160,8 +160,8 @@ def slow_gpu(facts: Facts) -> Iterator[ReportFinding]:
                     f"{gpu_name(gpu)}: draws {watts:.0f} W while the job works, the others {median:.0f} W "
                     f"({watts / median:.0%})",
                     "it is throttled or has less to do, and the others wait for it at each step: check "
-                    f"{vendor_of_model(gpu['model']).pace} on {gpu['node']} while a job runs, and its PCIe link and power "
-                    "cap",
+                    f"{vendor_of_model(gpu['model']).pace} on {gpu['node']} while a job runs, and its PCIe link and "
+                    "power cap",
                     watts=watts,
                     others_watts=median,
                     share=watts / median,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._health.amd_smi import METRIC
+from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import (
     COLUMNS,
+    HEADER,
     last_sample,
     sample_command,
     seconds,
@@ -18,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_tools import health_command, tool_of
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health import amd_sampler
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import read_sample
+from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "amd_smi"
 
@@ -123,3 +128,39 @@ def test_the_supervisor_program_takes_samples(tmp_path: Path) -> None:
         [sys.executable, "-c", program, "--sample-amd-gpus", smi], capture_output=True, text=True, check=True
     )
     assert len(completed.stdout.splitlines()) == 2
+
+
+JOB = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """A run of two nodes whose first one has GPUs of AMD, by a stand-in for amd-smi."""
+    ports = {"lifeline_port": free_port(), "master_port": free_port()}
+    made = make_run(tmp_path, [JOB] * 2, **ports, first_address=161)
+    fails = f"[ ! -e {tmp_path}/lost ] || exec cat {FIXTURES}/no_driver.txt"
+    smi = stub(tmp_path, f'echo "$*" >> {tmp_path}/calls\n{fails}\nexec cat {FIXTURES}/metric_mi350x.json')
+    program = str(made.node(0) / "supervisor.py")
+    made.plans[0].update(
+        gpu_samples=[sys.executable, "-I", "-S", program, "--sample-amd-gpus", smi],
+        gpu_vendor="amd",
+        files={"gpus.csv": HEADER},
+    )
+    made.plans[0]["timeouts"]["sample"] = 0.3
+    yield made
+    end_by_force(made)
+
+
+def test_a_run_records_samples_and_reports_failing_gpus(run: Run, tmp_path: Path) -> None:
+    run.start()
+    samples = run.node(0) / "gpus.csv"
+    eventually(lambda: samples.exists() and len(samples.read_text().splitlines()) > 4)
+    gpus = run_status.read(run.request(0, wait=0))["run"]["gpus"]
+    assert [gpu["power_watts"] for gpu in gpus["devices"]] == [812.5, 225.0]
+    (tmp_path / "lost").touch()
+    events = run.node(0) / "events.jsonl"
+    eventually(lambda: "driver not initialized" in events.read_text())
+    (tmp_path / "go").touch()
+    run.wait_for("succeeded")
+    assert set((tmp_path / "calls").read_text().splitlines()) == {" ".join(METRIC)}, "nothing else is asked of amd-smi"
+    assert not (run.node(0) / "nvidia-smi.txt").exists() and not (run.node(0) / "accounting.csv").exists()
