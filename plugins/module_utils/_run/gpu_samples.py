@@ -46,8 +46,10 @@ def sample_command(facts: Mapping[str, Any], run_directory: str = "") -> list[st
     """
     gpus = facts.get("gpus") or {"count": 0}
     smi = gpus["smi"].get("path") if gpus["count"] else None
-    sampler = SAMPLERS[gpus.get("vendor") or "nvidia"] if smi else None
-    return sampler(smi, list(map(str, gpus.get("selected") or ())), facts, run_directory) if sampler else []
+    if not smi:
+        return []
+    sampler = SAMPLERS[gpus.get("vendor") or "nvidia"]
+    return sampler(smi, list(map(str, gpus.get("selected") or ())), facts, run_directory)
 
 
 def nvidia_sampler(smi: str, selected: list[str], _facts: Mapping[str, Any], _run_directory: str) -> list[str]:

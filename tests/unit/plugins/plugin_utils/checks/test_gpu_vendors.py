@@ -142,3 +142,15 @@ def test_torch_must_be_built_for_the_vendor(software: dict[str, Any], vendor: st
     facts["node1"]["software"].update(software)
     ids = [finding.id for finding in findings(facts)]
     assert ids == expected
+
+
+def test_a_kernel_that_fails_and_a_missing_compiler_are_described_for_rocm() -> None:
+    facts = cluster(1, 8)
+    with_amd()(facts)
+    facts["node1"]["imports"].update(
+        cuda=[{"gpu": -1, "error": "RuntimeError: HIP error: invalid device function"}], features=["deepspeed-ops"]
+    )
+    facts["node1"]["compilers"]["nvcc"] = ""
+    (finding,) = findings(facts)
+    assert finding.id == "cuda-fails" and finding.problem.startswith("ROCm does not start")
+    assert finding.remedy.startswith("ansible-playbook site.yml --tags pytorch")
