@@ -121,12 +121,12 @@ def check_build(request: Data) -> str:
             "pytorch_index_url, and with pip list which package requires another torch"
         )
     if request["gpus"] and (cuda or rocm) and torch.cuda.device_count() != request["gpus"]:
-        places = (
+        advice = (
             "amd-smi, that the user is in the groups render and video, and HIP_VISIBLE_DEVICES"
             if rocm
             else "nvidia-smi, the permissions of /dev/nvidia*, and CUDA_VISIBLE_DEVICES"
         )
-        raise StepError(f"torch sees {torch.cuda.device_count()} of {request['gpus']} GPUs ({summary}). Check {places}")
+        raise StepError(f"torch sees {torch.cuda.device_count()} of {request['gpus']} GPUs ({summary}). Check {advice}")
     return summary
 
 

@@ -49,16 +49,16 @@ def check_mixed_vendors(context: CheckContext) -> list[Finding]:
 
 def check_mixed_processors(context: CheckContext) -> list[Finding]:
     """Check that all nodes have the same processor architecture."""
-    machines = {node.name: context.facts[node.name].get("architecture") for node in context.nodes}
-    known = {name: machine for name, machine in machines.items() if machine}
-    names = names_by_value(known)
+    facts = {node.name: context.facts.get(node.name, {}) for node in context.nodes}
+    architectures = {name: str(node["architecture"]) for name, node in facts.items() if node.get("architecture")}
+    names = names_by_value(architectures)
     if len(names) < 2:
         return []
-    parts = "; ".join(f"{format_list(nodes, 3)}: {machine}" for machine, nodes in sorted(names.items()))
+    parts = "; ".join(f"{format_list(nodes, 3)}: {architecture}" for architecture, nodes in sorted(names.items()))
     return [
         error(
             "mixed-processors",
-            known,
+            architectures,
             problem=f"the nodes have different processors ({parts})",
             requirement="processors of one architecture: an environment, an image and compiled packages are for one of "
             "them",

@@ -228,8 +228,8 @@ def list_interpreters(nodes: Mapping[str, NodeSoftware], request: SoftwareReques
 def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | None]]:
     """Return the releases of torch to choose from."""
     if request.torch == AUTO:
-        known = request.platform.releases.values()
-        releases = [(newest_allowed(release.newest, request.pins), release) for release in known]
+        table = request.platform.releases.values()
+        releases = [(newest_allowed(release.newest, request.pins), release) for release in table]
         allowed: list[tuple[str, TorchRelease | None]] = [entry for entry in releases if entry[0]]
         if not allowed:
             raise SoftwareChoiceError(
@@ -533,9 +533,11 @@ def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choic
 def describe_missing_build(request: SoftwareRequest) -> str:
     """Return the message about a pair of torch and CUDA or ROCm that does not exist."""
     platform, kind = request.platform, "" if request.cuda.startswith("rocm") else "CUDA "
-    known = f"Set pytorch_cuda to one of these:\n{known_builds(platform)}"
     if request.torch == AUTO:
-        return f"no torch is known for {kind}{request.cuda}{on_platform(platform)}. {known}"
+        return (
+            f"no torch is known for {kind}{request.cuda}{on_platform(platform)}. Set pytorch_cuda to one of these:\n"
+            f"{known_builds(platform)}"
+        )
     builds = ", ".join(map(format_build, platform.releases[parse_minor(request.torch)].builds))
     releases = [
         format_minor(minor)

@@ -52,7 +52,7 @@ ROCM_BUILDS: Mapping[Minor, Mapping[int, str]] = {
 
 def releases_with(builds: Mapping[Minor, Mapping[int, str]]) -> dict[Minor, TorchRelease]:
     """Return the releases of torch that have builds for a platform, with these builds."""
-    return {minor: replace(TORCH[minor], builds=own) for minor, own in builds.items()}
+    return {minor: replace(TORCH[minor], builds=kernels) for minor, kernels in builds.items()}
 
 
 @dataclass(frozen=True)
