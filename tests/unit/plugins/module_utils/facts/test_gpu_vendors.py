@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._facts import amd_gpus, gpu_vendors, gpus
 from ansible_collections.muster.training.plugins.module_utils._facts.commands import CommandOutput
+from ansible_collections.muster.training.plugins.module_utils._health import amd_smi
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "amd_smi"
 STUB = f"""#!/bin/sh
@@ -29,7 +30,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("bin", "pci"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    monkeypatch.setattr(amd_gpus.amd_smi, "DIRECTORIES", ())
+    monkeypatch.setattr(amd_smi, "DIRECTORIES", ())
     monkeypatch.setattr(amd_gpus, "PCI_DEVICES", str(tmp_path / "pci"))
     monkeypatch.setattr(gpus, "PCI_DEVICES", str(tmp_path / "pci"))
     monkeypatch.setattr(amd_gpus, "MODULE", str(tmp_path / "amdgpu"))
