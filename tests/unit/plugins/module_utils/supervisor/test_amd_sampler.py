@@ -136,7 +136,7 @@ JOB = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
     """A run of two nodes whose first one has GPUs of AMD, by a stand-in for amd-smi."""
-    ports = {"lifeline_port": free_port(), "master_port": free_port()}
+    ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
     made = make_run(tmp_path, [JOB] * 2, **ports, first_address=161)
     fails = f"[ ! -e {tmp_path}/lost ] || exec cat {FIXTURES}/no_driver.txt"
     smi = stub(tmp_path, f'echo "$*" >> {tmp_path}/calls\n{fails}\nexec cat {FIXTURES}/metric_mi350x.json')

@@ -123,4 +123,4 @@ def test_builds_are_named_as_their_indexes() -> None:
 @pytest.mark.parametrize("builds", [platforms.ARM_BUILDS, platforms.ROCM_BUILDS])
 def test_builds_are_of_known_releases(builds: Any) -> None:
     assert all(kernels for own in builds.values() for kernels in own.values())
-    assert set(builds) <= set(choose.DEFAULT.releases)
+    assert set(builds) <= set(platforms.DEFAULT.releases)
