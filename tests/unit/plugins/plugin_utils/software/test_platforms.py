@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,3 +125,18 @@ def test_builds_are_named_as_their_indexes() -> None:
 def test_builds_are_of_known_releases(builds: Any) -> None:
     assert all(kernels for own in builds.values() for kernels in own.values())
     assert set(builds) <= set(platforms.DEFAULT.releases)
+
+
+def test_the_page_has_the_builds_for_each_platform() -> None:
+    page = (Path(__file__).resolve().parents[5] / "docs" / "arm_and_amd.md").read_text(encoding="utf-8")
+    for (major, minor), builds in platforms.ARM_BUILDS.items():
+        listed = [
+            (build, [f"{arch[3:-1]}.{arch[-1]}" for arch in kernels.split()]) for build, kernels in builds.items()
+        ]
+        cells = "; ".join(f"{platforms.format_build(build)}: {' '.join(archs)}" for build, archs in listed)
+        assert f"\n| {major}.{minor} | {cells} |\n" in page
+    for (major, minor), builds in platforms.ROCM_BUILDS.items():
+        cells = ", ".join(platforms.format_build(build).removeprefix("rocm") for build in builds)
+        assert f"\n| {major}.{minor} | {cells} | " in page
+    targets = platforms.WITH_MI350.split()
+    assert all(target in page for target in targets)
