@@ -267,7 +267,8 @@ def list_builds(
         return list(release.builds) if release else []
     match = re.fullmatch(r"(rocm)?([0-9]+)\.([0-9])", request.cuda)
     build = (ROCM if match[1] else 0) + int(match[2] + match[3]) if match else -1
-    if build >= 0 and (release is None or build in release.builds):
+    is_for_platform = is_rocm(build) == (request.platform.gpus == "ROCm")
+    if build >= 0 and is_for_platform and (release is None or build in release.builds):
         return [build]
     return []
 
@@ -538,16 +539,18 @@ def describe_missing_build(request: SoftwareRequest) -> str:
             f"no torch is known for {kind}{request.cuda}{on_platform(platform)}. Set pytorch_cuda to one of these:\n"
             f"{known_builds(platform)}"
         )
-    builds = ", ".join(map(format_build, platform.releases[parse_minor(request.torch)].builds))
+    release = platform.releases.get(parse_minor(request.torch))
+    builds = ", ".join(map(format_build, release.builds)) if release else ""
+    prefix = "CUDA " if platform.gpus == "CUDA" else ""
+    extent = f"only for {prefix}{builds}" if builds else "as far as is known"
     releases = [
         format_minor(minor)
-        for minor, release in platform.releases.items()
-        if request.cuda in map(format_build, release.builds)
+        for minor, entry in platform.releases.items()
+        if request.cuda in map(format_build, entry.builds)
     ]
     hint = f" {kind}{request.cuda} is available for torch {', '.join(releases)}." if releases else ""
     return (
-        f"torch {request.torch} does not exist for {kind}{request.cuda}{on_platform(platform)}, only for "
-        f"{platform.gpus} {builds}."
+        f"torch {request.torch} does not exist for {kind}{request.cuda}{on_platform(platform)}, {extent}."
         f"{hint} Set pytorch_version or pytorch_cuda to one of these:\n{known_builds(platform)}"
     )
 
