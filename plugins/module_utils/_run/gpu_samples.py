@@ -6,14 +6,15 @@
 
 from __future__ import annotations
 
+import calendar
 import re
-import time
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
 FILE = "gpus.csv"
+SAMPLE_ENVIRONMENT = {"TZ": "UTC0"}  # nvidia-smi prints local time without a zone
 # Field of nvidia-smi by column; every driver since 418 has them.
 COLUMNS = {
     "timestamp": "timestamp",
@@ -136,14 +137,14 @@ def time_fields(timestamp: str) -> tuple[int, int, int, int, int, float] | None:
 
 
 def seconds(timestamp: str) -> float | None:
-    """Return nvidia-smi's local time, by this machine's clock, in seconds since 1970; None if it is not a time."""
+    """Return the time of a sample in seconds since 1970; None if it is not a time."""
     fields = time_fields(timestamp)
     if fields is None:
         return None
     year, month, day, hour, minute, second = fields
     try:
-        return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1)) + second
-    except (OverflowError, ValueError):  # such as the year 0
+        return calendar.timegm((year, month, day, hour, minute, 0)) + second
+    except (OverflowError, ValueError):  # such as month 13
         return None
 
 

@@ -15,6 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
     ACCOUNTING_FILE,
     ACCOUNTING_ON,
     ACCOUNTING_QUERIES,
+    SAMPLE_ENVIRONMENT,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_tools import tool_of
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
@@ -231,7 +232,7 @@ class Watchers:
             self.samples += 1
             self.samples_due = now + self.plan["timeouts"]["sample"]
             self.sample_start = file_size(path)
-            self.sampler = start_in_background(self.plan["gpu_samples"], path)
+            self.sampler = start_in_background(self.plan["gpu_samples"], path, SAMPLE_ENVIRONMENT)
 
     def query_accounting(self) -> None:
         """Start nvidia-smi with the next query about processes."""

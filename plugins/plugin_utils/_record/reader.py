@@ -28,7 +28,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
     to_list,
     to_mapping,
     to_mappings,
-    to_timestamp,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.origin import describe_origin
 from ansible_collections.muster.training.plugins.plugin_utils._record.printed import (
@@ -56,7 +55,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.event_file
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_accounting import read_processes
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import (
     GpuSamples,
-    make_clock,
     read_gpus,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import (
@@ -155,7 +153,6 @@ def read_record(directory: Path, run_id: str) -> Record:
 def read_node(files: RecordFiles, directory: str, name: str, planned: Any, result: Any) -> NodeFiles:
     """Read the samples and processes of a node's GPUs, and the output of nvidia-smi."""
     node = NodeFiles(name)
-    clock = make_clock(files.read_json(f"{directory}/clock.json"), to_timestamp(to_mapping(result).get("started")))
     hardware = to_mapping(to_mapping(planned).get("hardware"))
     model = clean_text(hardware.get("gpu"), 100)
     names = to_list(hardware.get("gpus"))  # their number, or the model of each
@@ -165,7 +162,7 @@ def read_node(files: RecordFiles, directory: str, name: str, planned: Any, resul
     with files.open_file(f"{directory}/gpus.csv") as stream:
         if stream is not None:
             node.sampled = True
-            node.gpus = read_gpus(name, iter_lines(stream, MAX_SAMPLES_SIZE), clock, models)
+            node.gpus = read_gpus(name, iter_lines(stream, MAX_SAMPLES_SIZE), models)
     node.processes = read_processes(name, files.read_lines(f"{directory}/{ACCOUNTING_FILE}", MAX_LINES_SIZE))
     node.nvidia_smi = files.read_head(f"{directory}/nvidia-smi.txt", MAX_SMI_SIZE)
     return node

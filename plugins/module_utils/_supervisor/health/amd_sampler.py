@@ -32,9 +32,9 @@ def format_sample(text: str, timestamp: str, selection: set[str]) -> list[str]:
     return lines
 
 
-def local_timestamp(now: float) -> str:
-    """Return a time as nvidia-smi writes it."""
-    return time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(now)) + f".{int(now * 1000) % 1000:03d}"
+def format_timestamp(now: float) -> str:
+    """Return a time in UTC, as nvidia-smi writes it."""
+    return time.strftime("%Y/%m/%d %H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}"
 
 
 def main(arguments: list[str]) -> int:
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
         print_line(f"amd-smi cannot be started: {error.strerror}")
         return 1
     text = result.stdout.decode("utf-8", "replace")
-    lines = format_sample(text, local_timestamp(time.time()), set(selection))
+    lines = format_sample(text, format_timestamp(time.time()), set(selection))
     for line in lines or [" ".join(text.split())[-MAX_ERROR:] or "amd-smi printed nothing"]:
         print_line(line)
     return result.returncode or (0 if lines else 1)

@@ -85,7 +85,7 @@ def test_a_hanging_amd_smi_is_ended(
 
 
 def test_timestamps_are_those_of_nvidia_smi() -> None:
-    assert seconds(amd_sampler.local_timestamp(1795000000.25)) == pytest.approx(1795000000.25, abs=0.002)
+    assert seconds(amd_sampler.format_timestamp(1795000000.25)) == pytest.approx(1795000000.25, abs=0.002)
 
 
 def test_the_command_is_that_of_the_vendor() -> None:

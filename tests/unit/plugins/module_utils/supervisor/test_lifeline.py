@@ -588,8 +588,9 @@ echo "$(date '+%Y/%m/%d %T.%3N'), 0, 97, 72914, 81559, 64, 641.27, 700.00"
 """
 
 
-def test_gpu_samples_are_recorded_without_holding_up_the_job(make: RunMaker) -> None:
-    """Also if nvidia-smi stops answering and ignores SIGTERM."""
+def test_gpu_samples_are_recorded_without_holding_up_the_job(make: RunMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if nvidia-smi stops answering and ignores SIGTERM, and if the node is not in UTC."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
     run = make(UNTIL_TOLD)
     smi = run.directory / "nvidia-smi"
     smi.write_text(SMI)
