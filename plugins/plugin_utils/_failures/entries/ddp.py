@@ -79,10 +79,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="buxiangzhiren/DDCap#35",
     ),
     CatalogueEntry(
+        id="process-group-twice",
+        title="torch.distributed is initialised twice",
+        example="RuntimeError: trying to initialize the default process group twice!",
+        texts=(r"trying to initialize the default process group ?(?:twice!)?",),
+        cause="init_process_group runs a second time in the same process: the script calls it, and so does the "
+        "framework (accelerate, DeepSpeed, MMEngine, Lightning), or a second import or call of the main function.",
+        remedy="leave init_process_group to the framework, or guard it: if not "
+        'torch.distributed.is_initialized(): ...; put the main part under if __name__ == "__main__":',
+        source="pytorch/pytorch#43536",
+    ),
+    CatalogueEntry(
         id="process-group-missing",
         title="torch.distributed was not initialised",
         example="Default process group has not been initialized, please make sure to call init_process_group",
-        texts=(r"Default process group has not been initialized",),
+        texts=(r"Default process group (?:has not been|is not) initialized",),
         cause="The script uses collectives, or a layer such as SyncBatchNorm, before init_process_group or without it.",
         remedy="call torch.distributed.init_process_group() first; frameworks need an option: --launcher pytorch "
         "(MMEngine), strategy='ddp' (Lightning)",

@@ -39,6 +39,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"bad interpreter: No such file or directory",
             r"ssh exited with exit code 127",
             r"execvp error on file [^\n]{1,255} \(No such file or directory\)",
+            r"was unable to launch the specified application as it could not access",
+            r"was unable to find the specified executable file",
         ),
         cause="The launcher uses the paths of the first node on every node, but another node does not have this"
         " directory or this Python at the same path.",

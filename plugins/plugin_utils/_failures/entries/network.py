@@ -65,6 +65,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         recoverable=True,
     ),
     CatalogueEntry(
+        id="no-route-to-host",
+        title="A node cannot reach an address at all",
+        example="OSError: [Errno 113] No route to host",
+        texts=(r"\[Errno 113\] No route to host", r"RuntimeError: No route to host"),
+        cause="The address belongs to a network that this node does not reach, the machine behind it is down, or a "
+        "firewall rejects the port, which Linux reports in the same way.",
+        remedy="ansible-playbook preflight.yml tests the connections between all nodes and names closed ports; for a "
+        "firewall on the nodes: ansible-playbook site.yml --tags firewall, or let the nodes' addresses through. Check "
+        "MASTER_ADDR if the script sets it",
+        source="facebookresearch/PyTorch-BigGraph#99",
+        weak=True,
+        recoverable=True,
+    ),
+    CatalogueEntry(
         id="rendezvous-unreached",
         title="A node does not reach the first node's rendezvous",
         example="The client socket has timed out after 60s while trying to connect to ...",
@@ -89,6 +103,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"Timed out after \d{1,7} seconds waiting for (?:clients|workers)",
             r"Timed out initializing process group in store[- ]based barrier",
+            r"wait timeout after \d{1,9}ms, keys: ",
         ),
         cause="Some ranks never started, exited early, or loaded so long that the others gave up.",
         remedy="look in the logs of the missing ranks: ansible-playbook logs.yml -e fetch=true. If they just load "
