@@ -103,7 +103,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"Timed out after \d{1,7} seconds waiting for (?:clients|workers)",
             r"Timed out initializing process group in store[- ]based barrier",
-            r"wait timeout after \d{1,9}ms, keys: ",
+            r"DistStoreError: wait timeout after \d{1,9}ms, keys: ",
         ),
         cause="Some ranks never started, exited early, or loaded so long that the others gave up.",
         remedy="look in the logs of the missing ranks: ansible-playbook logs.yml -e fetch=true. If they just load "
