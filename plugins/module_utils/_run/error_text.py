@@ -17,6 +17,12 @@ MIN_PROGRESS = 3  # lines of progress after an error that the program survived
 TRACEBACK = "Traceback (most recent call last):"
 # torch puts it before each line of a traceback
 RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?", re.MULTILINE)
+# What launchers put before each line: "[1,3]<stderr>:", "node2: [rank3]: ", "(worker6, rank=6) ", srun's "3: ".
+LINE_PREFIX = (
+    r"(?:\[(?!(?:DEBUG|INFO|WARN|ERROR|CRITICAL))[\w.,:| -]{1,60}\](?:<std(?:err|out)>)?: ?|"
+    r"\((?=[^)\n]{0,100}\b(?:pid|rank)=)[^)\n]{1,120}\) |(?=[\w.-]{0,63}\d)[\w.-]{1,64}: ){0,3}"
+)
+PREFIXED_TRACEBACK = re.compile(rf"^(?P<prefix>{LINE_PREFIX})Traceback \(most recent call last\):\s*$", re.MULTILINE)
 # The start of a line that is not part of the exception's message above it.
 NEXT_MESSAGE = re.compile(
     r"Traceback \(most recent|During handling of the above|The above exception was|Exception ignored in|"
@@ -41,9 +47,9 @@ RULE = re.compile(r"[-=*_#+~ ]{10,}")
 def first_error(text: str) -> str:
     """Return the exception ("ValueError: boom", with all lines of its message) that ended a program, or "".
 
-    An exception after which the program went on did not end it.
+    An exception after which the program went on did not end it. Of processes whose lines have prefixes, the first.
     """
-    lines = RANK_PREFIX.sub("", text).splitlines()
+    lines = without_prefix(RANK_PREFIX.sub("", text)).splitlines()
     starts = [
         index
         for index, line in enumerate(lines)
@@ -55,6 +61,15 @@ def first_error(text: str) -> str:
                 survived = count_progress(lines[index + 1 :]) >= MIN_PROGRESS
                 return "" if survived else add_statement(message_at(lines, index), lines[start:index])
     return ""
+
+
+def without_prefix(text: str) -> str:
+    """Return the lines of the process that failed first, if a launcher puts a prefix before the lines of each."""
+    first = next(iter(PREFIXED_TRACEBACK.finditer(text)), None)
+    prefix = first["prefix"] if first else ""
+    if not prefix or TRACEBACK in text.splitlines():
+        return text
+    return "\n".join(line[len(prefix) :] for line in text.splitlines() if line.startswith(prefix))
 
 
 def add_statement(message: str, frames: list[str]) -> str:

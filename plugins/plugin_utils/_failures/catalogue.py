@@ -12,6 +12,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import (
+    LINE_PREFIX,
     MAX_TAIL_LINES,
     MIN_PROGRESS,
     PROGRESS,
@@ -39,10 +40,11 @@ SHUT_DOWN_NODE = re.compile(rf"\S{{1,255}} (?:{SHUT_DOWN}|is lost: {RESTARTED})\
 DEAD_SUPERVISOR = re.compile(rf"\S{{1,255}} is lost: {re.escape(SUPERVISOR_DIED)}\Z")
 # An end without an error message: what the log has before it may be the reason.
 VAGUE = re.compile(
-    r"(?:one of ranks \d{1,9} to \d{1,9}: )?(?:was killed by|was stopped|ended with|the launcher )|\s{0,9}\Z"
+    r"(?:one of ranks \d{1,9} to \d{1,9}: )?(?:was killed by|was stopped|ended with|the launcher )|\s{0,9}\Z|"
+    r"(?:[\w.]{0,100}Exception: ?\s{0,9})?-- Process \d{1,9} terminated with the following error:\s{0,9}\Z"
 )
 # A line as an exception ends, in contrast to one that quotes it.
-EXCEPTION = re.compile(r"(?:\[(?:rank|default)\d{1,9}\]: ?)?[A-Za-z_][\w.]{0,100}(?:Error|Exception): ")
+EXCEPTION = re.compile(rf"{LINE_PREFIX}[A-Za-z_][\w.]{{0,100}}(?:Error|Exception): ")
 # What a message is about: (host, port), [host]:port, a name in quotes, a path, an address, after "hostname" or "node:".
 SUBJECT = re.compile(
     r"\(([\w.-]{4,255}), \d{1,5}\)|\[([\w.-]{4,255})\]:\d|'([^'\s]{5,300})'|(?<![\w/])(/[\w.-]{1,100}/[\w./-]{1,300})|"
@@ -145,8 +147,10 @@ def find_first_line(entry: CatalogueEntry, text: str, explained: Set[int]) -> tu
 def priority(match: Match) -> int:
     """Return a match's priority; lower numbers come first.
 
-    The order is: possible causes, outside confirmations, mere hints, consequences of other failures.
+    The order is: possible causes, outside confirmations, mere hints, consequences of other failures, summaries.
     """
+    if match.entry.summary:
+        return 4
     if match.entry.kind == "root":
         return 2 if match.entry.weak else 0
     return 1 if match.entry.kind == "confirmation" else 3
@@ -156,12 +160,12 @@ def explain(text: str) -> list[Match]:
     """Return the catalogue's matches in a text, most important first, each entry once.
 
     text: a log or an error, with arbitrary content; a carriage return also ends a line. Each line is explained by only
-    one entry, the first in the catalogue that is not general.
+    one entry, the first in the catalogue that is neither general nor a summary.
     """
     lines = ESCAPE.sub("", text[-MAX_TEXT:]).replace("\r", "\n")
     explained: set[int] = set()
     matches = []
-    for entry in sorted(CATALOGUE, key=lambda entry: entry.general):
+    for entry in sorted(CATALOGUE, key=lambda entry: (entry.summary, entry.general)):
         match = find_first_line(entry, lines, explained)
         if match is not None:
             explained.add(match[0])
@@ -186,6 +190,7 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
     of_log = causes_in_log(lines, error, own)
     match = better_match(error, own, of_log)
     if match is not None:
+        match = refinement(match, causes_in_log(lines, error, match)) or match
         return with_local_advice(explanation_of(match, "log", match.line), [error, *lines])
     if own is None:
         return None
@@ -203,8 +208,8 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
         own: Its most important match.
         of_log: Those of its log, most important first.
     """
-    vague = bool(VAGUE.match(error))
-    refined = next((match for match in of_log if own is not None and own.entry.id in match.entry.refines), None)
+    vague = says_little(error, own)
+    refined = None if own is None else refinement(own, of_log)
     if refined is not None or (own is not None and priority(own) == 0 and not own.entry.general):
         return refined
     causes = [match for match in of_log if priority(match) < 2]
@@ -216,7 +221,20 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
         return causes[0]
     if own is None and not vague:  # a hint about the same file, path, host or package
         return next((match for match in of_log if priority(match) == 2 and same_subject(error, match.line)), None)
-    return of_log[0] if of_log and vague and (own is None or own.entry.general) else None
+    if own is not None and own.entry.summary:
+        return of_log[0] if of_log else None
+    telling = [match for match in of_log if own is None or not match.entry.summary]
+    return telling[0] if telling and vague and (own is None or own.entry.general) else None
+
+
+def says_little(error: str, own: Match | None) -> bool:
+    """Return whether an error only says that a process ended, so that the log counts."""
+    return bool(VAGUE.match(error)) or (own is not None and own.entry.summary)
+
+
+def refinement(match: Match, of_log: list[Match]) -> Match | None:
+    """Return the line of the log that takes the place of a match, or None."""
+    return next((other for other in of_log if match.entry.id in other.entry.refines), None)
 
 
 def shows_cause(error: str) -> bool:
@@ -239,12 +257,12 @@ def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None 
     progress = [index for index, line in enumerate(lines) if PROGRESS.search(line[:MAX_LINE])]
     if len(progress) >= MIN_PROGRESS:
         lines = lines[progress[-MIN_PROGRESS] :]
-    vague = bool(VAGUE.match(error))
+    vague = says_little(error, own)
 
     def counts(match: Match) -> bool:
         if own is not None and match.entry.id == own.entry.id:
             return False
-        if not match.entry.recoverable or (vague and EXCEPTION.match(match.line)):
+        if not match.entry.recoverable or (vague and (match.entry.lasting or EXCEPTION.match(match.line))):
             return True
         return (own is not None and own.entry.id in match.entry.refines) or same_subject(error, match.line)
 

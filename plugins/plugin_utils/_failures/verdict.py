@@ -105,7 +105,7 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     if report.get("shutdown"):
         log = report["launcher_log"] or None
         details = {"rank": None, "error": report["reason"], "log": log, "last_lines": []}
-        return [{**base, **details, "weight": 0, "since": node["since"], "first": True}]
+        return [{**base, **details, "silent": False, "weight": 0, "since": node["since"], "first": True}]
     failures = []
     code, launcher_error = report["exit_code"], report["launcher_error"]
     expected_exit_codes = ENDED_BY_US if report.get("ended_by_us") else ()  # we ended the launcher
@@ -131,6 +131,7 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 **attribute_to_rank(rank, report["ranks"], error),
                 "log": rank["log"],
                 "last_lines": last_lines_of(report, rank["log"]),
+                "silent": not rank["error"] and (rank["exit_code"] or 0) > 0,
                 "weight": CONSEQUENCE if secondary else int(exit_unknown or ended_by_us),
                 "since": node["since"],
                 "first": rank.get("first", False),
@@ -145,12 +146,26 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "error": error,
                 "log": report["launcher_log"],
                 "last_lines": last_lines_of(report, report["launcher_log"]),
+                "silent": False,
                 "weight": CONSEQUENCE + 1 if stopped or expected_exit_codes else 1,
                 "since": node["since"],
                 "first": False,
             }
         )
     return failures
+
+
+def earliest_failure(failures: list[dict[str, Any]], first_node: str | None) -> dict[str, Any] | None:
+    """Return the earliest cause, or None. A rank that exited without any output is passed over if another shows why."""
+
+    def order(failure: dict[str, Any]) -> tuple[Any, ...]:
+        return (failure["weight"], failure["node"] != first_node, failure["since"], not failure["first"])
+
+    best = min(failures, key=order, default=None)
+    if best is None or not best["silent"]:
+        return best
+    rivals = [failure for failure in failures if failure["weight"] == best["weight"] and shows_cause(failure["error"])]
+    return min(rivals, key=order, default=best)
 
 
 def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -163,11 +178,7 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
     lost = [node for node in nodes if node["state"] == "lost"]
     failures = [failure for node in nodes for failure in failure_candidates(node)]
     # since: when rank 0's supervisor heard of it, always by its clock
-    best = min(
-        failures,
-        key=lambda failure: (failure["weight"], failure["node"] != first_node, failure["since"], not failure["first"]),
-        default=None,
-    )
+    best = earliest_failure(failures, first_node)
     # a launcher that fails without a failed rank, such as mpirun after losing a daemon, fails because of the lost node
     only_consequences = best is None or best["weight"] > 0
     if lost and (only_consequences or first_node in [node["name"] for node in lost]):

@@ -23,6 +23,11 @@ COLLECTIVE = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\("
     r"(?:SeqNum=(?P<number>\d{1,12}), )?OpType=(?P<name>\w{1,60})"
 )
+# In the log of a rank that aborted: it waited. "Observed ... from another rank" is not such a line.
+WATCHDOG = re.compile(
+    r"Watchdog caught collective operation timeout|"
+    r"Received a dump signal due to a collective timeout from this local rank"
+)
 GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\d{1,6})\b")  # the process group of that operation, since torch 2.3
 POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # which differ between two ranks that talk to each other
 # The last output of a rank that does work of its own, in contrast to one that trains, and may wait like the others.
@@ -51,7 +56,8 @@ def waiting_failures(failures: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         failure
         for failure in failures
-        if failure["rank"] is not None and (TIMEOUT.search(failure["error"]) or collective_of(failure) is not None)
+        if failure["rank"] is not None
+        and (TIMEOUT.search(failure["error"]) or WATCHDOG.search("\n".join(failure["last_lines"])))
     ]
 
 

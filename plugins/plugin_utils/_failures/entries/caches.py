@@ -42,6 +42,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"/index-cache/|\.cache/huggingface/datasets/)",
             r"Failed to open local file '[^'\n]{0,300}\.arrow'",
             r"No such file or directory: '[^'\n]{0,300}GPTDataset[\w-]{0,60}\.(?:npy|txt)",
+            r"Memory Map for [^\n]{1,300} is not found, missing one or more of files",
         ),
         cause="The file of a prepared data set is missing in the cache. If each node has its own cache: only the node "
         "that prepared the data has it, since one rank of the whole job does so. If the nodes share the cache: several "

@@ -144,10 +144,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="checkpoint-torn",
         title="A checkpoint is incomplete",
         example="PytorchStreamReader failed reading zip archive: failed finding central directory",
-        texts=(r"PytorchStreamReader failed", r"MetadataIncompleteBuffer\b"),
-        cause="The file is truncated: a job ended while saving, or a download was interrupted.",
-        remedy="use the previous one and remove this one (for a download: from the cache). Save under a temporary "
-        "name and rename when complete",
+        texts=(
+            r"PytorchStreamReader failed",
+            r"MetadataIncompleteBuffer\b",
+            r"storage has wrong size: expected -?\d{1,20} got \d",
+        ),
+        cause="The file is truncated or damaged: a job ended while saving, a download was interrupted, or several "
+        "ranks wrote the same file at once, such as local rank 0 of each node on a shared drive.",
+        remedy="use the previous one and remove this one (for a download: from the cache). Save on rank 0 of the whole "
+        "job only, not on local rank 0 of each node, under a temporary name that is renamed when complete",
         source="JizhiziLi/P3M#13",
     ),
     CatalogueEntry(
@@ -172,7 +177,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No such file or directory: '[^'\n]{0,300}/checkpoint-\d{1,9}/[^'\n]{0,200}\.json'",
         ),
         cause="The checkpoint is not on this node: only the first node has written it and the nodes share no "
-        "disk, or the path is wrong.",
+        "disk, or the path is wrong; or rank 0 has not finished writing it, if this rank did not wait at a barrier.",
         remedy="save to a shared drive that all nodes mount (ansible-playbook site.yml --tags data), or copy the"
         " checkpoint to all nodes: ansible-playbook stage_data.yml -e stage_data_path=DIRECTORY -e "
         "stage_data_destination=DIRECTORY",
@@ -237,7 +242,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Error no file named [^\n]{1,120} found in directory",
         ),
         cause="The directory does not exist on this node, or lacks the weights under the names that the "
-        "loader looks for. Without a shared drive, only the first node has what rank 0 saved; and a "
+        "loader looks for; or rank 0 has not finished writing them, if this rank did not wait at a barrier. "
+        "Without a shared drive, only the first node has what rank 0 saved; and a "
         "checkpoint of another framework or strategy (ZeRO, FSDP, LoRA) has other files.",
         remedy="save to a drive that all nodes share (ansible-playbook site.yml --tags data), or copy the "
         "checkpoint to every node before you resume (ansible-playbook stage_data.yml); then give the "

@@ -108,11 +108,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"TypeError: cannot pickle '[\w.]{1,60}' object",
         ),
         cause="Workers that are spawned (Python 3.14 does so as a default) get the data set as a pickle, and "
-        "that cannot hold lambdas, functions inside functions, or open files and connections.",
+        "that cannot hold lambdas, functions inside functions, or open files and connections. The same holds for "
+        "copy.deepcopy and torch.save of whole objects, if the frames above name them.",
         remedy="define the function at the top of a module, and open files in the worker at first use; or "
         'DataLoader(multiprocessing_context="fork"), or num_workers=0',
         source="Beckschen/TransUNet#95",
         recoverable=True,
+        weak=True,
     ),
     CatalogueEntry(
         id="main-not-guarded",

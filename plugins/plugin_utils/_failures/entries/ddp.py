@@ -22,19 +22,48 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="modelscope/ms-swift#9443",
     ),
     CatalogueEntry(
-        id="ddp-models-differ",
-        title="The ranks have different models",
+        id="ddp-no-parameters",
+        title="DDP receives nothing from a rank",
         example="DDP expects same model across all ranks, but Rank 0 has 686 params, while rank 1 has inconsistent 0 "
         "params",
+        texts=(
+            r"DDP expects same model across all ranks, but Rank \d{1,7} has \d{1,9} params, while rank \d{1,7} has "
+            r"inconsistent 0 params",
+        ),
+        cause="DDP first compares the number of parameters, and nothing came from the rank with 0: this first "
+        "collective over NCCL moved no data between the nodes (wrong interface, RoCE GID or GPUs without peer access), "
+        "or that rank has ended or is in another collective. The models rarely differ.",
+        remedy="read that rank's log first. If it has no error: ansible-playbook preflight.yml tests the connections; "
+        """-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' names what failed. On one node try """
+        "NCCL_P2P_DISABLE=1, between nodes NCCL_IB_DISABLE=1: if that helps with RoCE, set NCCL_IB_GID_INDEX=3",
+        source="NJU-PCALab/STAR#44",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="process-group-pickled",
+        title="A process group cannot be copied or saved",
+        example="TypeError: cannot pickle 'torch._C._distributed_c10d.ProcessGroup' object",
+        texts=(r"[Cc]an(?:not|'t) pickle '?torch\._C\._distributed_c10d\.\w{1,40}'? object",),
+        cause="The script copies or saves a whole model, optimizer or configuration that holds a process group: "
+        "copy.deepcopy(model) for an EMA, or torch.save(model), after DDP, FSDP or deepspeed.initialize wrapped it.",
+        remedy="copy the model before it is wrapped; copy and save state dicts, not objects: "
+        "ema.load_state_dict(model.module.state_dict()), torch.save(model.module.state_dict(), path); leave the "
+        "wrapped optimizer out of what a checkpoint saves as an object",
+        source="pytorch/pytorch#73825",
+    ),
+    CatalogueEntry(
+        id="ddp-models-differ",
+        title="The ranks have different models",
+        example="RuntimeError: [1]: params[0] in this process with sizes [10, 3] appears not to match sizes of the "
+        "same param in process 0",
         texts=(
             r"DDP expects same model across all ranks",
             r"params\[\d{1,6}\] in this process with sizes",
         ),
-        cause="The ranks built different models or froze different layers; with 0 params, a rank has ended or is "
-        "elsewhere in the script.",
+        cause="The ranks built different models, or froze different layers.",
         remedy="use the same code and settings on each node (ansible-playbook preflight.yml compares the script); "
-        "nothing in the model may depend on the rank. For 0 params, read that rank's log",
-        source="NJU-PCALab/STAR#44",
+        "nothing in the model may depend on the rank, such as a size taken from the rank's own data",
+        source="liangyn22/MCUFormer#2",
     ),
     CatalogueEntry(
         id="ddp-unused-parameters",
@@ -50,10 +79,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="buxiangzhiren/DDCap#35",
     ),
     CatalogueEntry(
+        id="process-group-twice",
+        title="torch.distributed is initialised twice",
+        example="RuntimeError: trying to initialize the default process group twice!",
+        texts=(r"trying to initialize the default process group ?(?:twice!)?",),
+        cause="init_process_group runs a second time in the same process: the script calls it, and so does the "
+        "framework (accelerate, DeepSpeed, MMEngine, Lightning), or a second import or call of the main function.",
+        remedy="leave init_process_group to the framework, or guard it: if not "
+        'torch.distributed.is_initialized(): ...; put the main part under if __name__ == "__main__":',
+        source="pytorch/pytorch#43536",
+    ),
+    CatalogueEntry(
         id="process-group-missing",
         title="torch.distributed was not initialised",
         example="Default process group has not been initialized, please make sure to call init_process_group",
-        texts=(r"Default process group has not been initialized",),
+        texts=(r"Default process group (?:has not been|is not) initialized",),
         cause="The script uses collectives, or a layer such as SyncBatchNorm, before init_process_group or without it.",
         remedy="call torch.distributed.init_process_group() first; frameworks need an option: --launcher pytorch "
         "(MMEngine), strategy='ddp' (Lightning)",

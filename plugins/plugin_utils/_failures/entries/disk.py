@@ -87,15 +87,60 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="kuleshov-group/caduceus#58",
     ),
     CatalogueEntry(
+        id="temporary-file-missing",
+        title="A temporary directory belongs to another process",
+        example="FileNotFoundError: [Errno 2] No such file or directory: '/tmp/tmp3o00dg6a/checkpoint/states.pt'",
+        texts=(r"No such file or directory: '/tmp/tmp[a-z0-9_]{8}(?:/|')", r"can't open file '/tmp/tmp[a-z0-9_]{8}/"),
+        cause="The path is in a temporary directory with a random name, which one process creates on one node: other "
+        "ranks have other names, other nodes do not have it, or its owner has removed it.",
+        remedy="use a directory of a fixed name on a drive that all nodes share (ansible-playbook site.yml --tags "
+        "data) for what other ranks read, or let each node write its own; a path that rank 0 makes up must be sent "
+        "to the others: torch.distributed.broadcast_object_list",
+        source="bccp/nbodykit#253",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="rename-raced",
+        title="A file to rename is gone",
+        example="FileNotFoundError: [Errno 2] No such file or directory: '.../tmp-checkpoint-8' -> '.../checkpoint-8'",
+        texts=(
+            r"No such file or directory: '[^'\n]{1,300}' -> '",
+            r"No such file or directory: '[^'\n]{1,300}\.(?:tmp|temp)'",
+        ),
+        cause="Several ranks or nodes rename or remove the same temporary file or directory on a shared drive: one "
+        "was faster, and the others no longer find it. Rarely, the directory of the second path does not exist.",
+        remedy="let one rank of the whole job rename it while the others wait at a barrier, or give each process a "
+        "directory of its own; with the Trainer, upgrade transformers (4.36 renamed from each node), and set "
+        "save_on_each_node only if the nodes share no drive. Libraries that cache need RANK, WORLD_SIZE and LOCAL_RANK "
+        "to choose who writes: start them with torchrun",
+        source="mosaicml/streaming#868",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="directory-exists",
+        title="A file or directory exists already",
+        example="FileExistsError: [Errno 17] File exists: './log/TwoStageNet'",
+        texts=(r"FileExistsError: \[Errno 17\] File exists: ",),
+        cause="Either several ranks create it at once, and one was faster between the check and the creation; or it is "
+        "left from an earlier run, and the script insists on a new one.",
+        remedy="os.makedirs(path, exist_ok=True), and on a shared drive on rank 0 only, with a barrier for the others. "
+        "If an earlier run made it: another output directory, or remove it",
+        source="OpenNMT/OpenNMT-py#1495",
+        weak=True,
+        general=True,
+        recoverable=True,
+    ),
+    CatalogueEntry(
         id="file-missing",
         title="A file is missing",
         example="FileNotFoundError: [Errno 2] No such file or directory: '...'",
         texts=(r"FileNotFoundError: \[Errno 2\]",),
-        cause="The path is wrong relative to launch_working_directory, or the file is only on some nodes: the others "
-        "do not see what one node writes, a cache or a checkpoint, unless they share a drive.",
+        cause="The path is wrong relative to launch_working_directory; or the file is only on some nodes: the others "
+        "do not see what one node writes, a cache or a checkpoint, unless they share a drive; or another rank has not "
+        "created it yet, or has removed it.",
         remedy="use absolute paths for data; ansible-playbook site.yml --tags code copies the code, ansible-playbook "
         "stage_data.yml a bucket, to all nodes. What the job itself writes and reads must be on a shared drive "
-        "(ansible-playbook site.yml --tags data), or be written on each node",
+        "(ansible-playbook site.yml --tags data), or be written on each node; other ranks wait for it at a barrier",
         source="GANWANSHUI/ES6D#22",
         recoverable=True,
         weak=True,

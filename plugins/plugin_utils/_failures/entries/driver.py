@@ -41,6 +41,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "reboot the node. ansible-playbook site.yml --tags nvidia_driver repairs the installation",
         source="pytorch/pytorch#159954",
         recoverable=True,
+        lasting=True,
     ),
     CatalogueEntry(
         id="driver-too-old",
@@ -56,6 +57,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "pytorch_cuda=auto",
         source="lllyasviel/Fooocus#1313",
         recoverable=True,
+        lasting=True,
     ),
     CatalogueEntry(
         id="driver-library-mismatch",
@@ -67,6 +69,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "reboot, and prevents further unattended driver upgrades",
         source="mozilla/translations#1167",
         recoverable=True,
+        lasting=True,
     ),
     CatalogueEntry(
         id="no-gpu",
@@ -101,7 +104,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="fabric-manager",
         title="The NVSwitch of the machine is not ready",
         example="Error 802: system not yet initialized",
-        texts=(r"Error 802: system not yet initialized", r"error \(802\)", r"cudaErrorSystemNotReady\b"),
+        texts=(
+            r"Error 802: system not yet initialized",
+            r"Cuda failure (?:802 )?'system not yet initialized'",
+            r"error \(802\)",
+            r"cudaErrorSystemNotReady\b",
+        ),
         cause="GPUs connected by NVSwitch need nvidia-fabricmanager in the driver's version before CUDA works. It is "
         "not installed, not running, or a different version.",
         remedy="on that node: systemctl status nvidia-fabricmanager; install the version that matches the driver and "

@@ -29,6 +29,9 @@ class CatalogueEntry:
         recoverable: Whether programs also print the message and go on, such as a request that is retried: it counts
             only in the error that ended the rank, not elsewhere in its log.
         refines: Ids of entries whose place this one takes if its message is in the log of their error.
+        summary: Whether it only reports that a process failed: any other match, in its line or the log, tells more.
+        lasting: Whether the state that a recoverable message reports lasts, so that it may explain a later end without
+            a message of its own.
         min_lines: Minimum number of matching lines; fewer are harmless.
     """
 
@@ -44,4 +47,6 @@ class CatalogueEntry:
     general: bool = False
     recoverable: bool = False
     refines: tuple[str, ...] = ()
+    summary: bool = False
+    lasting: bool = False
     min_lines: int = 1

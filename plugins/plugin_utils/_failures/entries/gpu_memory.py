@@ -30,13 +30,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="cuda-oom-absurd",
-        title="An absurd amount of GPU memory was requested",
+        title="A rank received nonsense as a size",
         example="CUDA out of memory. Tried to allocate more than 1EB memory",
-        texts=(r"Tried to allocate more than 1EB memory",),
-        cause="A rank received a corrupt size from another rank: the ranks are out of sync, for example after a "
-        "collective timed out. Memory is not the problem.",
+        texts=(
+            r"Tried to allocate more than 1EB memory",
+            r"Trying to create tensor with negative dimension -\d{13,20}\b",
+        ),
+        cause="A rank received a corrupt size from another rank: the ranks differ in which collective they are, for "
+        "example after a timeout, or since only some of them resume from a checkpoint or take a branch. Memory is not "
+        "the problem.",
         remedy="look in the logs of the other ranks for what happened earlier, especially a timeout: ansible-playbook "
-        "logs.yml -e fetch=true",
+        "logs.yml -e fetch=true. Make the same calls on every rank; the output directory and the checkpoint to resume "
+        "from must be the same on all, not random names",
         source="pytorch/pytorch#145369",
         kind="consequence",
     ),
@@ -55,7 +60,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ...",
         texts=(r"(?:CUDA|HIP|XPU) out of memory", r"torch\.(?:cuda\.)?OutOfMemoryError"),
         cause="Model, optimizer, gradients and activations together need more memory than is free on the GPU.",
-        remedy=f"{LESS_GPU_MEMORY}. {GPUS_IN_USE}",
+        remedy=f"{LESS_GPU_MEMORY}. {GPUS_IN_USE}. If only GPU 0 is full, several ranks use it: "
+        "torch.cuda.set_device(local_rank), and torch.load(..., map_location='cpu') for checkpoints",
         source="the guide to DeepSpeed over Open MPI",
         recoverable=True,
     ),

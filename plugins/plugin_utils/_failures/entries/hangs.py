@@ -29,7 +29,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"did not arrive where \d{1,7} other ranks waited for it",),
         cause="This rank was running, without an error of its own, when the others gave up waiting for it in a "
         "collective: it hangs, is slower, still loads or saves, or is at another point of the script.",
-        remedy="look at its last lines for where it was; -e debug=true makes torch log what each rank was doing."
+        remedy="look at its last lines for where it was; -e debug=true makes torch log what each rank was doing. Each "
+        "collective and barrier must be called by all ranks, none inside `if rank == 0`."
         " If its work between two collectives may take longer, for example to save a checkpoint, use "
         "init_process_group(timeout=timedelta(hours=1))",
         source="pytorch/gloo#511",
@@ -47,6 +48,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]). -e debug=true makes torch name the first call that "
         "differs",
         source="hiyouga/LlamaFactory#6269",
+    ),
+    CatalogueEntry(
+        id="rank-still-saved",
+        title="A rank saves while others wait for it",
+        example="timed out while rank 0 still worked, whose last output was: Saving FSDP model; ...",
+        texts=(r"timed out while rank \d{1,7} still worked, whose last output was: [^\n;]{0,160}\b[Ss]av(?:e|ing)\b",),
+        cause="Either only this rank calls the function that saves, although saving a sharded model (FSDP, ZeRO) needs "
+        "all ranks: it is inside `if rank == 0` or `if accelerator.is_main_process`. Or the save takes longer than the "
+        "others wait.",
+        remedy="call save_state, save_checkpoint or state_dict() of a sharded model on all ranks, outside of any "
+        "branch for the main process; a longer timeout does not help then. Only if the file still grows: "
+        "init_process_group(timeout=timedelta(hours=3)), or ddp_timeout=10800 of the Trainer",
+        source="huggingface/accelerate#2000",
+        weak=True,
     ),
     CatalogueEntry(
         id="rank-still-worked",
@@ -86,9 +101,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] [^\n]{0,60}Timed out",
         ),
         cause="This rank waited for another one that did not arrive in time. The other one is usually alive: it"
-        " is slower, hangs, still loads or saves, or is at another point of the script.",
-        remedy="find the rank that does not wait: -e debug=true makes torch log what each rank was doing. If "
-        "work between two collectives may take longer, use init_process_group(timeout=timedelta(hours=1))",
+        " is slower, hangs, still loads or saves, had fewer batches, or is at another point of the script.",
+        remedy="find the rank that does not wait: -e debug=true makes torch log what each rank was doing. Where ranks "
+        "have different numbers of batches (an IterableDataset): drop_last=True, or with model.join(). If work "
+        "between two collectives may take longer, use init_process_group(timeout=timedelta(hours=1))",
         source="pytorch/gloo#511",
         kind="consequence",
     ),

@@ -39,6 +39,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"bad interpreter: No such file or directory",
             r"ssh exited with exit code 127",
             r"execvp error on file [^\n]{1,255} \(No such file or directory\)",
+            r"was unable to launch the specified application as it could not access",
+            r"was unable to find the specified executable file",
         ),
         cause="The launcher uses the paths of the first node on every node, but another node does not have this"
         " directory or this Python at the same path.",
@@ -112,6 +114,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy="read the log of the rank named under 'Root Cause': ansible-playbook logs.yml -e rank=N",
         source="Facico/Chinese-Vicuna#113",
         kind="consequence",
+        summary=True,
     ),
     CatalogueEntry(
         id="mpi-as-root",
@@ -189,7 +192,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="session-closed",
         title="The session that started torchrun was closed",
         example="torch.distributed.elastic.multiprocessing.api.SignalException: Process 8665 got signal: 1",
-        texts=(r"SignalException: Process \d{1,10} got signal: 1\b(?!\d)",),
+        texts=(
+            r"SignalException: Process \d{1,10} got sig(?:nal|val): ?1\b(?!\d)",
+            r"closing signal SIGHUP",
+            r"Received 1 death signal",
+            r"was killed by SIGHUP",
+        ),
         cause="torchrun got SIGHUP: the terminal or SSH connection in which it was started has ended. nohup "
         "does not protect it, since torchrun handles the signal itself.",
         remedy="launch it with ansible-playbook launch.yml: muster's runs go on without a session; or start "

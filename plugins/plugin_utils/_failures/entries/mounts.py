@@ -61,7 +61,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Stale (?:NFS )?file handle",),
         cause="Another node removed or replaced a file this one had open, as happens with a shared cache; or the "
         "drive's server was restarted.",
-        remedy="keep each node's cache on its own disk (HF_HOME in launch_environment), prepared by one rank before "
+        remedy="keep each node's cache on its own disk (HF_HOME, TRITON_CACHE_DIR or TORCHINDUCTOR_CACHE_DIR in "
+        "launch_environment), prepared by one rank before "
         "the others continue; remount if every access fails",
         source="modelscope/ms-swift#6695",
     ),

@@ -60,6 +60,36 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="NVIDIA/nccl#975",
     ),
     CatalogueEntry(
+        id="nccl-container-interfaces",
+        title="NCCL uses the interfaces of container networks",
+        example="NCCL INFO NET/Socket : Using [0]bond0:10.0.1.161<0> [1]br-05ab815fa14e:172.19.0.1<0>",
+        texts=(r"NET/Socket : Using [^\n]{0,200}\[\d{1,2}\](?:br-[0-9a-f]{6,12}|veth[0-9a-f]{3,9}|docker\d|virbr\d):",),
+        cause="NCCL spreads its connections over all interfaces of the node, also bridges of Docker (br-..., veth...), "
+        "whose addresses lead nowhere from another node.",
+        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to the "
+        "interface of node_address; without muster, NCCL_SOCKET_IFNAME=bond0 with the interface that reaches the "
+        "other nodes",
+        source="NVIDIA/nccl#697",
+        recoverable=True,
+        refines=("nccl-system-error", "nccl-internal-error", "nccl-connection-failed"),
+    ),
+    CatalogueEntry(
+        id="nccl-invalid-argument",
+        title="NCCL refuses an argument",
+        example="NCCL error in: .../NCCLUtils.hpp:39, invalid argument, NCCL version 2.4.8",
+        texts=(
+            r"NCCL error in: [^\n]{1,200}:\d{1,5}, invalid argument",
+            r"Invalid rank requested : \d{1,7}/\d",
+        ),
+        cause="Mostly the ranks and the world size do not fit together: the script computes them itself, without the "
+        "number of nodes or of processes that the launcher started.",
+        remedy="take RANK, LOCAL_RANK and WORLD_SIZE from the environment, as init_process_group does without "
+        "arguments; Trainer(num_nodes=N) of Lightning must be the number of nodes. `Last error` below it names another "
+        """cause; -e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs it""",
+        source="Lightning-AI/pytorch-lightning#20219",
+        weak=True,
+    ),
+    CatalogueEntry(
         id="nccl-start-waits",
         title="Rank 0 does not start NCCL",
         example="DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
@@ -76,19 +106,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-versions-differ",
-        title="The nodes use different NCCL versions",
+        title="NCCL gets nonsense as another rank's address",
         example="NCCL WARN ncclSocketInit: connecting to address with family 33022 is neither AF_INET(2) nor "
         "AF_INET6(10)",
         texts=(
-            r"connecting to address with family \d{1,6} is neither AF_INET",
+            r"connecting to address {1,3}with family \d{1,6} is neither AF_INET",
             r"NCCL WARN [^\n]{0,60}wrong type \d{1,3} != \d{1,3}",
             r"NCCL WARN [^\n]{0,60}[Vv]ersion mismatch",
         ),
-        cause="NCCL reads nonsense where another rank's address should be: the nodes use different NCCL "
-        "versions, or one of them loads another NCCL than torch's own.",
-        remedy=f"{SAME_SOFTWARE}python_env,pytorch makes them the same. Remove other NCCL libraries from "
-        "LD_LIBRARY_PATH in launch_environment",
+        cause="NCCL reads nonsense where another rank's address should be. Either NCCL_SOCKET_IFNAME names an "
+        "interface that a node does not have, which NCCL does not report; or the nodes use different NCCL releases, "
+        "or one of them loads another NCCL than torch's own.",
+        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to the "
+        f"interface of node_address. {SAME_SOFTWARE}python_env,pytorch makes the versions the same; remove other NCCL "
+        "libraries from LD_LIBRARY_PATH in launch_environment",
         source="aws/aws-ofi-nccl#715",
+        weak=True,
     ),
     CatalogueEntry(
         id="nccl-loopback",
@@ -208,10 +241,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="nccl-time-out",
         title="A collective took too long",
         example="Watchdog caught collective operation timeout: WorkNCCL(SeqNum=..., OpType=ALLREDUCE, ...)",
-        texts=(r"Watchdog caught collective operation timeout", r"Some NCCL operations have failed or timed out"),
-        cause="This rank waited for one that never arrived: it failed, hangs, is still loading or saving, or is at "
-        "another point of the script.",
-        remedy="find the rank that is not waiting: -e debug=true makes torch log what each rank was doing. If work "
+        texts=(
+            r"Watchdog caught collective operation timeout",
+            r"Some NCCL operations have failed or timed out",
+            r"Received a dump signal due to a collective timeout from",
+        ),
+        cause="This rank waited for one that never arrived: it failed, hangs, is still loading or saving, had fewer "
+        "batches, or is at another point of the script.",
+        remedy="find the rank that is not waiting: -e debug=true makes torch log what each rank was doing. No "
+        "collective or barrier inside `if rank == 0`, and equally many batches on all ranks (drop_last=True). If work "
         "between two collectives may take longer, use init_process_group(timeout=timedelta(hours=1))",
         source="hiyouga/LlamaFactory#7396",
         kind="consequence",

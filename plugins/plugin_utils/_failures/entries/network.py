@@ -12,7 +12,38 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 )
 
 TOPIC = "Connections between ranks"
+
+# A pattern cannot compare numbers, only their number of digits and first digit; not of sizes that begin with 9.
+MORE_WORKERS = "|".join(
+    rf"{first}\d{{{rest}}}, worker_count=(?:[{first + 1}-9]\d{{{rest}}}|[1-9]\d{{{rest + 1},6}})\b"
+    for rest in range(4)
+    for first in range(1, 9)
+)
 ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="port-privileged",
+        title="The port of the rendezvous is reserved for root",
+        example="The server socket has failed to bind to [::]:520 (errno: 13 - Permission denied).",
+        texts=(r"failed to bind to [^\n]{1,100}:(?:\d{1,3}|10[01]\d|102[0-3]) \(errno: 13 - Permission denied\)",),
+        cause="Only root may listen on ports below 1024, and the job's rendezvous uses one.",
+        remedy="use a port from 1024 on: -e launch_master_port=29600; check MASTER_PORT and --master_port in the "
+        "script, for example $RANDOM without an offset",
+        source="liucongg/ChatGLM-Finetuning#140",
+    ),
+    CatalogueEntry(
+        id="store-reused",
+        title="More processes joined than the job has ranks",
+        example="Timed out initializing process group in store based barrier on rank: 0, for key: "
+        "store_based_barrier_key:1 (world_size=4, worker_count=8, timeout=0:30:00)",
+        texts=(rf"store[- ]based barrier [^\n]{{0,160}}\(world_size=(?:{MORE_WORKERS})",),
+        cause="The store of the rendezvous counts more processes than world_size: it still has those of an earlier "
+        "run, such as the file of init_method=file://, or the job was started twice with the same address and port, "
+        "or the script passes a world_size that is smaller than the number of processes.",
+        remedy="remove the file of init_method=file:// before each run, or use env:// (no init_method), which muster "
+        "sets up anew for each run; ansible-playbook stop.yml ends an earlier run; take WORLD_SIZE from the "
+        "environment",
+        source="ultralytics/yolov5#4574",
+    ),
     CatalogueEntry(
         id="address-in-use",
         title="The port of the rendezvous is taken",
@@ -31,6 +62,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "there; or use another port: -e launch_master_port=29600. With your own srun: one task per GPU "
         "(--ntasks-per-node), or one task per node if it starts torchrun",
         source="pytorch/pytorch#85604",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="no-route-to-host",
+        title="A node cannot reach an address at all",
+        example="OSError: [Errno 113] No route to host",
+        texts=(r"\[Errno 113\] No route to host", r"RuntimeError: No route to host"),
+        cause="The address belongs to a network that this node does not reach, the machine behind it is down, or a "
+        "firewall rejects the port, which Linux reports in the same way.",
+        remedy="ansible-playbook preflight.yml tests the connections between all nodes and names closed ports; for a "
+        "firewall on the nodes: ansible-playbook site.yml --tags firewall, or let the nodes' addresses through. Check "
+        "MASTER_ADDR if the script sets it",
+        source="facebookresearch/PyTorch-BigGraph#99",
+        weak=True,
         recoverable=True,
     ),
     CatalogueEntry(
@@ -57,10 +102,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="DistStoreError: Timed out after 901 seconds waiting for clients. 1/2 clients joined",
         texts=(
             r"Timed out after \d{1,7} seconds waiting for (?:clients|workers)",
-            r"Timed out initializing process group in store based barrier",
+            r"Timed out initializing process group in store[- ]based barrier",
+            r"DistStoreError: wait timeout after \d{1,9}ms, keys: ",
         ),
-        cause="Some ranks never started, exited early, or loaded so long that the others gave up. A worker_count "
-        "above world_size means ranks are left over from an earlier job.",
+        cause="Some ranks never started, exited early, or loaded so long that the others gave up.",
         remedy="look in the logs of the missing ranks: ansible-playbook logs.yml -e fetch=true. If they just load "
         "longer, use init_process_group(timeout=...)",
         source="NVIDIA/Megatron-LM#782",

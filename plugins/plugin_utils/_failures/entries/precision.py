@@ -16,6 +16,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Current loss scale already at minimum - cannot decrease scale anymore",
         texts=(
             r"Current loss scale already at minimum",
+            r"FloatingPointError: Minimum loss scale reached",
             r"OVERFLOW! [^\n]{0,60}Attempted loss scale: 1(?:\.0)?, reducing to (?:1|0)\b",
         ),
         cause="Gradients are infinite or NaN at any scale: the model was trained in bf16 and overflows in fp16, the "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import (
@@ -119,3 +121,26 @@ def test_tail_has_frames_of_a_stack_as_one_line() -> None:
 def test_tail_is_bounded() -> None:
     assert len(tail_lines("line\n" * 1000).split("\n")) == MAX_TAIL_LINES
     assert len(tail_lines("x" * 100_000)) == MAX_TAIL
+
+
+@pytest.mark.parametrize(
+    "prefix", ["node1: [rank18]: ", "xxx1: ", "3: ", "[1,3]<stderr>:", "[trainer0|0]:", "(worker6, rank=6, pid=8930) "]
+)
+def test_traceback_behind_the_prefix_of_a_launcher_is_an_error(prefix: str) -> None:
+    lines = [f"{prefix}{line}" for line in f"{TRACEBACK}ValueError: boom\nat 3".splitlines()]
+    other = [f"node9: {line}" for line in f"{TRACEBACK}KeyError: 'later'".splitlines()]
+    mixed = [line for pair in zip(lines, other, strict=False) for line in pair] + lines[len(other) :]
+    assert first_error("\n".join(["node1: step 1", *mixed])) == "ValueError: boom\nat 3"
+
+
+@pytest.mark.parametrize("prefix", ["ERROR: ", "[ERROR 3]: ", "2026-01-01 12:00:00 root: "])
+def test_traceback_that_a_log_quotes_is_no_error(prefix: str) -> None:
+    assert first_error(f"{prefix}{TRACEBACK}ValueError: boom\n") == ""
+
+
+def test_prefix_is_searched_in_linear_time() -> None:
+    started = time.process_time()
+    for piece in ("a1.", "[a,", "(rank=", "a1: "):
+        first_error(f"{piece * 200_000}\n" * 2)
+        first_error(f"{piece}\n" * 200_000)
+    assert time.process_time() - started < 20  # about 1 s; a search that tries all splits would take minutes

@@ -403,6 +403,68 @@ def test_lines_of_all_errors_and_of_the_window_are_matched() -> None:
     assert explain_failure("ended with exit code 1, its last output: help", [*window, *["help"] * 120]) is None
 
 
+# --- Errors that say little -------------------------------------------------------------------------------------------
+
+SUMMARY = "ended with exit code 1, its last output: " + TEXTS["rank-failed"].splitlines()[0]
+SYSTEM_ERROR = "ncclSystemError: System call (socket, malloc, munmap, etc) failed."
+
+
+@pytest.mark.parametrize(
+    ("error", "lines", "entry"),
+    [
+        (SUMMARY, [SYSTEM_ERROR], "nccl-system-error"),
+        (SUMMARY, [*TEXTS["nccl-container-interfaces"].splitlines(), SYSTEM_ERROR], "nccl-container-interfaces"),
+        (SUMMARY, ["ValueError: boom"], "rank-failed"),
+        ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", [SYSTEM_ERROR], "nccl-system-error"),
+        ("was killed by SIGKILL", ["ERROR:api:failed (exitcode: -9) local_rank: 0 (pid: 178)"], "killed"),
+        ("was killed by SIGKILL", [TEXTS["rank-failed"]], "killed"),
+    ],
+    ids=["weak", "refined", "nothing else", "exception", "line of a signal", "summary"],
+)
+def test_summary_of_a_launcher_says_less_than_any_other_line(error: str, lines: list[str], entry: str) -> None:
+    explanation = explain_failure(error, lines)
+    assert explanation is not None and explanation["id"] == entry
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "c000001: ", "3: ", "[1,3]<stderr>:", "[rank3]: ", "node1: [rank3]: ", "(worker6, rank=6, pid=8) "]
+)
+def test_exception_behind_the_prefix_of_a_launcher_explains_an_exit_code(prefix: str) -> None:
+    line = TEXTS["dataset-cache-missing"].splitlines()[-1].partition("FileNotFoundError")
+    lines = [prefix + line[1] + line[2], f"{prefix}    train_dataset = build(0)"]
+    explanation = explain_failure(f"ended with exit code 1, its last output: {lines[-1]}", lines)
+    assert explanation is not None and explanation["id"] == "dataset-cache-missing"
+
+
+@pytest.mark.parametrize("prefix", ["WARNING: ", "[WARNING 3]: ", "wandb: ", "retry 3 after "])
+def test_exception_that_a_line_only_quotes_explains_nothing(prefix: str) -> None:
+    lines = [f"{prefix}FileNotFoundError: [Errno 2] No such file or directory: '/data/a'", "bye"]
+    assert explain_failure("ended with exit code 1, its last output: bye", lines) is None
+
+
+def test_lasting_state_explains_an_end_without_a_message_only() -> None:
+    lines = ["[W CUDAFunctions.cpp:108] Warning: CUDA initialization: The NVIDIA driver on your system is too old", "x"]
+    explanation = explain_failure("ended with exit code 1, its last output: x", lines)
+    assert explanation is not None and (explanation["id"], explanation["confidence"]) == ("driver-too-old", "log")
+    assert explain_failure("ValueError: boom", lines) is None
+
+
+def test_exception_of_spawn_without_the_one_of_its_process_says_little() -> None:
+    error = "Exception:\n-- Process 0 terminated with the following error:"
+    explanation = explain_failure(error, TEXTS["nccl-invalid-argument"].splitlines())
+    assert explanation is not None and explanation["id"] == "nccl-invalid-argument"
+    assert explain_failure(f"{error}\nValueError: boom", TEXTS["nccl-invalid-argument"].splitlines()) is None
+
+
+def test_store_counts_more_workers_than_ranks() -> None:
+    (pattern,) = map(re.compile, ENTRIES["store-reused"].texts)
+    for ranks in range(1, 140):
+        for workers in range(1, 300):
+            text = f"store based barrier on rank: 0 (world_size={ranks}, worker_count={workers}, timeout=0:30:00)"
+            more = (len(str(workers)), str(workers)[0]) > (len(str(ranks)), str(ranks)[0])
+            assert bool(pattern.search(text)) == (more and str(ranks)[0] != "9"), text
+
+
 # --- Healthy logs -----------------------------------------------------------------------------------------------------
 
 HEALTHY = {path.stem: path.read_text() for path in (RECORDED.parent / "healthy_logs").glob("*.txt")}

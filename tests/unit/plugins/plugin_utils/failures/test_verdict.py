@@ -107,6 +107,15 @@ def test_error_from_a_lost_peer_is_a_consequence(said: str) -> None:
     assert cause(made) == ("node1", 2, "KeyError: 'x'")
 
 
+@pytest.mark.parametrize(
+    ("other", "number"),
+    [("RuntimeError: Detected mismatch between collectives on ranks.", 2), ("ValueError: boom", 0), (CLOSED, 0)],
+)
+def test_rank_that_exited_without_output_is_passed_over_only_for_a_known_cause(other: str, number: int) -> None:
+    made = result(report(1, rank(0, 1)), report(1, rank(2, 1, other)), first="node0")
+    assert cause(made)[1] == number
+
+
 def test_consequence_is_reported_if_no_cause_is_known() -> None:
     stopped = report(
         1, rank(2, TERMINATED), said="torch.distributed.elastic...SignalException: Process 1 got signal: 15"

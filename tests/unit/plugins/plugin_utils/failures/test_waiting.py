@@ -123,6 +123,14 @@ def test_different_collectives_are_found_in_the_logs_of_aborted_ranks() -> None:
     assert "rank 0 in _ALLGATHER_BASE 9121, rank 1 in _REDUCE_SCATTER_BASE 9121" in error
 
 
+def test_rank_that_only_observed_the_timeouts_of_others_failed_first() -> None:
+    """Since torch 2.7, the log may have no more than this of the watchdog."""
+    here = "[PG ID 0 Rank 1] Received a dump signal due to a collective timeout from this local rank and we will try"
+    other = "[PG ID 0 Rank 0] Observed flight recorder dump signal from another rank via TCPStore."
+    made = result(silent(0, other), aborted(1, here), aborted(2, here), first="node1")
+    assert failure(made)[::2] == (0, "rank-never-arrived")
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
