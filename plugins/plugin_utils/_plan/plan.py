@@ -56,6 +56,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.machines imp
     UNKNOWN_MACHINES,
     RunMachines,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log import network_log_environment
 
 
 class Launcher(Protocol):
@@ -176,7 +177,7 @@ def build_node_plan(
     temporary = temporary_directory(job.run_id, node.node_rank)
     environment = {
         **network_environment(facts["interface"], node.address),
-        **(debug_environment(run_directory) if job.debug else {}),
+        **(debug_environment(run_directory) if job.debug else network_log_environment(table, facts, run_directory)),
         **launcher.environment(job, table, node),
         **({} if job.image else visible_devices(job.gpus)),
         "PYTHONUNBUFFERED": "1",

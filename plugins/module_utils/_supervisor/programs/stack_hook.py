@@ -26,6 +26,8 @@ SIGTERM = 15
 HOOKS = "hooks"  # in the run directory: the directory on PYTHONPATH, ...
 STACKS = "stacks"  # ... and the one with the files that faulthandler writes: (rank-LOCAL_RANK|process)-PID.txt
 RANK_PROCESS = "MUSTER_RANK_PROCESS"  # variable by which the children of a rank know that they are not the rank
+NETWORK_LOG = "MUSTER_NCCL_LOG"  # variable with the file into which NCCL is to log which network it uses
+NCCL_LOG_VARIABLES = ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS")
 LOWEST_DESCRIPTOR = 500  # a job that closes all descriptors must not get this one's number for another file
 
 
@@ -39,6 +41,13 @@ def file_name(environment, pid):  # type: ignore[no-untyped-def]
     return "rank-" + local_rank + "-" + str(pid) + ".txt"
 
 
+def log_network(environment):  # type: ignore[no-untyped-def]
+    """Make NCCL log which network it uses, unless the job configures NCCL's log itself. Health reads it."""
+    path = environment.get(NETWORK_LOG)
+    if path and not any(name in environment for name in NCCL_LOG_VARIABLES):
+        environment.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="NET,ENV", NCCL_DEBUG_FILE=path)
+
+
 def install(directory):  # type: ignore[no-untyped-def]
     """Register faulthandler for this process. directory: of the run."""
     import _signal
@@ -47,7 +56,10 @@ def install(directory):  # type: ignore[no-untyped-def]
     import fcntl
 
     pid = os.getpid()
-    path = os.path.join(directory, STACKS, file_name(os.environ, pid))
+    name = file_name(os.environ, pid)
+    path = os.path.join(directory, STACKS, name)
+    if name.startswith("rank-"):
+        log_network(os.environ)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
     first = os.open(path, flags, 0o600)
     try:
