@@ -174,6 +174,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
             market=offer.market,
             subnet=subnet,
             efa=offer.efa,
+            efa_cards=offer.efa_cards,
             group=group,
             placement=network_name(self.cluster) if placement else "",
             image=offer.image,
