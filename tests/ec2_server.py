@@ -204,6 +204,7 @@ class EC2Server:
     def _empty(self) -> None:
         """Reset the state to that of an unused account."""
         self.faults: list[Fault] = []
+        self.network_nodes: list[list[str]] = []  # of the instances in the order of their launch index, in turn
         self.hidden = 0
         self.pending = 0
         self.shutting_down = 1
@@ -476,6 +477,9 @@ class EC2Server:
             self._time_passes()
         if action in _LISTED:
             return self._without_hidden(action, environ)
+        if action == "DescribeInstanceTopology":
+            ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
+            return _xml(action, f"<instanceSet>{''.join(map(self._place_of, ids))}</instanceSet>")
         if action == "TerminateInstances":
             ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
             there = [i for i in ids if (found := self._instance(i)) and found._state.name != "terminated"]
@@ -610,6 +614,14 @@ class EC2Server:
             needing += [group.id for group in groups if group.vpc_id == wanted and group.name != "default"]
         if needing:
             raise Refused("DependencyViolation", f"resource {wanted} has a dependent object")
+
+    def _place_of(self, key: str) -> str:
+        """Where an instance is in the network; nothing unless a test has said so, as with types that lack it."""
+        if not self.network_nodes:
+            return ""
+        nodes = self.network_nodes[int(self._instance(key).ami_launch_index) % len(self.network_nodes)]
+        items = "".join(f"<item>{node}</item>" for node in nodes)
+        return f"<item><instanceId>{key}</instanceId><networkNodeSet>{items}</networkNodeSet></item>"
 
     # --- Placement groups
 

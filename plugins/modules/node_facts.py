@@ -398,7 +398,8 @@ facts:
       description:
         - Number of NVSwitches (C(switches)), for each GPU the C(state) and C(status) of its C(fabric), version and
           service of the fabric C(manager), number of active C(nvlinks), PCI bridges that redirect traffic between
-          devices (C(acs)), and how the C(iommu) translates addresses. Unknown values are V(null).
+          devices (C(acs)), how the C(iommu) translates addresses, and what lets RDMA adapters access the memory of the
+          GPUs (C(gpudirect)), a loaded module for peer memory (C(peermem)) or C(dma_buf). Unknown values are V(null).
       returned: with the part V(links) and nvidia-smi
       type: dict
       sample:
@@ -408,6 +409,7 @@ facts:
         nvlinks: 144
         acs: []
         iommu: ""
+        gpudirect: {peermem: true, dma_buf: false}
     imports:
       description:
         - Whether the imports of the job were C(tested), the C(failures), GPUs without a working kernel (C(cuda)), the

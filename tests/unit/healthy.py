@@ -71,6 +71,7 @@ def links(count: int) -> Facts:
         "nvlinks": 18 * count,
         "acs": [],
         "iommu": "",
+        "gpudirect": {"peermem": True, "dma_buf": True},
     }
 
 

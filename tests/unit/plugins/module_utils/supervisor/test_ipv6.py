@@ -129,7 +129,11 @@ def test_failure_ends_the_other_nodes(make: RunMaker) -> None:
 
 @inside
 def test_run_restarts_with_the_same_addresses(make: RunMaker) -> None:
-    run = make(["sh", "-c", '[ "$MUSTER_ATTEMPT" = 1 ] || exit 7; echo "again at $MASTER_ADDR"'], restarts=1)
+    run = make(
+        ["sh", "-c", '[ "$MUSTER_ATTEMPT" = 1 ] || exit 7; echo "again at $MASTER_ADDR"'],
+        restarts=1,
+        restart_when=("rank_failed", "deterministic"),
+    )
     run.start()
     run.wait_for("succeeded")
     assert f"again at {PREFIX}::a" in output(run, 1)
