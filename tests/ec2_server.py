@@ -477,9 +477,6 @@ class EC2Server:
             self._time_passes()
         if action in _LISTED:
             return self._without_hidden(action, environ)
-        if action == "DescribeInstanceTopology":
-            ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
-            return _xml(action, f"<instanceSet>{''.join(map(self._place_of, ids))}</instanceSet>")
         if action == "TerminateInstances":
             ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
             there = [i for i in ids if (found := self._instance(i)) and found._state.name != "terminated"]
@@ -626,8 +623,11 @@ class EC2Server:
     # --- Placement groups
 
     def _placement_group(self, action: str, given: Parameters) -> Answer | None:
-        """The actions on placement groups, which moto lacks; None for another action."""
+        """The actions on placement groups and topology, which moto lacks; None for another action."""
         name = given.get("GroupName", "")
+        if action == "DescribeInstanceTopology":
+            ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
+            return _xml(action, f"<instanceSet>{''.join(map(self._place_of, ids))}</instanceSet>")
         if action == "CreatePlacementGroup":
             if name in self._groups:
                 raise Refused("InvalidPlacementGroup.Duplicate", f"The placement group '{name}' already exists.")

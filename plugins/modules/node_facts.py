@@ -551,8 +551,9 @@ facts:
         shm: {path: /dev/shm, device: 26, total_bytes: 67536248832, free_bytes: 67536248832, free_inodes: 16488341}
     system:
       description:
-        - The distribution, C(memory), C(rdma) devices and the ports of each (C(rdma_ports)), the C(limits) of a run (-1
-          means unlimited), and launchers' variables C(left_over) from an earlier setup.
+        - The distribution, C(memory), C(rdma) devices and the ports of each (C(rdma_ports)), the NUMA node of each
+          NVIDIA GPU and the CPUs of each NUMA node (C(numa)), the C(limits) of a run (-1 means unlimited), and
+          launchers' variables C(left_over) from an earlier setup.
       returned: with the part V(system)
       type: dict
       sample:
@@ -560,6 +561,7 @@ facts:
         memory: {total_bytes: 135072497664, available_bytes: 131080507392}
         rdma: []
         rdma_ports: []
+        numa: {gpus: [0, 1], cpus: {"0": 0-31, "1": 32-63}}
         limits: {nofile: 1048576, memlock: -1, from: the run's unit}
         left_over: [{name: RANK, value: "0", where: /etc/environment line 3}]
     names:

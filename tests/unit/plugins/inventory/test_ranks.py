@@ -358,7 +358,7 @@ def test_commented_options_of_the_example_are_valid(sources: Sources) -> None:
     text = (CHECKOUT / "inventories" / "ranks.yml").read_text()
     options = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ") and ": " in line]
     options = [line for line in options if line.split(":")[0].isidentifier() or line.startswith("rank0")]
-    assert len(options) == 7
+    assert len(options) == 8
     hosts = sources.write(
         "hosts.yml",
         "training: {hosts: {node0: {private_ip_address: 10.0.0.1, gpu_count: 8, tags: {rank: 1}},"
@@ -388,5 +388,6 @@ def test_the_examples_of_the_documentation_work(sources: Sources) -> None:
     assert found == [
         {"node_rank": 0, "node_address": "10.0.0.7"},
         {"node_rank": 0, "node_address": "10.1.0.7", "node_slots": 4},
+        {"node_rank": 0, "node_address": "10.0.0.7"},
         {"node_rank": 1, "node_address": "10.0.0.7"},
     ]
