@@ -141,19 +141,18 @@ def test_run_restarts_with_the_same_addresses(make: RunMaker) -> None:
 
 @inside
 @needs_torch
-@pytest.mark.parametrize("backend", ["static", "c10d"])
-@pytest.mark.parametrize("restarts", [0, 1])
+@pytest.mark.parametrize(("backend", "restarts"), [("static", 0), ("c10d", 1)])
 def test_torchrun_and_gloo_meet(make: RunMaker, tmp_path: Path, backend: str, restarts: int) -> None:
     (tmp_path / "job.py").write_text(TORCH_JOB)
     run = make(launcher="torchrun", rdzv_backend=backend, script=str(tmp_path / "job.py"), restarts=restarts)
     run.start()
-    run.wait_for("succeeded")
+    run.wait_for("succeeded", seconds=600.0)
     assert all(f"sum 3 at {PREFIX}::" in output(run, rank) for rank in range(2)), output(run, 0)
 
 
 @inside
 def test_wheels_are_served_to_other_nodes(tmp_path: Path) -> None:
-    request = {"address": f"{PREFIX}::a", "token": "t" * 32, "root": str(tmp_path), "name": "env"}
+    request = {"address": f"{PREFIX}::a", "token": "t" * 32, "directory": str(tmp_path)}
     paths = file_server.EnvironmentPaths(request)
     Path(paths.store).mkdir(parents=True)
     (Path(paths.store) / "a.whl").write_text("wheel")
