@@ -27,8 +27,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 
-MAX_READ = 1_048_576  # bytes of a log that are read at a time
-MAX_LOGS = 256
+MAX_READ = 262_144  # bytes of a log that are read at a time
+MAX_TEXT = 4_194_304  # of all logs at a time
+MAX_LINE = 1000  # characters of a line that are examined for a reason
 MAX_LINES = 2000  # about networks that are kept
 MAX_NAMES = 4  # of ports in a message
 NCCL_LOG = re.compile(r"nccl\..{1,300}\.log", re.DOTALL)
@@ -112,10 +113,16 @@ class NcclNetwork:
 
     def decide(self, ports: list[dict[str, Any]]) -> None:
         """Read what was added to the logs."""
-        logs = [log for rank in range(self.plan["node"]["slots"]) for log in rank_logs(self.plan, self.directory, rank)]
-        logs = list(dict.fromkeys([*logs, *(log for log in self.nccl_logs() if log not in self.earlier)]))
-        text = "".join(self.new_text(log) for log in logs[:MAX_LOGS])
-        self.lines += [line for line in text.splitlines() if ABOUT_NETWORKS.search(line)]
+        logs = [log for log in self.nccl_logs() if log not in self.earlier]
+        logs += [
+            log for rank in range(self.plan["node"]["slots"]) for log in rank_logs(self.plan, self.directory, rank)
+        ]
+        text = ""
+        for log in dict.fromkeys(logs):
+            if len(text) < MAX_TEXT:
+                text += self.new_text(log)
+        lines = (line[:MAX_LINE] for line in text.splitlines())
+        self.lines += [line for line in lines if ABOUT_NETWORKS.search(line)]
         self.lines = self.lines[-MAX_LINES:]
         networks = networks_in(text)
         self.is_decided = bool(networks)

@@ -614,7 +614,7 @@ def test_efa_interface_and_rules_are_created_for_types_with_efa(bench: Bench) ->
 
 
 def test_all_efa_cards_are_used_on_request(bench: Bench) -> None:
-    bench.provide(machine_types=["p4d.24xlarge"], efa="all", price_per_hour=32.8)
+    bench.provide(machine_types=["p4d.24xlarge"], efa="all", price_per_hour=2.2)
     (given,) = launches(bench)
     keys = [f"NetworkInterface.{number}" for number in range(1, 6)]
     assert [
@@ -625,7 +625,7 @@ def test_all_efa_cards_are_used_on_request(bench: Bench) -> None:
 
 
 def test_unused_efa_cards_are_mentioned(bench: Bench) -> None:
-    bench.provide(machine_types=["p4d.24xlarge"], price_per_hour=32.8)
+    bench.provide(machine_types=["p4d.24xlarge"], price_per_hour=2.2)
     assert any("p4d.24xlarge has 4 network cards with EFA, and one of them is used" in line for line in bench.said)
 
 

@@ -87,6 +87,19 @@ def test_message_names_the_ports() -> None:
     assert "although the RDMA port mlx5_0/1 is active: " in text
 
 
+def test_hostile_log_is_read_in_bounded_time(tmp_path: Path) -> None:
+    """A pattern that backtracks over a line would take hours."""
+    (tmp_path / "launcher.log").write_text(
+        "NCCL INFO NCCL" * 20_000 + "\n" + "NCCL INFO x via NET/" * 20_000 + NO_DEVICE
+    )
+    plan: Any = {"node": {"node_rank": 0, "slots": 1}, "nodes": [{}, {}], "rank_logs": "launcher"}
+    network = nccl_network.NcclNetwork(str(tmp_path), plan)
+    for _reading in range(10):
+        network.decide([{"name": "mlx5_0/1", "driver": "mlx5_core"}])
+    assert len(network.lines) < nccl_network.MAX_LINES and all(len(line) <= 1000 for line in network.lines)
+    assert [problem.key for problem in network.current_problems] in ([], ["network"])
+
+
 # - in runs
 
 JOB = ["/bin/sh", "-c", 'cat "$0/log" 2>/dev/null; while [ ! -e "$0/go" ]; do sleep 0.05; done']
