@@ -217,7 +217,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                     problems.append(
                         RankTableProblem(host.name, problem, "an expression with a value for every host", remedy)
                     )
-            order, topology, location = values.pop("order_by"), values.pop("topology"), ()
+            order, topology = values.pop("order_by"), values.pop("topology")
+            location: tuple[str, ...] = ()
             try:
                 location = parse_location(topology)
             except ValueError as exc:

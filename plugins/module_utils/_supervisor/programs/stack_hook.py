@@ -51,11 +51,11 @@ def log_network(environment):  # type: ignore[no-untyped-def]
 
 def parse_cpus(text):  # type: ignore[no-untyped-def]
     """Return the numbers in a list of CPUs such as 0-31,64-95."""
-    cpus = set()
+    cpus = []
     for part in text.split(","):
         first, _dash, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
-    return cpus
+        cpus += range(int(first), int(last or first) + 1)
+    return set(cpus)
 
 
 def bind_cpus(environment):  # type: ignore[no-untyped-def]

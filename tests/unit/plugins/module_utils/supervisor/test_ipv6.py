@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._python_env import file_server
+from ansible_collections.muster.training.plugins.module_utils._python_env.paths import EnvironmentPaths
 from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._stage_data.peers import PeerReply, Peers
 from ansible_collections.muster.training.plugins.module_utils._supervisor import nccl_ras, ports
@@ -153,7 +154,7 @@ def test_torchrun_and_gloo_meet(make: RunMaker, tmp_path: Path, backend: str, re
 @inside
 def test_wheels_are_served_to_other_nodes(tmp_path: Path) -> None:
     request = {"address": f"{PREFIX}::a", "token": "t" * 32, "directory": str(tmp_path)}
-    paths = file_server.EnvironmentPaths(request)
+    paths = EnvironmentPaths(request)
     Path(paths.store).mkdir(parents=True)
     (Path(paths.store) / "a.whl").write_text("wheel")
     url = file_server.serve(request)["url"]

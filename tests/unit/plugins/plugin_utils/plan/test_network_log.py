@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log import network_log_environment
 
@@ -16,5 +18,6 @@ def test_nccl_logs_its_network_on_nodes_with_an_active_rdma_port_and_peers() -> 
     assert network_log_environment(TWO, ACTIVE, "/runs/a") == {"MUSTER_NCCL_LOG": "/runs/a/nccl.%h.%p.log"}
     assert network_log_environment(ONE, ACTIVE, "/runs/a") == {}
     down = {"system": {"rdma_ports": [{"name": "mlx5_0/1", "state": "DOWN"}]}}
-    for facts in (down, {"system": {}}, {}):
+    other_facts: list[dict[str, Any]] = [down, {"system": {}}, {}]
+    for facts in other_facts:
         assert network_log_environment(TWO, facts, "/runs/a") == {}
