@@ -51,7 +51,7 @@ def log_network(environment):  # type: ignore[no-untyped-def]
 
 def parse_cpus(text):  # type: ignore[no-untyped-def]
     """Return the numbers in a list of CPUs such as 0-31,64-95."""
-    cpus = []
+    cpus = []  # type: ignore[var-annotated]
     for part in text.split(","):
         first, _dash, last = part.partition("-")
         cpus += range(int(first), int(last or first) + 1)

@@ -30,7 +30,7 @@ def test_cards_are_those_that_aws_lists(name: str, count: int) -> None:
 
 
 def test_card_without_efa_is_left_out() -> None:
-    cards = [{"NetworkCardIndex": index} for index in range(17)]
+    cards: list[dict[str, Any]] = [{"NetworkCardIndex": index} for index in range(17)]
     network: dict[str, Any] = {"EfaSupported": True, "NetworkCards": cards, "EfaInfo": {"MaximumEfaInterfaces": 16}}
     assert find_efa_cards(network) == tuple(range(1, 17))
     for card in cards[2:5]:
