@@ -204,6 +204,7 @@ class EC2Server:
     def _empty(self) -> None:
         """Reset the state to that of an unused account."""
         self.faults: list[Fault] = []
+        self.network_nodes: list[list[str]] = []  # of the instances in the order of their launch index, in turn
         self.hidden = 0
         self.pending = 0
         self.shutting_down = 1
@@ -611,11 +612,22 @@ class EC2Server:
         if needing:
             raise Refused("DependencyViolation", f"resource {wanted} has a dependent object")
 
+    def _place_of(self, key: str) -> str:
+        """Where an instance is in the network; nothing unless a test has said so, as with types that lack it."""
+        if not self.network_nodes:
+            return ""
+        nodes = self.network_nodes[int(self._instance(key).ami_launch_index) % len(self.network_nodes)]
+        items = "".join(f"<item>{node}</item>" for node in nodes)
+        return f"<item><instanceId>{key}</instanceId><networkNodeSet>{items}</networkNodeSet></item>"
+
     # --- Placement groups
 
     def _placement_group(self, action: str, given: Parameters) -> Answer | None:
-        """The actions on placement groups, which moto lacks; None for another action."""
+        """The actions on placement groups and topology, which moto lacks; None for another action."""
         name = given.get("GroupName", "")
+        if action == "DescribeInstanceTopology":
+            ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
+            return _xml(action, f"<instanceSet>{''.join(map(self._place_of, ids))}</instanceSet>")
         if action == "CreatePlacementGroup":
             if name in self._groups:
                 raise Refused("InvalidPlacementGroup.Duplicate", f"The placement group '{name}' already exists.")

@@ -43,6 +43,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import 
     read_prices,
     total_price,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cpu_binding import render_binding
 from ansible_collections.muster.training.plugins.plugin_utils._plan.first_node import why_loss_ends_run
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
@@ -57,6 +58,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.machines imp
 from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import (
     build_node_plan,
+    cpu_binding,
     get_launcher,
     render_hostfiles,
     without_spares,
@@ -118,7 +120,8 @@ def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str 
         lines.append(f"  ... and {table.nnodes - len(visible)} more")
     if cost:
         lines.append(f"  costs        {cost}")
-    return "\n".join([*lines, *render_rank(job, facts)])
+    binding = render_binding(job, cpu_binding(job, table.master, facts))
+    return "\n".join([*lines, *render_rank(job, facts), *binding])
 
 
 def hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: str) -> str:

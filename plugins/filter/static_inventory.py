@@ -59,12 +59,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.static_ho
 
 
 def resolve_address(name: str) -> str:
-    """Return the IPv4 address that this machine resolves a name to, or "" if other machines could not use it."""
+    """Return the address that this machine resolves a name to, IPv4 if it has one; "" if others could not use it."""
     try:
-        address = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
+        entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return ""
-    return "" if ipaddress.ip_address(address).is_loopback else str(address)
+    address = min(entries, key=lambda entry: entry[0] != socket.AF_INET)[4][0]
+    parsed = ipaddress.ip_address(address)
+    return "" if parsed.is_loopback or (parsed.version == 6 and parsed.is_link_local) else str(address)
 
 
 def static_inventory(machines: str | list[str], source: str = "-e machines", check: bool = False) -> str:

@@ -67,12 +67,21 @@ options:
       - Hosts for which it evaluates to none come last, in the order of the inventory.
     type: str
     default: node_order | default(none)
+  topology:
+    description:
+      - Jinja expression for the location of the host in the network, such as the name of its rack, or a path from the
+        outermost to the innermost part, V(spine1/rack7), or a list of such names.
+      - Hosts in the same part get neighbouring ranks, which then communicate over fewer switches. Parts, and hosts in
+        the innermost part, keep the order that O(order) and O(order_by) give them. The same applies to O(rank0).
+      - It has no effect if O(rank) gives the ranks. Hosts for which it evaluates to none keep their position.
+    type: str
+    default: node_topology | default(node_rack | default(none))
   rank0:
     description:
       - Name of the host that gets rank 0, whatever its position. The others keep their order and are numbered after it.
     type: str
   strict:
-    description: Treat an undefined variable in O(slots), O(rank) or O(order_by) as an error.
+    description: Treat an undefined variable in O(slots), O(rank), O(order_by) or O(topology) as an error.
     type: bool
     default: false
 """
@@ -90,6 +99,11 @@ address: private_ip_address
 slots: "{'g5.xlarge': 1, 'g5.12xlarge': 4, 'p4d.24xlarge': 8}[instance_type]"
 order: name
 rank0: node7
+
+---
+# ranks.yml: neighbouring ranks in one rack, whose name is a variable of each host
+plugin: muster.training.ranks
+topology: rack
 
 ---
 # ranks.yml: the rank is a label on the machine; a machine without the label is an error
@@ -120,6 +134,10 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
     format_value,
     natural_key,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.topology_order import (
+    order_by_location,
+    parse_location,
+)
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable):
@@ -144,12 +162,13 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         if not hosts:
             return
         try:
-            configured = self._evaluate_all(hosts, _HostVariables(loader, [*inventory.processed_sources, path]))
+            variables = _HostVariables(loader, [*inventory.processed_sources, path])
+            order, rank0 = self.get_option("order"), self.get_option("rank0")
+            configured = order_hosts(self._evaluate_all(hosts, variables), order, rank0)
             table = build_rank_table(
                 # Missing slots are counted on the node later; for the order, any number will do.
                 [replace(host, slots=1) if host.slots is None else host for host in configured],
-                order=self.get_option("order"),
-                rank0=self.get_option("rank0"),
+                rank0=rank0,
             )
         except RankTableError as exc:
             raise AnsibleParserError(f"{self.NAME}: the hosts do not form a valid cluster.\n{exc}") from exc
@@ -174,16 +193,18 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             )
         return hosts
 
-    def _evaluate_all(self, hosts: list[InventoryHost], host_variables: _HostVariables) -> list[HostSpec]:
-        """Return the results of the expressions for each host, unchecked, sorted by those of order_by.
+    def _evaluate_all(
+        self, hosts: list[InventoryHost], host_variables: _HostVariables
+    ) -> list[tuple[HostSpec, tuple[str, ...]]]:
+        """Return the results of the expressions for each host, unchecked, and its location, sorted by order_by.
 
         Raises one error for all expressions that fail.
         """
         problems: list[RankTableProblem] = []
-        configured: list[tuple[bool, Any, HostSpec]] = []
+        configured: list[tuple[bool, Any, HostSpec, tuple[str, ...]]] = []
         for host in hosts:
             variables = host_variables(host)
-            values: dict[str, Any] = {"address": None, "slots": None, "rank": None, "order_by": None}
+            values: dict[str, Any] = dict.fromkeys(("address", "slots", "rank", "order_by", "topology"))
             for option in values:
                 try:
                     values[option] = self._compose(self.get_option(option), variables)
@@ -196,11 +217,25 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                     problems.append(
                         RankTableProblem(host.name, problem, "an expression with a value for every host", remedy)
                     )
-            order = values.pop("order_by")
-            configured.append((order is None, natural_key(str(order)), HostSpec(host.name, **values)))
+            order, topology = values.pop("order_by"), values.pop("topology")
+            location: tuple[str, ...] = ()
+            try:
+                location = parse_location(topology)
+            except ValueError as exc:
+                problem = f"its topology is {format_value(topology)}"
+                problems.append(RankTableProblem(host.name, problem, str(exc), "Correct topology in this file"))
+            configured.append((order is None, natural_key(str(order)), HostSpec(host.name, **values), location))
         if problems:
             raise RankTableError(problems)
-        return [host for _unordered, _key, host in sorted(configured, key=lambda entry: entry[:2])]
+        return [(host, location) for *_order, host, location in sorted(configured, key=lambda entry: entry[:2])]
+
+
+def order_hosts(hosts: list[tuple[HostSpec, tuple[str, ...]]], order: str, rank0: str | None) -> list[HostSpec]:
+    """Return the hosts in the order of their ranks, unless they have explicit ones; each comes with its location."""
+    if order == "name":
+        hosts = sorted(hosts, key=lambda entry: natural_key(entry[0].name))
+    hosts = sorted(hosts, key=lambda entry: entry[0].name != rank0)  # its part of the network comes first, too
+    return [hosts[index][0] for index in order_by_location([location for _host, location in hosts])]
 
 
 def _single_line(text: str) -> str:

@@ -196,6 +196,16 @@ options:
     type: str
     choices: [report, stop]
     default: report
+  numa_binding:
+    description:
+      - Bind each rank, with the threads and processes that it starts, to the CPUs of its GPU's NUMA node.
+      - V(auto) does so if the GPUs of the job belong to all NUMA nodes of a node, so that no CPU stays unused. V(node)
+        does so in any case, V(none) never.
+      - Ranks are not bound if the number of ranks differs from that of GPUs, if the script starts the ranks itself, if
+        a program has bound them already, or with O(stacks=false). Only Python processes are bound.
+    type: str
+    choices: [auto, node, none]
+    default: auto
   log_limit:
     description:
       - Maximum size of the logs of a run on a node, in GB. Beyond that, the middle of the longest log is removed and

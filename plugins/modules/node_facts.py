@@ -407,7 +407,8 @@ facts:
       description:
         - Number of NVSwitches (C(switches)), for each GPU the C(state) and C(status) of its C(fabric), version and
           service of the fabric C(manager), number of active C(nvlinks), PCI bridges that redirect traffic between
-          devices (C(acs)), and how the C(iommu) translates addresses. Unknown values are V(null).
+          devices (C(acs)), how the C(iommu) translates addresses, and what lets RDMA adapters access the memory of the
+          GPUs (C(gpudirect)), a loaded module for peer memory (C(peermem)) or C(dma_buf). Unknown values are V(null).
       returned: with the part V(links) and nvidia-smi
       type: dict
       sample:
@@ -417,6 +418,7 @@ facts:
         nvlinks: 144
         acs: []
         iommu: ""
+        gpudirect: {peermem: true, dma_buf: false}
     imports:
       description:
         - Whether the imports of the job were C(tested), the C(failures), GPUs without a working kernel (C(cuda)), the
@@ -558,8 +560,9 @@ facts:
         shm: {path: /dev/shm, device: 26, total_bytes: 67536248832, free_bytes: 67536248832, free_inodes: 16488341}
     system:
       description:
-        - The distribution, C(memory), C(rdma) devices and the ports of each (C(rdma_ports)), the C(limits) of a run (-1
-          means unlimited), and launchers' variables C(left_over) from an earlier setup.
+        - The distribution, C(memory), C(rdma) devices and the ports of each (C(rdma_ports)), the NUMA node of each
+          NVIDIA GPU and the CPUs of each NUMA node (C(numa)), the C(limits) of a run (-1 means unlimited), and
+          launchers' variables C(left_over) from an earlier setup.
       returned: with the part V(system)
       type: dict
       sample:
@@ -567,6 +570,7 @@ facts:
         memory: {total_bytes: 135072497664, available_bytes: 131080507392}
         rdma: []
         rdma_ports: []
+        numa: {gpus: [0, 1], cpus: {"0": 0-31, "1": 32-63}}
         limits: {nofile: 1048576, memlock: -1, from: the run's unit}
         left_over: [{name: RANK, value: "0", where: /etc/environment line 3}]
     names:

@@ -71,6 +71,7 @@ def links(count: int) -> Facts:
         "nvlinks": 18 * count,
         "acs": [],
         "iommu": "",
+        "gpudirect": {"peermem": True, "dma_buf": True},
     }
 
 
@@ -216,6 +217,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
             "memory": {"total_bytes": 64 * GIB, "available_bytes": 60 * GIB},
             "rdma": [],
             "rdma_ports": rdma_ports() if gpu_count else [],
+            "numa": {"gpus": [0] * gpu_count, "cpus": {"0": "0-31"}},
             "limits": {"nofile": 1048576, "memlock": -1, "from": "the run's unit"},
             "left_over": [],
         },

@@ -14,6 +14,7 @@ import struct
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._facts.commands import Command
+from ansible_collections.muster.training.plugins.module_utils._facts.gpudirect import read_gpudirect
 from ansible_collections.muster.training.plugins.module_utils._facts.gpus import (
     NVIDIA,
     PCI_DEVICES,
@@ -131,7 +132,7 @@ class LinkQuery:
                 self.service = Command(["systemctl", "is-active", SERVICE])
 
     def result(self) -> dict[str, Any]:
-        """Return switches, fabric ([{"state", "status"}]), manager (version, service), nvlinks, acs, iommu.
+        """Return switches, fabric ([{"state", "status"}]), manager (version, service), nvlinks, acs, iommu, gpudirect.
 
         Unknown values are None; manager's are "" if it is not installed.
         """
@@ -153,4 +154,5 @@ class LinkQuery:
             "nvlinks": links,
             "acs": self.redirections,
             "iommu": read_iommu(),
+            "gpudirect": read_gpudirect(),
         }

@@ -373,7 +373,7 @@ def start_provenance(context: FactsContext) -> None:
 
 def read_system(context: FactsContext) -> None:
     """Read the operating system, memory, RDMA devices, leftover variables and limits."""
-    from ansible_collections.muster.training.plugins.module_utils._facts import rdma, system
+    from ansible_collections.muster.training.plugins.module_utils._facts import numa, rdma, system
 
     limits = system.LimitsQuery(context.facts["systemd"], may_raise_limits())
     context.facts["system"] = {
@@ -381,6 +381,7 @@ def read_system(context: FactsContext) -> None:
         "memory": system.read_memory(),
         "rdma": system.read_rdma(),
         "rdma_ports": rdma.read_ports(),
+        "numa": numa.read_numa(),
         "left_over": system.leftover_variables("" if context.dead_mount(context.home) else context.home),
         "limits": limits.result(),
     }

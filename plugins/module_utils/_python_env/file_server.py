@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.server
 import os
 import secrets
+import socket
 import threading
 import time
 import urllib.request
@@ -75,7 +76,9 @@ def serve(request: Data) -> Data:
     os.makedirs(paths.store, exist_ok=True)
     StoreHandler.token = request["token"]
     StoreHandler.last = time.monotonic()
-    server = StoreServer((request["address"], 0), lambda *a: StoreHandler(*a, directory=paths.store))
+    address = request["address"]
+    StoreServer.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    server = StoreServer((address, 0), lambda *a: StoreHandler(*a, directory=paths.store))
     if os.fork() == 0:
         os.setsid()
         for number in (0, 1, 2):
@@ -89,7 +92,8 @@ def serve(request: Data) -> Data:
         threading.Thread(target=watch, daemon=True).start()
         server.serve_forever()
         os._exit(0)
-    return {"url": f"http://{request['address']}:{server.server_address[1]}", "changed": False}
+    host = f"[{address}]" if ":" in address else address
+    return {"url": f"http://{host}:{server.server_address[1]}", "changed": False}
 
 
 def stop_serving(request: Data) -> Data:

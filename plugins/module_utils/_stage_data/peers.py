@@ -223,8 +223,12 @@ class Peers:
                 """Log nothing."""
 
         address = self.nodes[self.rank]
+
+        class PeerServer(http.server.ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+
         try:
-            server = http.server.ThreadingHTTPServer((address, self.port), PeerHandler)
+            server = PeerServer((address, self.port), PeerHandler)
         except OSError as error:
             raise StepError(
                 f"cannot listen on {address} port {self.port}: {error.strerror}. Choose another {self.port_variable}"

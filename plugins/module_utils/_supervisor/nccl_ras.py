@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 ADDRESS = "NCCL_RAS_ADDR"  # variable by which a job moves the port: HOST:PORT
 DEFAULT_PORT = 28028
-LOCAL = ("localhost", "127.0.0.1")
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+LOOPBACK = ("127.0.0.1", "::1")  # the second one on nodes whose network is IPv6
 MAX_REPLY = 262_144  # bytes
 MAX_DIFFERENCES = 3  # in a message
 MAX_COUNTS = 4  # of one operation in a message
@@ -46,8 +47,13 @@ def port_of(environment: Mapping[str, str]) -> int:
 def read_status(port: int, timeout: float = RAS_TIMEOUT) -> str:
     """Return NCCL's status of the job, as much as arrives in time; "" if nothing that is NCCL answers."""
     deadline = time.monotonic() + timeout
+    return next(filter(None, (read_status_at(address, port, deadline) for address in LOOPBACK)), "")
+
+
+def read_status_at(address: str, port: int, deadline: float) -> str:
+    """Return what read_status() returns, from this address."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout) as connection:
+        with socket.create_connection((address, port), deadline - time.monotonic()) as connection:
             for request, expected in REQUESTS:
                 connection.sendall(request)
                 if not receive(connection, deadline, b"\n").startswith(expected):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 PORTS = 16  # that an attempt may use, from the master port: another program may have taken the first
@@ -15,12 +16,24 @@ def free_port(first: int, excluded: int) -> int:
     for port in range(first, min(first + PORTS, 65536)):
         if port == excluded:
             continue
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                sock.bind(("", port))
-                sock.listen(1)  # a port in use for outgoing connections only can still be bound
-            except OSError:
-                continue
+        if all(is_free(port, family) for family in (socket.AF_INET, socket.AF_INET6)):
             return port
     return 0
+
+
+def is_free(port: int, family: int) -> bool:
+    """Return whether nothing listens on a port, on any address of a family; True if the machine lacks the family."""
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:
+        return True
+    with sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            sock.bind(("", port))
+            sock.listen(1)  # a port in use for outgoing connections only can still be bound
+        except OSError as error:
+            return error.errno == errno.EADDRNOTAVAIL
+    return True

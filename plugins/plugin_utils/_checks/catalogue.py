@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.connection
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gpu_vendors import check_gpu_vendors
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gpudirect import check_gpudirect
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gpus import check_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._checks.health import check_node_health
 from ansible_collections.muster.training.plugins.plugin_utils._checks.images import check_images
@@ -82,6 +83,8 @@ IDS = {
     "gpu-peer-access": "GPUs without NVLink, whose traffic the PCI bridges or the IOMMU redirect",
     "gpu-throttled": "a GPU runs at a reduced clock",
     "gpu-xid": "the driver has reported an error of a GPU since the boot, after which it needs a reset or a repair",
+    "gpudirect-acs": "PCI bridges redirect the traffic between GPUs and RDMA adapters",
+    "gpudirect-rdma": "RDMA adapters cannot access the memory of the GPUs",
     "host-memory-small": "the node has less memory than DeepSpeed offloads",
     "hub-unreachable": "the node does not reach the Hugging Face Hub, and the job needs a model from it",
     "image-environment": "the machine's image has torch, which the job does not use",
@@ -219,6 +222,7 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
         *check_gpus(context),
         *check_gpu_vendors(context),
         *check_interconnect(context),
+        *check_gpudirect(context),
         *check_system(context),
         *check_checkpoints(context),
         *check_node_health(context),

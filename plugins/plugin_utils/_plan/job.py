@@ -71,6 +71,7 @@ class Job:
     time_limit: float = 0.0  # 0: no limit
     cost_limit: float = 0.0  # in the currency of the plan; 0: no limit
     stall_limit: float = 0.0  # seconds that the run may hang; 0: no limit
+    numa_binding: str = "auto"  # of ranks to CPUs: auto, node, none
     debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property

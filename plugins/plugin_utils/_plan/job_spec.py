@@ -65,6 +65,7 @@ JOB_OPTIONS: dict[str, dict[str, Any]] = {
     "stacks": {"type": "bool", "default": True},
     "hang_timeout": {"type": "int", "default": 600},
     "on_hang": {"type": "str", "choices": ["report", "stop"], "default": "report"},
+    "numa_binding": {"type": "str", "choices": ["auto", "node", "none"], "default": "auto"},
     "outputs": {"type": "list", "elements": "str", "default": []},
     "metrics": {"type": "list", "elements": "str", "default": []},
     "notice_signal": {"type": "str", "choices": ["SIGTERM", "SIGUSR1", "SIGUSR2", "none"], "default": "SIGTERM"},

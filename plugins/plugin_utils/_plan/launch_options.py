@@ -17,7 +17,17 @@ OPTIONS = (
     *("image", "container_engine", "container_mounts", "container_options", "container_ulimits", "container_shm_size"),
     *("interpreter", "no_python", "gpus", "rdzv_backend", "deepspeed_launcher", "deepspeed_local_rank"),
     *("accelerate_config", "master_port", "lifeline_port", "start_timeout", "silence_timeout", "stop_grace", "debug"),
-    *("log_limit", "stacks", "hang_timeout", "on_hang", "outputs", "metrics", "checkpoints", "resume_args"),
+    *(
+        "log_limit",
+        "stacks",
+        "hang_timeout",
+        "on_hang",
+        "numa_binding",
+        "outputs",
+        "metrics",
+        "checkpoints",
+        "resume_args",
+    ),
     *("restarts", "restart_when", "restart_min_nodes", "spares", "notice_signal", "notice_grace"),
     *("restart_wait", "time_limit", "cost_limit", "stall_limit"),
 )

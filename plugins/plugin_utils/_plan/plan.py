@@ -39,6 +39,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.container_co
     container_argv,
     removal_argv,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cpu_binding import (
+    CpuBinding,
+    bind_ranks,
+    binding_environment,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts, visible_devices
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import plan_fields, vendor_name
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
@@ -57,6 +62,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.machines imp
     UNKNOWN_MACHINES,
     RunMachines,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log import network_log_environment
 
 
 class Launcher(Protocol):
@@ -140,6 +146,11 @@ def debug_environment(run_directory: str) -> dict[str, str]:
     }
 
 
+def cpu_binding(job: Job, node: Node, facts: Mapping[str, Any]) -> CpuBinding:
+    """Return the CPUs of a node's ranks."""
+    return bind_ranks(job, node.slots, get_launcher(job).rank_logs != "launcher", facts)
+
+
 def temporary_directory(run_id: str, node_rank: int) -> str:
     """Return a short path: Unix sockets below it, with multiprocessing's names, must stay under 108 characters."""
     return f"/tmp/muster-{hashlib.sha256(f'{run_id}/{node_rank}'.encode()).hexdigest()[:12]}"
@@ -177,9 +188,10 @@ def build_node_plan(
     temporary = temporary_directory(job.run_id, node.node_rank)
     environment = {
         **network_environment(facts["interface"], node.address),
-        **(debug_environment(run_directory) if job.debug else {}),
+        **(debug_environment(run_directory) if job.debug else network_log_environment(table, facts, run_directory)),
         **launcher.environment(job, table, node),
         **visible_devices(job.gpus, vendor_name(facts.get("gpus")), bool(job.image)),
+        **binding_environment(cpu_binding(job, node, facts)),
         "PYTHONUNBUFFERED": "1",
         "MUSTER_RUN_ID": job.run_id,
         "MUSTER_ATTEMPT": "0",

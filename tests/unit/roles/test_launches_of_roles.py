@@ -19,7 +19,7 @@ OBSERVED = {
     *("launch_user", "launch_start_timeout", "launch_log_limit", "launch_stacks", "launch_hang_timeout"),
     *("launch_on_hang", "launch_notice_signal", "launch_notice_grace", "launch_restart_when"),
     "launch_restart_wait",
-    *("launch_deepspeed_local_rank", "launch_rdzv_backend"),
+    *("launch_deepspeed_local_rank", "launch_rdzv_backend", "launch_numa_binding"),
 }
 CONTAINER = {
     f"launch_container_{name}" for name in ("engine", "mounts", "options", "shm_size")

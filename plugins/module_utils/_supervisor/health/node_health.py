@@ -29,6 +29,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     HOST_CHECK_INTERVAL,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health import judge
+from ansible_collections.muster.training.plugins.module_utils._supervisor.health.nccl_network import NcclNetwork
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health.step_times import StepTimes
 
 TYPE_CHECKING = False
@@ -139,6 +140,7 @@ class NodeHealth:
         self.findings: list[dict[str, str]] = []  # for the report
         self.events = 0
         self.step_times = StepTimes(journal.directory, plan)
+        self.network = NcclNetwork(journal.directory, plan)
 
     def begin_attempt(self, plan: Plan) -> None:
         """Watch the next attempt, whose report has only its own findings."""
@@ -147,6 +149,7 @@ class NodeHealth:
         self.errors.clear()  # what goes wrong again, or is still wrong, is a finding of this attempt, too
         self.problems.clear()
         self.step_times = StepTimes(self.journal.directory, plan)
+        self.network = NcclNetwork(self.journal.directory, plan)
 
     def step(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
         """Continue watching; return notices. ended: wait statuses just reaped, by pid."""
@@ -232,7 +235,7 @@ class NodeHealth:
         """Return notices about RDMA ports, memory and the disk of the run."""
         ports = host_health.read_ports()
         self.first_ports = self.first_ports if self.first_ports is not None else ports
-        problems = list(judge.port_problems(self.first_ports, ports))
+        problems = [*judge.port_problems(self.first_ports, ports), *self.network.problems()]
         problems += judge.memory_shortage(host_health.read_memory(), "memory" in self.problems)
         free = host_health.free_bytes(self.journal.directory)
         if free is not None:

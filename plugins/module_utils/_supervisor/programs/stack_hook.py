@@ -26,6 +26,9 @@ SIGTERM = 15
 HOOKS = "hooks"  # in the run directory: the directory on PYTHONPATH, ...
 STACKS = "stacks"  # ... and the one with the files that faulthandler writes: (rank-LOCAL_RANK|process)-PID.txt
 RANK_PROCESS = "MUSTER_RANK_PROCESS"  # variable by which the children of a rank know that they are not the rank
+NETWORK_LOG = "MUSTER_NCCL_LOG"  # variable with the file into which NCCL is to log which network it uses
+RANK_CPUS = "MUSTER_RANK_CPUS"  # variable with the CPUs of each local rank: 0-31,64-95;32-63
+NCCL_LOG_VARIABLES = ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS")
 LOWEST_DESCRIPTOR = 500  # a job that closes all descriptors must not get this one's number for another file
 
 
@@ -39,6 +42,42 @@ def file_name(environment, pid):  # type: ignore[no-untyped-def]
     return "rank-" + local_rank + "-" + str(pid) + ".txt"
 
 
+def log_network(environment):  # type: ignore[no-untyped-def]
+    """Make NCCL log which network it uses, unless the job configures NCCL's log itself. Health reads it."""
+    path = environment.get(NETWORK_LOG)
+    if path and not any(name in environment for name in NCCL_LOG_VARIABLES):
+        environment.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="NET,ENV", NCCL_DEBUG_FILE=path)
+
+
+def parse_cpus(text):  # type: ignore[no-untyped-def]
+    """Return the numbers in a list of CPUs such as 0-31,64-95."""
+    cpus = []  # type: ignore[var-annotated]
+    for part in text.split(","):
+        first, _dash, last = part.partition("-")
+        cpus += range(int(first), int(last or first) + 1)
+    return set(cpus)
+
+
+def bind_cpus(environment):  # type: ignore[no-untyped-def]
+    """Bind this rank, with the threads and processes that it starts, to its CPUs.
+
+    A process that something else has bound stays as it is: numactl, MPI, Slurm, or a container with few CPUs.
+    """
+    lists = [parse_cpus(text) for text in environment.get(RANK_CPUS, "").split(";") if text]
+    local_rank = int(environment.get("LOCAL_RANK") or environment["MUSTER_LOCAL_RANK"])
+    if local_rank < len(lists) and os.sched_getaffinity(0).issuperset(set().union(*lists)):
+        os.sched_setaffinity(0, lists[local_rank])
+
+
+def prepare_rank(environment):  # type: ignore[no-untyped-def]
+    """Bind this rank to its CPUs, and make NCCL log its network."""
+    log_network(environment)
+    try:
+        bind_cpus(environment)
+    except (OSError, ValueError, AttributeError) as error:  # the rank runs on all CPUs
+        sys.muster_binding_error = error  # type: ignore[attr-defined]
+
+
 def install(directory):  # type: ignore[no-untyped-def]
     """Register faulthandler for this process. directory: of the run."""
     import _signal
@@ -47,7 +86,10 @@ def install(directory):  # type: ignore[no-untyped-def]
     import fcntl
 
     pid = os.getpid()
-    path = os.path.join(directory, STACKS, file_name(os.environ, pid))
+    name = file_name(os.environ, pid)
+    path = os.path.join(directory, STACKS, name)
+    if name.startswith("rank-"):
+        prepare_rank(os.environ)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
     first = os.open(path, flags, 0o600)
     try:

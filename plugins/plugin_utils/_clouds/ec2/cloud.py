@@ -55,6 +55,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.reques
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.resources import Ec2Account, read_account
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags import build_client_token, node_numbers
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.topology import tag_topology
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors import ClusterError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError, network_name
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import ENCLOSING_KINDS
@@ -174,6 +175,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
             market=offer.market,
             subnet=subnet,
             efa=offer.efa,
+            efa_cards=offer.efa_cards,
             group=group,
             placement=network_name(self.cluster) if placement else "",
             image=offer.image,
@@ -219,8 +221,9 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
         return wait_until_running(self, names_by_id)
 
     def complete(self, account: Ec2Account) -> None:
-        """Tag the machines with their names."""
+        """Tag the machines with their names and their locations in the network."""
         name_machines(self, account.instances.items())
+        tag_topology(self, account.instances.items())
 
     def check_stoppable(self, account: Ec2Account, names_by_id: Mapping[str, str]) -> None:
         """Refuse to stop spot machines."""

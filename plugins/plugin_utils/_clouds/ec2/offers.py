@@ -17,6 +17,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents 
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2 import prices
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.context import Ec2Context
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_interfaces import (
+    describe_unused_cards,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_resources import subnet_name
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.placement import (
     InstanceType,
@@ -46,6 +49,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner import count_new_machines, plan_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices import Price
 
+EFA_RANKS = {"none": 0, "auto": 0, "required": 1, "all": 2}  # an existing cluster must have as much as is requested
 MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": ["spot", "on-demand"]}
 
 
@@ -60,7 +64,7 @@ class Ec2Request(NamedTuple):
     disk_gb: int = 150
     subnet_id: str = ""
     own_network: bool = False
-    efa: str = "auto"  # auto, required or none
+    efa: str = "auto"  # auto, required, all or none
     local_networks: Sequence[str] = ()  # CIDR blocks of this machine's networks, which a new network must not overlap
     first_boot: str = ""  # build_first_boot()'s result
     key_name: str = ""
@@ -79,7 +83,8 @@ class Ec2Offer(Offer):
     zone: str = ""  # empty if no machine needs to be created
     subnet: str = ""  # empty if the cluster's own network has none in the zone yet
     price: Price | None = None  # of one machine per hour
-    efa: bool = False  # whether its network interfaces are Elastic Fabric Adapters
+    efa: bool = False  # whether it has Elastic Fabric Adapters
+    efa_cards: tuple[int, ...] = ()  # the network cards that get one each, none for a single interface
     vpc: str = ""  # empty if it does not exist yet
     image: Ec2Image | None = None
 
@@ -192,7 +197,7 @@ def refuse_foreign_name(context: Ec2Context, account: Ec2Account) -> None:
 
 
 def choose_efa(cluster: str, requested: str, nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the EFA setting of new machines (auto, required or none): like existing ones, otherwise as requested.
+    """Return the EFA setting of new machines: like existing ones, otherwise as requested.
 
     Raises:
         PlanRefusedError: EFA is required, but the existing machines have none.
@@ -200,14 +205,20 @@ def choose_efa(cluster: str, requested: str, nodes: Sequence[Mapping[str, Any]])
     if not nodes:
         return requested
     interfaces = [interface for raw in nodes for interface in raw.get("NetworkInterfaces") or []]
-    if any(interface.get("InterfaceType") == "efa" for interface in interfaces):
-        return "required"
-    if requested == "required":
+    types = {interface.get("InterfaceType") for interface in interfaces}
+    existing = "all" if "efa-only" in types else "required" if "efa" in types else "none"
+    if EFA_RANKS[requested] > EFA_RANKS[existing]:
+        what = "no EFA" if existing == "none" else "EFA on one network card only"
         raise PlanRefusedError(
-            f"the existing machines of {cluster} have no EFA, but provision_efa=required is set. Remove the setting, "
-            "or tear the cluster down first"
+            f"the existing machines of {cluster} have {what}, but provision_efa={requested} is set. Remove the "
+            "setting, or tear the cluster down first"
         )
-    return "none"
+    return existing
+
+
+def choose_cards(requested: str, efa_cards: tuple[int, ...]) -> tuple[bool, tuple[int, ...]]:
+    """Return whether machines have EFA, and the network cards that get one each, none for a single interface."""
+    return bool(efa_cards) and requested != "none", efa_cards if requested == "all" else ()
 
 
 def _candidate_zones(request: Ec2Request, site: Site, fixed: bool) -> list[str]:
@@ -255,7 +266,9 @@ def _list_offers(  # noqa: PLR0913
                 )
             )
             refusal, remark = _check_quota(context, account, market, instance_type, count)
-            remarks += [remark] if remark and remark not in remarks else []
+            unused = describe_unused_cards(instance_type.name, instance_type.efa_cards)
+            for text in (remark, unused if request.efa in ("auto", "required") else ""):
+                remarks += [text] if text and text not in remarks else []
             if refusal:
                 refusals.append(refusal)
                 continue
@@ -279,8 +292,9 @@ def _list_offers(  # noqa: PLR0913
                 if too_expensive and not (check and request.max_usd_per_hour is None):
                     over_budget.append(too_expensive)
                 else:
-                    efa = instance_type.efa and request.efa != "none"
-                    description = f"{instance_type.name} {format_market(market)} in {zone}{', with EFA' if efa else ''}"
+                    efa, cards = choose_cards(request.efa, instance_type.efa_cards)
+                    fabric = f", with EFA on {len(cards)} network cards" if cards else ", with EFA" if efa else ""
+                    description = f"{instance_type.name} {format_market(market)} in {zone}{fabric}"
                     offers.append(
                         Ec2Offer(
                             desired=desired,
@@ -295,6 +309,7 @@ def _list_offers(  # noqa: PLR0913
                             subnet=site.subnets[zone],
                             price=price,
                             efa=efa,
+                            efa_cards=cards,
                             vpc=site.vpc,
                             image=image,
                         )
@@ -312,8 +327,8 @@ def _check_type(
             f"{name} has the architecture {', '.join(instance_type.architectures)}, but the image {image.name} is for "
             f"{image.architecture}"
         )
-    if request.efa == "required" and not instance_type.efa:
-        raise PlanRefusedError(f"{name} has no EFA, but provision_efa=required is set")
+    if request.efa in ("required", "all") and not instance_type.efa_cards:
+        raise PlanRefusedError(f"{name} has no EFA, but provision_efa={request.efa} is set")
     if not set(zones) & set(instance_type.zones):
         offered_in = ", ".join(instance_type.zones) or "no zone of the region"
         raise PlanRefusedError(f"{name} is offered in {offered_in}, but not in {', '.join(zones)}")

@@ -13,6 +13,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.address_bl
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Part
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient, Ec2Error
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network import subnet_block
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_interfaces import find_efa_cards
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_resources import (
     cidr_blocks,
     subnet_name,
@@ -38,7 +39,7 @@ class InstanceType(NamedTuple):
     architectures: list[str]
     markets: list[str]
     placement: bool  # whether it can be in a cluster placement group
-    efa: bool  # whether it supports an Elastic Fabric Adapter
+    efa_cards: tuple[int, ...]  # indexes of the network cards that support an Elastic Fabric Adapter
     zones: list[str]  # those that offer it
 
 
@@ -248,7 +249,7 @@ def read_type(aws: AwsClient, name: str) -> InstanceType:
         [str(item) for item in (raw.get("ProcessorInfo") or {}).get("SupportedArchitectures") or []],
         [str(item) for item in raw.get("SupportedUsageClasses") or ["on-demand", "spot"]],
         "cluster" in ((raw.get("PlacementGroupInfo") or {}).get("SupportedStrategies") or []),
-        bool((raw.get("NetworkInfo") or {}).get("EfaSupported")),
+        find_efa_cards(raw.get("NetworkInfo") or {}),
         sorted(str(offering["Location"]) for offering in offerings),
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_interfaces import build_interfaces
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags import build_tags
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
@@ -45,6 +46,7 @@ class LaunchRequest(NamedTuple):
     market: str
     subnet: str
     efa: bool
+    efa_cards: Sequence[int]  # network cards that get an EFA of their own, none for a single interface
     group: str
     placement: str
     image: Ec2Image
@@ -67,16 +69,7 @@ def build_launch_request(launch: LaunchRequest) -> dict[str, Any]:
         "MinCount": count,
         "MaxCount": count,
         "ClientToken": launch.token,
-        "NetworkInterfaces": [
-            {
-                "DeviceIndex": 0,
-                "SubnetId": launch.subnet,
-                "Groups": [launch.group],
-                "AssociatePublicIpAddress": True,
-                "DeleteOnTermination": True,
-                **({"InterfaceType": "efa"} if launch.efa else {}),
-            }
-        ],
+        "NetworkInterfaces": build_interfaces(launch.subnet, launch.group, launch.efa, launch.efa_cards),
         "BlockDeviceMappings": [
             {
                 "DeviceName": launch.image.root,

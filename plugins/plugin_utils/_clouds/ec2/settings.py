@@ -35,7 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "market": {"type": "str", "choices": list(MARKETS), "default": "on-demand"},
     "subnet_id": {"type": "str", "default": ""},
     "own_network": {"type": "bool", "default": False},
-    "efa": {"type": "str", "choices": ["auto", "required", "none"], "default": "auto"},
+    "efa": {"type": "str", "choices": ["auto", "required", "all", "none"], "default": "auto"},
     "key_name": {"type": "str", "default": ""},
     "ssh_from": {"type": "list", "elements": "str", "default": []},
 }
@@ -54,6 +54,12 @@ def build_request(options: Options, check: bool, first_boot: FirstBoot) -> Ec2Re
         raise PlanRefusedError(
             f"both a new network and the existing subnet {single_line(options['subnet_id'], 60)} are requested. "
             "Remove provision_own_network or provision_subnet_id"
+        )
+    if options["efa"] == "all" and not options["subnet_id"]:
+        raise PlanRefusedError(
+            "provision_efa=all creates machines with several network interfaces, to which AWS assigns no public "
+            "address. Set a subnet that has a NAT gateway, and whose private addresses you reach: -e "
+            "provision_subnet_id=subnet-..."
         )
     if not options["ssh_public_key"] and not options["key_name"]:
         raise PlanRefusedError(

@@ -28,6 +28,7 @@ CREATOR_TAG = "muster:made-by"
 CREATOR = "muster.training"
 NUMBERS_TAG = "muster:numbers"
 NODE_TAG = "muster:node"  # a machine's name, which is its name in the inventory; set once it runs
+TOPOLOGY_TAG = "muster:topology"  # where it is in AWS's network, outermost part first: topology.py
 PRICE_TAG = "muster:usd-per-hour"
 PRICE_SOURCE_TAG = "muster:price-source"
 TOKEN_PREFIX = "muster-"

@@ -613,6 +613,32 @@ def test_efa_interface_and_rules_are_created_for_types_with_efa(bench: Bench) ->
     bench.nothing_left()
 
 
+def test_all_efa_cards_are_used_on_request(bench: Bench) -> None:
+    bench.provide(machine_types=["p4d.24xlarge"], efa="all", price_per_hour=2.2)
+    (given,) = launches(bench)
+    keys = [f"NetworkInterface.{number}" for number in range(1, 6)]
+    assert [
+        (given[f"{key}.NetworkCardIndex"], given[f"{key}.DeviceIndex"], given[f"{key}.InterfaceType"]) for key in keys
+    ] == [("0", "0", "interface"), ("0", "1", "efa-only"), *((str(card), "0", "efa-only") for card in (1, 2, 3))]
+    assert not any("AssociatePublicIpAddress" in key for key in given)
+    assert any("with EFA on 4 network cards" in line for line in bench.said)
+
+
+def test_unused_efa_cards_are_mentioned(bench: Bench) -> None:
+    bench.provide(machine_types=["p4d.24xlarge"], price_per_hour=2.2)
+    assert any("p4d.24xlarge has 4 network cards with EFA, and one of them is used" in line for line in bench.said)
+
+
+def test_machines_are_tagged_with_their_location_in_the_network(bench: Bench) -> None:
+    bench.server.network_nodes = [["nn-1", "nn-2"], ["nn-1", "nn-3"]]
+    bench.provide()
+    tags = {
+        name: {tag["Key"]: tag["Value"] for tag in one["Tags"]}.get("muster:topology")
+        for name, one in bench.own().items()
+    }
+    assert tags == {"bert-0": "nn-1/nn-2", "bert-1": "nn-1/nn-3"}
+
+
 def test_efa_none_creates_no_interface_and_efa_required_needs_a_type_with_efa(bench: Bench) -> None:
     with pytest.raises(PlanRefusedError, match=r"g4dn.xlarge has no EFA, but provision_efa=required is set"):
         bench.provide(efa="required")

@@ -125,12 +125,39 @@ def test_variables_that_are_templates_are_rendered(sources: Sources) -> None:
         ({"order_by": "inventory_hostname if node_slots is defined else none"}, ["node9", "node10", "node8"]),
         ({"order_by": "label", "order": "name"}, ["node8", "node9", "node10"]),
         ({"rank": "label", "rank0": "node10"}, ["node10", "node9", "node8"]),
+        ({"topology": "{'node8': 'a', 'node9': 'b', 'node10': 'a'}[inventory_hostname]"}, ["node10", "node8", "node9"]),
+        ({"topology": "['x', label]"}, ["node10", "node9", "node8"]),
+        (
+            {"topology": "'s/a' if label == '1' else 's/b'", "order": "name"},
+            ["node8", "node9", "node10"],
+        ),
+        (
+            {"topology": "{'node8': 'a', 'node9': 'b', 'node10': 'a'}[inventory_hostname]", "rank0": "node9"},
+            ["node9", "node10", "node8"],
+        ),
+        ({"topology": "label", "rank": "label"}, ["node9", "node8", "node10"]),
         ({"rank": "nothing.of_that_name"}, ["node10", "node9", "node8"]),
     ],
 )
 def test_options_set_the_order_of_ranks(sources: Sources, options: dict[str, str], expected: list[str]) -> None:
     ranks = ranks_of(sources.write("hosts.yml", STATIC), sources.ranks(**options))
     assert sorted(ranks, key=ranks.__getitem__) == expected
+
+
+def test_rack_of_a_host_is_used_without_an_option(sources: Sources) -> None:
+    racks = {"a": 7, "b": 8, "c": 7, "d": 8}
+    hosts = {
+        name: {"ansible_host": f"10.0.0.{number}", "node_rack": rack}
+        for number, (name, rack) in enumerate(racks.items(), 1)
+    }
+    source = sources.write("hosts.yml", yaml.safe_dump({"training": {"hosts": hosts}}))
+    assert ranks_of(source, sources.ranks()) == {"a": 0, "c": 1, "b": 2, "d": 3}
+    assert ranks_of(source, sources.ranks(topology="none")) == {"a": 0, "b": 1, "c": 2, "d": 3}
+
+
+def test_wrong_topology_is_an_error_that_names_the_host(sources: Sources) -> None:
+    text = error_of([sources.write("hosts.yml", STATIC)], sources.ranks(topology="{'rack': label}"))
+    assert "node10: its topology is" in text and "expected a name such as rack7" in text
 
 
 def test_manually_set_ranks_are_kept(sources: Sources) -> None:
@@ -331,7 +358,7 @@ def test_commented_options_of_the_example_are_valid(sources: Sources) -> None:
     text = (CHECKOUT / "inventories" / "ranks.yml").read_text()
     options = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ") and ": " in line]
     options = [line for line in options if line.split(":")[0].isidentifier() or line.startswith("rank0")]
-    assert len(options) == 7
+    assert len(options) == 8
     hosts = sources.write(
         "hosts.yml",
         "training: {hosts: {node0: {private_ip_address: 10.0.0.1, gpu_count: 8, tags: {rank: 1}},"
@@ -361,5 +388,6 @@ def test_the_examples_of_the_documentation_work(sources: Sources) -> None:
     assert found == [
         {"node_rank": 0, "node_address": "10.0.0.7"},
         {"node_rank": 0, "node_address": "10.1.0.7", "node_slots": 4},
+        {"node_rank": 0, "node_address": "10.0.0.7"},
         {"node_rank": 1, "node_address": "10.0.0.7"},
     ]

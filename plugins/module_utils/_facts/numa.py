@@ -1,0 +1,37 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""NUMA nodes of a machine: which GPUs and which CPUs belong to each."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+
+from ansible_collections.muster.training.plugins.module_utils._facts.gpus import PCI_DEVICES, read_text
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from typing import Any
+
+NODES = "/sys/devices/system/node"
+DRIVER_GPUS = "/proc/driver/nvidia/gpus"  # a directory for each GPU of the driver, named by its PCI address
+MAX_GPUS = 256
+CPU_LIST = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?){0,2000}")
+
+
+def read_numa(nodes: str = NODES, gpus: str = DRIVER_GPUS, devices: str = PCI_DEVICES) -> dict[str, Any]:
+    """Return the NUMA node of each GPU, -1 if unknown (gpus), and the CPUs of each node, such as "0-31" (cpus).
+
+    GPUs are in the order of their PCI addresses, which is that of nvidia-smi.
+    """
+    addresses = sorted(os.path.basename(path).lower() for path in glob.glob(f"{gpus}/*"))[:MAX_GPUS]
+    numbers = [read_text(f"{devices}/{address}/numa_node") for address in addresses]
+    cpus = {}
+    for path in glob.glob(f"{nodes}/node[0-9]*"):
+        text = read_text(f"{path}/cpulist")
+        if CPU_LIST.fullmatch(text):  # a node without CPUs has an empty list
+            cpus[os.path.basename(path)[len("node") :]] = text
+    return {"gpus": [int(number) if number.isdigit() else -1 for number in numbers], "cpus": cpus}

@@ -1,0 +1,43 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The order of nodes by their location in the network: neighbouring ranks are on neighbouring machines. Pure.
+
+A ring of NCCL then crosses each link between two racks once per direction, and not once for each rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def parse_location(value: object) -> tuple[str, ...]:
+    """Return a location as names from the outermost to the innermost part of the network, () if it is unknown.
+
+    value: text such as "spine1/rack7", a number, a list of them, or None. Raise ValueError for anything else.
+    """
+    if value is None:
+        return ()
+    items = value if isinstance(value, (list, tuple)) else str(value).split("/")
+    if isinstance(value, (bool, dict)) or not all(isinstance(item, (str, int)) for item in items):
+        raise ValueError("a name such as rack7, a path such as spine1/rack7, or a list of names")
+    return tuple(name for name in (str(item).strip() for item in items) if name)
+
+
+def order_by_location(locations: Sequence[tuple[str, ...]]) -> list[int]:
+    """Return the indexes of nodes so that those in the same part of the network follow each other.
+
+    Parts, and nodes within the innermost part, keep the order in which they are listed first, so the first node stays
+    the first one. A node without a location keeps its place among the parts.
+    """
+    first: dict[tuple[str, ...], int] = {}
+    for index, location in enumerate(locations):
+        for length in range(1, len(location) + 1):
+            first.setdefault(location[:length], index)
+
+    def key(index: int) -> tuple[int, ...]:
+        location = locations[index]
+        return (*(first[location[:length]] for length in range(1, len(location) + 1)), index)
+
+    return sorted(range(len(locations)), key=key)

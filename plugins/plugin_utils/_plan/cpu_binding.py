@@ -1,0 +1,84 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The CPUs of each rank: those of the NUMA node of its GPU. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import RANK_CPUS
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import VISIBLE_DEVICES
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+
+BINDINGS = ("auto", "node", "none")
+
+
+class CpuBinding(NamedTuple):
+    """The CPUs of each local rank, such as "0-31"; () with the reason if ranks are not bound."""
+
+    cpus: tuple[str, ...]
+    reason: str = ""
+
+
+def unbound(reason: str) -> CpuBinding:
+    """Return a binding to no CPUs."""
+    return CpuBinding((), reason)
+
+
+def bind_ranks(job: Job, slots: int, starts_ranks: bool, facts: Mapping[str, Any]) -> CpuBinding:
+    """Return the CPUs of the ranks of a node.
+
+    "auto" binds only if that leaves no CPU of the node unused, since the job's data loaders may need all of them.
+
+    Args:
+        job: the job.
+        slots: number of ranks on the node.
+        starts_ranks: whether the launcher starts each rank, and not the job's script.
+        facts: the node's facts.
+    """
+    numa = (facts.get("system") or {}).get("numa") or {"gpus": [], "cpus": {}}
+    if job.numa_binding == "none":
+        return unbound("launch_numa_binding is none")
+    if not job.stacks:
+        return unbound("launch_stacks is false, so muster runs no code in the ranks")
+    if not starts_ranks:
+        return unbound("the job's script starts the ranks")
+    if set(VISIBLE_DEVICES).intersection(job.variables):
+        return unbound("the job's variables select the GPUs")
+    selected = job.gpus or tuple(range(len(numa["gpus"])))
+    if len(selected) != slots or max(selected, default=0) >= len(numa["gpus"]):
+        return unbound(f"the node has {slots} ranks and {len(selected)} GPUs")
+    names = {device["name"] for device in (facts.get("gpus") or {}).get("devices") or ()}
+    if len(names) > 1 and not job.gpus:
+        return unbound("the node has different GPUs, which CUDA numbers by their speed")
+    return bind_to_nodes(job.numa_binding, [numa["gpus"][gpu] for gpu in selected], numa["cpus"])
+
+
+def bind_to_nodes(binding: str, nodes: list[int], cpus: Mapping[str, str]) -> CpuBinding:
+    """Return the CPUs of ranks whose GPUs are on these NUMA nodes. cpus: by node."""
+    if any(str(node) not in cpus for node in nodes):
+        return unbound("the node does not show to which CPUs its GPUs belong")
+    if len(cpus) < 2:
+        return unbound("the node has a single NUMA node")
+    if binding == "auto" and len(set(nodes)) < len(cpus):
+        return unbound("the GPUs of the job belong to some of the NUMA nodes only")
+    return CpuBinding(tuple(cpus[str(node)] for node in nodes))
+
+
+def binding_environment(binding: CpuBinding) -> dict[str, str]:
+    """Return the variable by which stack_hook.py binds each rank."""
+    return {RANK_CPUS: ";".join(binding.cpus)} if binding.cpus else {}
+
+
+def render_binding(job: Job, binding: CpuBinding) -> list[str]:
+    """Render the CPUs of the ranks of a node for a terminal; why there are none only if they were requested."""
+    if not binding.cpus:
+        return [f"  CPUs         ranks are not bound: {binding.reason}"] if job.numa_binding == "node" else []
+    ranks: dict[str, list[int]] = {}
+    for local_rank, cpus in enumerate(binding.cpus):
+        ranks.setdefault(cpus, []).append(local_rank)
+    parts = [f"{cpus} for local rank {', '.join(map(str, numbers))}" for cpus, numbers in ranks.items()]
+    return [f"  CPUs         those of each GPU's NUMA node: {'; '.join(parts)}"]

@@ -1,0 +1,23 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log import network_log_environment
+
+ONE = build_rank_table([HostSpec("a", "10.0.0.1", 1)])
+TWO = build_rank_table([HostSpec("a", "10.0.0.1", 1), HostSpec("b", "10.0.0.2", 1)])
+ACTIVE = {"system": {"rdma_ports": [{"name": "mlx5_0/1", "state": "ACTIVE"}]}}
+
+
+def test_nccl_logs_its_network_on_nodes_with_an_active_rdma_port_and_peers() -> None:
+    assert network_log_environment(TWO, ACTIVE, "/runs/a") == {"MUSTER_NCCL_LOG": "/runs/a/nccl.%h.%p.log"}
+    assert network_log_environment(ONE, ACTIVE, "/runs/a") == {}
+    down = {"system": {"rdma_ports": [{"name": "mlx5_0/1", "state": "DOWN"}]}}
+    other_facts: list[dict[str, Any]] = [down, {"system": {}}, {}]
+    for facts in other_facts:
+        assert network_log_environment(TWO, facts, "/runs/a") == {}
