@@ -27,6 +27,9 @@ INTERNAL_NAMES = frozenset(
         "stacks",
         "stacks.json",
         "stacks.request",
+        "profile.json",  # of profile.py, and the traces
+        "profile.request",
+        "profiles",
         "logs.tar.gz",  # the archive of logs.py
         "program",  # the supervisor's modules
         "samples.jsonl",  # of live_samples.py

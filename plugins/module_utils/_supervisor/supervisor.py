@@ -67,6 +67,9 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.peer i
 from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.node_preparation import (
     NodePreparation,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.profile_requests import (
+    answer_profile_request,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_output
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import (
@@ -283,6 +286,7 @@ class Supervisor:
             notices += self.rank_watch.step(now, self.launcher)
             self.lifeline.quiet = self.progress.quiet(now)
             answer_request(self.journal, self.launcher)
+            answer_profile_request(self.journal, self.launcher)
         phase = self.launcher.phase
         ended_phase = phase if self.report is None and isinstance(phase, LauncherEnded) else None
         failed = self.launcher.has_failed()

@@ -24,6 +24,7 @@ RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the na
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true", "--bundle": "bundle=true"}
 DIFF = {"": "run_id", " ": "other_run", "--lines": "lines=true"}  # " ": a second word without an option
 PAGE = {**RUN, "--port": "page_port"}
+PROFILE = {**RUN, "--steps": "steps", "--ranks": "ranks"}
 SAVE = {**RUN, "--stop": "save_stop=true"}
 KEEP = {**RUN, "--max-usd-per-hour": "max_usd_per_hour"}
 JOIN = {"": "node", "--run-id": "run_id"}
@@ -62,6 +63,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "page": ("page", "launch", "show runs in a browser: ./muster page [RUN] [--port PORT]", PAGE),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
     "stacks": ("stacks", "launch", "show which source line each rank executes", {**RUN, "--rank": "rank"}),
+    "profile": ("profile", "launch", "profile the next steps of a run: ./muster profile [RUN] --steps 5", PROFILE),
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "diff": ("diff", "launch", "show what differs between two runs: ./muster diff RUN RUN", DIFF),
@@ -111,6 +113,8 @@ MEANINGS = {
     "check_skip": "Ids of rules to skip, separated by commas.",
     "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
     "page_port": "Port of the page on this machine. Default: a free one.",
+    "steps": "Number of steps to profile. Default: 5.",
+    "ranks": "Ranks to profile, such as 0,3 or 0-7. Default: all.",
     "mounts": "Show the data mounts of each node instead.",
     "remove": "Name of the environment to remove.",
     "grep": "Text to look for in the names, arguments, projects and errors of runs.",
