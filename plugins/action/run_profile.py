@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_profile: profiles ranks of a node, or merges and shows the profiles of all nodes."""
+"""Controller side of the module run_profile: profiles ranks of a node, or merges and shows those of all nodes."""
 
 from __future__ import annotations
 

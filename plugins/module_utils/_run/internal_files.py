@@ -27,6 +27,7 @@ INTERNAL_NAMES = frozenset(
         "stacks",
         "stacks.json",
         "stacks.request",
+        "debugger.json",  # of debug_rank.py
         "profile.json",  # of profile.py, and the traces
         "profile.request",
         "profiles",

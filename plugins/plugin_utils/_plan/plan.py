@@ -39,6 +39,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.container_co
     container_argv,
     removal_argv,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import ENVIRONMENT as DEBUGGER_ENVIRONMENT
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import debugger_of
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts, visible_devices
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.accelerate import Accelerate
@@ -177,6 +179,7 @@ def build_node_plan(
     environment = {
         **network_environment(facts["interface"], node.address),
         **(debug_environment(run_directory) if job.debug else {}),
+        **(DEBUGGER_ENVIRONMENT if job.debug_rank is not None else {}),
         **launcher.environment(job, table, node),
         **({} if job.image else visible_devices(job.gpus)),
         "PYTHONUNBUFFERED": "1",
@@ -247,6 +250,8 @@ def build_node_plan(
         "log_limit": job.log_limit * 10**9,
         "stacks": job.stacks,
         "on_hang": job.on_hang,
+        "node_exporter_directory": job.node_exporter_directory,
+        "debugger": debugger_of(job, table, facts["working_directory"]["path"]),
         "lifeline": {"address": table.master.address, "port": job.lifeline_port},
         "timeouts": {
             "start": job.start_timeout,
@@ -254,7 +259,7 @@ def build_node_plan(
             "sample": GPU_SAMPLE_INTERVAL,
             "silence": job.silence_timeout,
             "grace": job.stop_grace,
-            "hang": job.hang_timeout,
+            "hang": 0 if job.debug_rank is not None else job.hang_timeout,  # ranks wait for the one that is debugged
         },
         "notices": {
             "signal": job.notice_signal,

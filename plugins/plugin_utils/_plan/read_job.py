@@ -19,6 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selectio
     environment_conflicts,
     parse_gpus,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import debugger_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
     SAFE_RUN_ID,
     Job,
@@ -145,6 +146,11 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
     problems += metric_problems(args["metrics"]) + limit_problems(args)
     if args["hang_timeout"] < 0:
         problems.append(f"launch_hang_timeout is {args['hang_timeout']} s; must be 1 or more, or 0 to turn it off")
+    problems += debugger_problems(args)
+    if args["node_exporter_directory"] and not args["node_exporter_directory"].startswith("/"):
+        problems.append(
+            f"launch_node_exporter_directory is {ascii(args['node_exporter_directory'])[:80]}; use an absolute path"
+        )
     if args["log_limit"] < 0:
         problems.append(f"launch_log_limit is {args['log_limit']} GB; must be 1 or more, or 0 for no limit")
     if args["nproc_per_node"] is not None and args["nproc_per_node"] < 1:

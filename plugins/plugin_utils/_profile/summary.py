@@ -202,10 +202,7 @@ def format_profile(profile: Profile) -> list[str]:
     if len(ranks) > MAX_SHOWN_RANKS:
         lines.append(f"and {len(ranks) - MAX_SHOWN_RANKS} other ranks")
     if profile["late"]:
-        numbers = ", ".join(map(str, profile["late"]))
-        lines.append(
-            f"the other ranks wait for rank {numbers}, which {'is' if len(profile['late']) == 1 else 'are'} late"
-        )
+        lines.append(f"the other ranks wait for rank {', '.join(map(str, profile['late']))}")
     for device in ("gpu", "cpu"):
         operations = [entry for entry in profile["operations"] if entry["device"] == device][:MAX_SHOWN_OPERATIONS]
         if operations:
@@ -218,6 +215,5 @@ def format_profile(profile: Profile) -> list[str]:
 def format_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows with aligned columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    return [("  " + "  ".join(cells)).rstrip() for cells in padded]

@@ -54,11 +54,10 @@ def label_of(event: Mapping[str, Any]) -> str:
     return str(event.get("pid", ""))[:60]
 
 
-def rank_events(
-    trace: Mapping[str, Any], rank: int, node: str, start: float, offset: float
-) -> Iterator[dict[str, Any]]:
+def rank_events(trace: Mapping[str, Any], entry: RankTrace, start: float) -> Iterator[dict[str, Any]]:
     """Yield the events of a rank, with times in microseconds since the start, and names that say whose they are."""
-    base = base_time(trace) - (start + offset) * 1e6
+    rank = entry.rank
+    base = base_time(trace) - (start + entry.offset) * 1e6
     parts: dict[str, int] = {}
     for event in trace["traceEvents"]:
         if not isinstance(event, Mapping) or event.get("ph") not in PHASES or not is_number(event.get("ts", 0)):
@@ -80,7 +79,7 @@ def rank_events(
     for label, part in parts.items():
         pid = rank * SORT_STEP + min(part, SORT_STEP - 1)
         suffix = f", {label}" if part else ""
-        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"rank {rank} on {node}{suffix}"}}
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"rank {rank} on {entry.node}{suffix}"}}
         yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
 
 
@@ -108,7 +107,7 @@ def merge_traces(traces: list[RankTrace], target: Path) -> dict[int, str]:
                 errors[entry.rank] = str(error)[:300]
                 continue
             start = first_moment(trace) - entry.offset if start is None else start
-            for event in rank_events(trace, entry.rank, entry.node, start, entry.offset):
+            for event in rank_events(trace, entry, start):
                 stream.write(separator + json.dumps(event))
                 separator = ",\n"
         stream.write("\n]}\n")

@@ -41,7 +41,7 @@ JOB_OPTIONS = """
     --python:launch_python --restarts:launch_restarts --spares:launch_spares --time-limit:launch_time_limit
     --cost-limit:launch_cost_limit --like:like --allow-differences:allow_differences=true
     --scheduler:launch_scheduler --partition:launch_slurm_partition
-    --detach:detach=true --replace:replace=true --debug:debug=true
+    --detach:detach=true --replace:replace=true --debug:debug=true --debug-rank:debug_rank
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
@@ -113,6 +113,7 @@ MEANINGS = {
     "check_skip": "Ids of rules to skip, separated by commas.",
     "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
     "page_port": "Port of the page on this machine. Default: a free one.",
+    "debug_rank": "Rank that waits at its start for a debugger.",
     "steps": "Number of steps to profile. Default: 5.",
     "ranks": "Ranks to profile, such as 0,3 or 0-7. Default: all.",
     "mounts": "Show the data mounts of each node instead.",

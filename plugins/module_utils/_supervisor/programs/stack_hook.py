@@ -27,6 +27,7 @@ SIGTERM = 15
 HOOKS = "hooks"  # in the run directory: the directory on PYTHONPATH, ...
 STACKS = "stacks"  # ... and the one with the files that faulthandler writes: (rank-LOCAL_RANK|process)-PID.txt
 PROFILE_PROGRAM = "rank_profile.py"  # next to sitecustomize.py
+DEBUG_PROGRAM = "debug_rank.py"  # next to it, if a rank is debugged
 RANK_PROCESS = "MUSTER_RANK_PROCESS"  # variable by which the children of a rank know that they are not the rank
 LOWEST_DESCRIPTOR = 500  # a job that closes all descriptors must not get this one's number for another file
 
@@ -73,7 +74,7 @@ def install(directory):  # type: ignore[no-untyped-def]
 
     def profile(number, frame):  # type: ignore[no-untyped-def]
         try:
-            load_profile(directory)["handle_request"](directory)
+            load_program(directory, PROFILE_PROGRAM)["handle_request"](directory)
         except Exception as error:  # the job goes on
             sys.muster_profile_error = error  # type: ignore[attr-defined]
 
@@ -97,13 +98,13 @@ def install(directory):  # type: ignore[no-untyped-def]
     atexit.register(remove)
 
 
-def load_profile(directory):  # type: ignore[no-untyped-def]
-    """Return the names of rank_profile.py, which is executed once in this process."""
-    names = sys.__dict__.setdefault("muster_rank_profile", {})
-    if "handle_request" not in names:
-        path = os.path.join(directory, HOOKS, PROFILE_PROGRAM)
+def load_program(directory, name):  # type: ignore[no-untyped-def]
+    """Return the names of a program in the directory of the hooks, which is executed once in this process."""
+    names = sys.__dict__.setdefault("muster_" + name, {})
+    if not names:
+        path = os.path.join(directory, HOOKS, name)
         with open(path) as stream:
-            names["__name__"] = "muster_rank_profile"
+            names["__name__"] = "muster_" + name[:-3]
             exec(compile(stream.read(), path, "exec", dont_inherit=True), names)
     return names
 
@@ -121,4 +122,10 @@ if __name__ == "sitecustomize":
         install(os.path.dirname(hooks_directory))
     except Exception as error:  # the job runs without
         sys.muster_stack_hook_error = error  # type: ignore[attr-defined]
+    if os.path.exists(os.path.join(hooks_directory, DEBUG_PROGRAM)):
+        try:
+            run_directory = os.path.dirname(hooks_directory)
+            load_program(run_directory, DEBUG_PROGRAM)["main"](run_directory, os.environ.get(RANK_PROCESS, ""))
+        except Exception as error:
+            sys.stderr.write("muster: the debugger cannot be prepared: " + str(error) + "\n")
     import_hidden(hooks_directory)
