@@ -28,7 +28,7 @@ METRICS = {
     "DCGM_FI_DEV_FB_FREE": (GAUGE, "Framebuffer memory free (in MiB)."),
     "DCGM_FI_DEV_GPU_TEMP": (GAUGE, "GPU temperature (in C)."),
     "DCGM_FI_DEV_POWER_USAGE": (GAUGE, "Power draw (in W)."),
-    "muster_job_gpu_count": (GAUGE, "GPUs of the job on this node."),
+    "muster_job_gpus": (GAUGE, "GPUs of the job on this node."),
     "muster_job_gpu_usage_ratio": (GAUGE, "Utilization of a GPU, from 0 to 1."),
     "muster_job_gpu_memory_usage_bytes": (GAUGE, "Memory in use on a GPU."),
     "muster_job_gpu_memory_total_bytes": (GAUGE, "Memory of a GPU."),
@@ -94,7 +94,7 @@ def gpu_samples(gpus: Iterable[Mapping[str, Any]]) -> list[Sample]:
 def node_samples(sample: Data) -> list[Sample]:
     """Return the samples of a node: its GPUs, memory and disk. sample: as in live_samples.py."""
     samples = gpu_samples(sample["gpus"])
-    samples.append(("muster_job_gpu_count", {}, float(len(sample["gpus"]))))
+    samples.append(("muster_job_gpus", {}, float(len(sample["gpus"]))))
     samples += [(name, {}, float(sample[field])) for name, field in NODE_FIELDS.items() if sample[field] is not None]
     return samples
 

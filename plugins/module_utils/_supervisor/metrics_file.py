@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep a file with metrics of this node for node_exporter while a run is active, if launch_node_exporter_directory is set."""
+"""Keep a file with metrics of this node for node_exporter while a run is active; see launch_node_exporter_directory."""
 
 from __future__ import annotations
 

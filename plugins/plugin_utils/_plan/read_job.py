@@ -15,11 +15,11 @@ from dataclasses import fields
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import MAX_STOP_GRACE
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import debugger_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import (
     environment_conflicts,
     parse_gpus,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import debugger_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
     SAFE_RUN_ID,
     Job,
