@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import format_report, format_silence
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
-from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import (
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import (
     instructions,
     open_tunnel,
     tunnel_argv,
