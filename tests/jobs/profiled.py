@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 
 LATE, SECONDS, FILE = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+if "RANK" not in os.environ:  # the launcher env, with a rank on each node
+    os.environ["RANK"] = os.environ["NODE_RANK"]
 dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -22,6 +22,7 @@ KERNEL_SUFFIX = re.compile(r"(?:_[A-Z][A-Za-z0-9_]*|\(.*|<.*)\Z", re.DOTALL)  # 
 MAX_NAME = 120
 MAX_OPERATIONS = 50
 MAX_COLLECTIVES = 5000
+MAX_NUMBER = 1e20  # beyond nanoseconds since 1970
 MAX_TIME = 1e12  # microseconds: longer ones are not real
 
 
@@ -49,7 +50,7 @@ def checked_events(trace: Any) -> list[Data]:
 
 def is_number(value: Any) -> bool:
     """Return whether a value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < MAX_NUMBER
 
 
 def base_time(trace: Any) -> float:

@@ -33,6 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
     Report,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.plots import Plot
+from ansible_collections.muster.training.plugins.plugin_utils._report.profile import OPERATION_HEADER, RANK_HEADER
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import failure_location, format_end
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
@@ -155,6 +156,10 @@ def render_run(  # noqa: PLR0913
             nvidia_smi=[(name, text[:MAX_SMI_LENGTH]) for name, text in nvidia_smi[:MAX_SMI_NODES]],
             failed_where=failure_location(report["failure"]) if report["failure"] is not None else "",
             stacks=report.get("stacks", []),
+            profile=report.get("profile"),
+            profile_header=RANK_HEADER,
+            operation_header=OPERATION_HEADER,
+            profiled=format_time(report["profile"]["time"]) if report.get("profile") else "",
             cost=cost_facts(report),
             cost_missing=missing_price(report),
             command=shlex.join(report["command"]),
