@@ -18,7 +18,7 @@ GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 ANNOTATION = "user_annotation"
 KERNEL = re.compile(r"(?:nccl|rccl|mscclpp)(?:Dev)?Kernel", re.IGNORECASE)  # a collective on a GPU
 CPU_COLLECTIVE = re.compile(r"(?:gloo|mpi|ucc):[a-z_]{1,60}\Z")  # the name of a collective on the CPU
-KERNEL_SUFFIX = re.compile(r"(?:_[A-Z][A-Za-z0-9_]*|\(.*|<.*)\Z", re.DOTALL)  # algorithm, protocol, type, arguments
+KERNEL_ARGUMENTS = re.compile(r"[(<].*", re.DOTALL)
 MAX_NAME = 120
 MAX_OPERATIONS = 50
 MAX_COLLECTIVES = 5000
@@ -89,7 +89,7 @@ def sum_by_name(device: str, times: Iterable[tuple[str, float]]) -> list[Data]:
 def collective_name(event: Data) -> str:
     """Return the name of a collective, "" if the event is none."""
     if event["category"] == "kernel" and KERNEL.match(event["name"]):
-        return KERNEL_SUFFIX.sub("", event["name"])[:MAX_NAME]
+        return KERNEL_ARGUMENTS.sub("", event["name"])[:MAX_NAME]
     if event["category"] == ANNOTATION and CPU_COLLECTIVE.match(event["name"]):
         return str(event["name"])
     return ""
