@@ -69,7 +69,7 @@ class TimeoutExtender:
             return None
         import importlib.util
 
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
@@ -117,7 +117,7 @@ def main(directory: str, rank_process: str) -> None:
     """Prepare this process. rank_process: LOCAL_RANK:PID of the rank that this process is or belongs to, or ""."""
     with open(os.path.join(directory, "hooks", SETTINGS), encoding="utf-8") as stream:
         settings = json.load(stream)
-    sys.meta_path.insert(0, TimeoutExtender(float(settings["timeout"])))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, TimeoutExtender(float(settings["timeout"])))
     if rank_process == f"{settings['local_rank']}:{os.getpid()}":
         wait_for_debugger(directory, int(settings["rank"]), int(settings["port"]))
     else:
