@@ -33,7 +33,8 @@ def checked_events(trace: Any) -> list[Data]:
     for event in events if isinstance(events, list) else ():
         if not isinstance(event, dict) or event.get("ph") != "X" or not isinstance(event.get("name"), str):
             continue
-        start, duration = event.get("ts"), event.get("dur")
+        start: Any = event.get("ts")
+        duration: Any = event.get("dur")
         if not is_number(start) or not is_number(duration) or not 0 <= duration < MAX_TIME:
             continue
         checked.append(

@@ -65,7 +65,7 @@ def rank_events(trace: Mapping[str, Any], entry: RankTrace, start: float) -> Ite
         if event["ph"] == "M" and event.get("name") != "thread_name":
             continue
         part = parts.setdefault(label_of(event), len(parts))
-        cleaned = {name: str(event[name])[:MAX_TEXT] for name in TEXT_FIELDS if name in event}
+        cleaned: dict[str, Any] = {name: str(event[name])[:MAX_TEXT] for name in TEXT_FIELDS if name in event}
         cleaned["pid"] = rank * SORT_STEP + min(part, SORT_STEP - 1)
         cleaned["tid"] = event["tid"] if is_number(event.get("tid")) else str(event.get("tid", ""))[:60]
         cleaned["ts"] = round(event.get("ts", 0) + base, 3)

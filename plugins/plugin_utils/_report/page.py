@@ -109,6 +109,7 @@ def render_run(  # noqa: PLR0913
         logs_command: The command that shows the output of the rank that failed first.
     """
     node_header, nodes = without_empty_columns(NODE_HEADER, node_table(report))
+    profile = report.get("profile")
     return (
         environment()
         .get_template("run.html.j2")
@@ -156,10 +157,10 @@ def render_run(  # noqa: PLR0913
             nvidia_smi=[(name, text[:MAX_SMI_LENGTH]) for name, text in nvidia_smi[:MAX_SMI_NODES]],
             failed_where=failure_location(report["failure"]) if report["failure"] is not None else "",
             stacks=report.get("stacks", []),
-            profile=report.get("profile"),
+            profile=profile,
             profile_header=RANK_HEADER,
             operation_header=OPERATION_HEADER,
-            profiled=format_time(report["profile"]["time"]) if report.get("profile") else "",
+            profiled=format_time(profile["time"]) if profile is not None else "",
             cost=cost_facts(report),
             cost_missing=missing_price(report),
             command=shlex.join(report["command"]),

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._facts import gpu_links, health
+from ansible_collections.muster.training.plugins.module_utils._health.gpu_health import DEVICE_FIELDS
 
-NAMES = ", ".join(health.gpu_health.DEVICE_FIELDS)
+NAMES = ", ".join(DEVICE_FIELDS)
 DEVICE = "0, GPU-1, 1655, 00000000:01:00.0, 4, 5, 16, 16, 0"
 # The stand-in refuses a query with an unknown field as a whole, as nvidia-smi does. KNOWN: the name that it knows.
 SMI = f"""#!/bin/sh
