@@ -56,7 +56,7 @@ def parse_ranks(text: str) -> list[int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise AnsibleActionFail(f"ranks is {ascii(text)[:60]}: use numbers, such as -e ranks=0,3 or -e ranks=0-7")
+            raise AnsibleActionFail(f"ranks is {ascii(text)[:60]}: use numbers, such as -e profile_ranks=0,3 or -e profile_ranks=0-7")
         ranks += range(int(match[1]), int(match[2] or match[1]) + 1)
     return sorted(set(ranks))
 
@@ -79,7 +79,7 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         ranks = parse_ranks(args["ranks"])
         if not 1 <= args["steps"] <= MAX_STEPS:
-            raise AnsibleActionFail(f"steps is {args['steps']}: use 1 to {MAX_STEPS}, such as -e steps=5")
+            raise AnsibleActionFail(f"steps is {args['steps']}: use 1 to {MAX_STEPS}, such as -e profile_steps=5")
         if self._task.check_mode:
             return {"changed": False, "skipped": True}
         if args["reads"] is not None:

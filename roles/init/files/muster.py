@@ -24,7 +24,7 @@ RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the na
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true", "--bundle": "bundle=true"}
 DIFF = {"": "run_id", " ": "other_run", "--lines": "lines=true"}  # " ": a second word without an option
 PAGE = {**RUN, "--port": "page_port"}
-PROFILE = {**RUN, "--steps": "steps", "--ranks": "ranks"}
+PROFILE = {**RUN, "--steps": "profile_steps", "--ranks": "profile_ranks"}
 SAVE = {**RUN, "--stop": "save_stop=true"}
 KEEP = {**RUN, "--max-usd-per-hour": "max_usd_per_hour"}
 JOIN = {"": "node", "--run-id": "run_id"}
@@ -114,8 +114,8 @@ MEANINGS = {
     "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
     "page_port": "Port of the page on this machine. Default: a free one.",
     "debug_rank": "Rank that waits at its start for a debugger.",
-    "steps": "Number of steps to profile. Default: 5.",
-    "ranks": "Ranks to profile, such as 0,3 or 0-7. Default: all.",
+    "profile_steps": "Number of steps to profile. Default: 5.",
+    "profile_ranks": "Ranks to profile, such as 0,3 or 0-7. Default: all.",
     "mounts": "Show the data mounts of each node instead.",
     "remove": "Name of the environment to remove.",
     "grep": "Text to look for in the names, arguments, projects and errors of runs.",

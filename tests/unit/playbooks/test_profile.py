@@ -39,7 +39,7 @@ def test_a_running_job_is_profiled_and_the_late_rank_is_named(tmp_path: Path) ->
     record = tmp_path / "runs" / "first"
     try:
         eventually(lambda: log.exists() and "step 1:" in log.read_text(), 400)
-        profile = ["ansible-playbook", "muster.training.profile", "-i", "machines.yml", "-e", "steps=3"]
+        profile = ["ansible-playbook", "muster.training.profile", "-i", "machines.yml", "-e", "profile_steps=3"]
         completed = typed(tmp_path, profile)
         assert completed.returncode == 0, completed.stdout
         assert "2 ranks, 3 steps of" in completed.stdout
@@ -47,8 +47,8 @@ def test_a_running_job_is_profiled_and_the_late_rank_is_named(tmp_path: Path) ->
         assert json.loads((record / "profile.json").read_text())["late"] == [1]
         timeline = json.loads(gzip.decompress((record / "profiles" / "timeline.json.gz").read_bytes()))
         assert {event["pid"] // 10 for event in timeline["traceEvents"]} == {0, 1}
-        refused = typed(tmp_path, [*profile, "-e", "ranks=one"])
-        assert refused.returncode == 2 and "use numbers, such as -e ranks=0,3" in refused.stdout
+        refused = typed(tmp_path, [*profile, "-e", "profile_ranks=one"])
+        assert refused.returncode == 2 and "use numbers, such as -e profile_ranks=0,3" in refused.stdout
         (tmp_path / "over").touch()
         eventually(lambda: state_of(tmp_path, "first") == "succeeded", 400)
         report = typed(tmp_path, ["ansible-playbook", "muster.training.report", "-i", "machines.yml"])
