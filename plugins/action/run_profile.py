@@ -56,7 +56,9 @@ def parse_ranks(text: str) -> list[int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise AnsibleActionFail(f"ranks is {ascii(text)[:60]}: use numbers, such as -e profile_ranks=0,3 or -e profile_ranks=0-7")
+            raise AnsibleActionFail(
+                f"ranks is {ascii(text)[:60]}: use numbers, such as -e profile_ranks=0,3 or -e profile_ranks=0-7"
+            )
         ranks += range(int(match[1]), int(match[2] or match[1]) + 1)
     return sorted(set(ranks))
 
