@@ -10,6 +10,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ pytest.importorskip("torch")
 @pytest.mark.one_core
 def test_a_running_job_is_profiled_and_the_late_rank_is_named(tmp_path: Path) -> None:
     shutil.copy(CHECKOUT / "tests" / "jobs" / "profiled.py", tmp_path / "job.py")
-    settings = {
+    settings: dict[str, Any] = {
         "launch_launcher": "env",
         "launch_python": sys.executable,
         "launch_script": f"{tmp_path}/job.py",

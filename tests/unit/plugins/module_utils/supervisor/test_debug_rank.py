@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -152,8 +153,7 @@ def test_timeouts_of_collectives_are_extended_when_the_job_imports_torch(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", [debug_rank.TimeoutExtender(86400.0), *sys.meta_path])
     try:
-        import torch.distributed as dist
-
+        dist: Any = importlib.import_module("torch.distributed")
         day = timedelta(days=1)
         assert dist.distributed_c10d.default_pg_timeout == dist.distributed_c10d.default_pg_nccl_timeout == day
         assert dist.init_process_group("gloo", timeout=timedelta(minutes=5)) == day

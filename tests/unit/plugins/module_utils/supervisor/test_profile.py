@@ -147,7 +147,7 @@ def test_ranks_that_make_no_steps_or_are_not_in_python_are_named(tmp_path: Path)
         assert "no Python process" in replies["node1"]["ranks"][0]["error"]
         assert dispatch.main(run.request(0, operation="profile", steps=1, ranks=[7], seconds=1))["ranks"] == []
         (tmp_path / "over").touch()
-        run.wait_for("succeeded", seconds=LONGEST)
+        run.wait_until_gone(LONGEST)
         assert "not active" in dispatch.main(run.request(0, operation="profile", steps=1, ranks=[], seconds=1))["error"]
     finally:
         end_by_force(run)
