@@ -10,6 +10,7 @@ all others breakpoint() does nothing, so that it may stay in a script that all r
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -95,8 +96,7 @@ def wait_for_debugger(directory: str, rank: int, port: int) -> None:
     """Wait until a debugger is attached; end the process if that is impossible."""
     try:
         os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-        import debugpy
-
+        debugpy = importlib.import_module("debugpy")
         debugpy.configure(subProcess=False)  # data loaders go on
         debugpy.listen(("127.0.0.1", port))
     except Exception as error:

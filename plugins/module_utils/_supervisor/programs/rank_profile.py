@@ -11,6 +11,7 @@ and what became of it are files of the process in ``profiles/ID``. It never brea
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -41,13 +42,11 @@ class RankProfile:
 
     def begin(self) -> None:
         """Wait for the end of a step."""
-        torch = sys.modules.get("torch")
-        if torch is None:
+        if "torch" not in sys.modules:
             self.report("failed", "the process has not imported torch")
             return
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        self.removable = register_optimizer_step_post_hook(self.after_step)
+        optimizer = importlib.import_module("torch.optim.optimizer")
+        self.removable = optimizer.register_optimizer_step_post_hook(self.after_step)
         self.report("waiting")
 
     def after_step(self, optimizer: Any, *_arguments: Any) -> None:
@@ -67,9 +66,7 @@ class RankProfile:
 
     def start_profiler(self) -> None:
         """Start torch's profiler."""
-        from torch.profiler import profile
-
-        profiler = profile()
+        profiler = importlib.import_module("torch.profiler").profile()
         profiler.start()
         self.profiler = profiler
         self.ends.append(time.time())
