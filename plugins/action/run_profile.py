@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -63,6 +64,11 @@ def parse_ranks(text: str) -> list[int]:
     return sorted(set(ranks))
 
 
+def open_private(path: str, flags: int) -> int:
+    """Open a file that only this user can read: an opener for open()."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
 def trace_name(rank: int) -> str:
     """Return the name of a rank's trace in a record."""
     return f"rank-{rank}.json.gz"
@@ -112,7 +118,7 @@ class ActionModule(ActionBase):
             if result["error"]:
                 continue
             require_free_space(target, result["size"], f"the trace of rank {result['rank']}")
-            with (target / trace_name(result["rank"])).open("wb") as stream:
+            with open(target / trace_name(result["rank"]), "wb", opener=open_private) as stream:
                 is_last = False
                 while not is_last and stream.tell() <= min(result["size"], MAX_PACKED):
                     piece = call_node(

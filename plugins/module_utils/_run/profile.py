@@ -38,6 +38,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     PROFILE_EXPORT_TIMEOUT,
     PROFILE_POLL_INTERVAL,
+    PROFILE_REPEAT_INTERVAL,
     PROFILE_REQUEST_TIMEOUT,
 )
 
@@ -74,10 +75,10 @@ def profile(request: Data) -> Data:
     order = {"id": os.urandom(8).hex(), "steps": request["steps"], "ranks": request["ranks"], "finish": False}
     reply = ask_supervisor(path, plan, order)
     pids = {entry["rank"]: entry["pid"] for entry in reply["processes"] if entry["rank"] in ranks}
-    wait_for_ranks(path, order["id"], list(pids.values()), request["seconds"])
+    wait_for_ranks(path, order, list(pids.values()), request["seconds"])
     if waiting(path, order["id"], list(pids.values())):
         ask_supervisor(path, plan, {**order, "finish": True})
-        wait_for_ranks(path, order["id"], list(pids.values()), PROFILE_EXPORT_TIMEOUT)
+        wait_for_ranks(path, {**order, "finish": True}, list(pids.values()), PROFILE_EXPORT_TIMEOUT)
     results = [rank_result(path, order["id"], rank, pid) for rank, pid in pids.items()]
     missing = [rank for rank in ranks if rank in reply["unavailable"]]
     results += [{**failed_result(rank, NO_HANDLER), "pid": 0} for rank in missing]
@@ -110,14 +111,24 @@ def read_state(path: str, identifier: str, pid: int) -> Data:
 
 def waiting(path: str, identifier: str, pids: list[int]) -> list[int]:
     """Return the processes that have not finished their profile."""
-    return [pid for pid in pids if read_state(path, identifier, pid).get("state", "waiting") == "waiting"]
+    return [pid for pid in pids if read_state(path, identifier, pid).get("state") not in ("profiled", "failed")]
 
 
-def wait_for_ranks(path: str, identifier: str, pids: list[int], seconds: float) -> None:
-    """Wait until all processes have finished their profile, or the run has ended."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and waiting(path, identifier, pids) and is_alive(path):
+def wait_for_ranks(path: str, order: Data, pids: list[int], seconds: float) -> None:
+    """Wait until all processes have finished their profile, or the run has ended.
+
+    order: the last one that the supervisor has got, which is repeated to processes that are importing torch.
+    """
+    now = time.monotonic()
+    deadline, repeat_due = now + seconds, now + PROFILE_REPEAT_INTERVAL
+    while now < deadline and waiting(path, order["id"], pids) and is_alive(path):
+        if now >= repeat_due:
+            repeat_due = now + PROFILE_REPEAT_INTERVAL
+            if any(read_state(path, order["id"], pid).get("state", "importing") == "importing" for pid in pids):
+                with contextlib.suppress(OSError):
+                    write_json(os.path.join(path, PROFILE_REQUEST), order)
         time.sleep(PROFILE_POLL_INTERVAL)
+        now = time.monotonic()
 
 
 def failed_result(rank: int, error: str) -> Data:

@@ -20,4 +20,4 @@ REPLY_SCHEMA = {
     "unavailable": [RANK],
     "finish": bool,
 }
-STATE_SCHEMA = {"state": ("waiting", "profiled", "failed"), "error": str, "steps": [TIME]}
+STATE_SCHEMA = {"state": ("importing", "waiting", "profiled", "failed"), "error": str, "steps": [TIME]}

@@ -136,6 +136,7 @@ PAGE_REQUEST_TIMEOUT = 10.0  # for a browser to send a request
 # Profiles
 PROFILE_REQUEST_TIMEOUT = 10.0  # for a supervisor to answer profile.yml
 PROFILE_POLL_INTERVAL = 0.1  # between checks whether the ranks have finished
+PROFILE_REPEAT_INTERVAL = 2.0  # between two requests to ranks that are importing torch
 PROFILE_EXPORT_TIMEOUT = 60.0  # for a rank that is asked to finish to write its trace
 PROFILE_CALL_GRACE_PERIOD = 300.0  # beyond launch_profile_timeout, for a node to finish and to analyse the traces
 

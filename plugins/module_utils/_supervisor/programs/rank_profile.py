@@ -27,6 +27,12 @@ MAX_REQUEST = 65536  # bytes
 MAX_STEPS = 1000
 
 
+def is_imported(name: str) -> bool:
+    """Return whether a module is imported completely: the signal may have interrupted its import."""
+    module = sys.modules.get(name)
+    return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
+
+
 class RankProfile:
     """A profile of this process."""
 
@@ -41,9 +47,9 @@ class RankProfile:
         self.is_over = False
 
     def begin(self) -> None:
-        """Wait for the end of a step."""
-        if "torch" not in sys.modules:
-            self.report("failed", "the process has not imported torch")
+        """Wait for the end of a step, once torch is imported: until then, this is requested again and again."""
+        if not is_imported("torch"):
+            self.report("importing")
             return
         optimizer = importlib.import_module("torch.optim.optimizer")
         self.removable = optimizer.register_optimizer_step_post_hook(self.after_step)
@@ -77,7 +83,8 @@ class RankProfile:
         if self.removable is not None:
             self.removable.remove()
         if self.profiler is None:
-            self.report("failed", "no optimizer has made a step")
+            reason = "the process has not imported torch" if self.removable is None else "no optimizer has made a step"
+            self.report("failed", reason)
             return
         profiler, self.profiler, self.optimizer = self.profiler, None, None
         profiler.stop()
@@ -109,6 +116,17 @@ class RankProfile:
 CURRENT: list[RankProfile] = []  # the newest profile of this process
 
 
+def resume(current: RankProfile, finish: bool) -> None:
+    """Finish a profile if that is requested, otherwise begin it if it had to wait for the import of torch."""
+    try:
+        if finish:
+            current.finish()
+        elif current.removable is None:
+            current.begin()
+    except Exception as error:
+        current.fail(error)
+
+
 def handle_request(directory: str) -> None:
     """Begin the requested profile, or finish it if that is requested."""
     with open(os.path.join(directory, REQUEST), encoding="utf-8") as stream:
@@ -116,16 +134,10 @@ def handle_request(directory: str) -> None:
     identifier, steps = str(request["id"]), int(request["steps"])
     current = CURRENT[0] if CURRENT else None
     if current is not None and current.identifier == identifier:
-        if request["finish"] and not current.is_over:
-            try:
-                current.finish()
-            except Exception as error:
-                current.fail(error)
+        if not current.is_over:
+            resume(current, request["finish"])
         return
     if current is not None and not current.is_over:
         current.finish()  # torch has only a single profiler
     CURRENT[:] = [RankProfile(directory, identifier, min(steps, MAX_STEPS))]
-    try:
-        CURRENT[0].begin()
-    except Exception as error:
-        CURRENT[0].fail(error)
+    resume(CURRENT[0], False)

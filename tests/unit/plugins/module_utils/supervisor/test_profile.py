@@ -151,3 +151,34 @@ def test_ranks_that_make_no_steps_or_are_not_in_python_are_named(tmp_path: Path)
         assert "not active" in dispatch.main(run.request(0, operation="profile", steps=1, ranks=[], seconds=1))["error"]
     finally:
         end_by_force(run)
+
+
+IMPORTS_LATE = """
+import os, time
+asked = os.path.join(os.path.dirname(os.environ["MUSTER_NOTICE_FILE"]), "profile.json")
+print("ready", flush=True)
+while not os.path.exists(asked):
+    time.sleep(0.02)
+import torch
+weight = torch.nn.Parameter(torch.zeros(8))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+while not os.path.exists("over"):
+    weight.sum().backward()
+    optimizer.step()
+    time.sleep(0.01)
+"""
+
+
+def test_a_request_during_the_import_of_torch_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(IMPORTS_LATE)
+    run = make_torch_run(tmp_path, tmp_path / "late.py", (), number=1)
+    try:
+        run.start()
+        run.wait_for("running", seconds=LONGEST)
+        eventually(lambda: "ready" in read_tail(str(run.node(0) / "launcher.log")), LONGEST)
+        (result,) = profile_nodes(run)["node0"]["ranks"]
+        assert (result["error"], len(result["steps"])) == ("", STEPS + 1)
+        (tmp_path / "over").touch()
+        run.wait_for("succeeded", seconds=LONGEST)
+    finally:
+        end_by_force(run)
