@@ -108,7 +108,7 @@ class ActionModule(ActionBase):
             else find_option_error(args)
         )
         if error_message:
-            raise UserError(error_message, result={"changed": False})
+            raise UserError(adapt_commands(error_message), result={"changed": False})
         if self._task.check_mode:
             return {"changed": True}
         directory = runs / args["run_id"]

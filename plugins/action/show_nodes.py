@@ -19,18 +19,19 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors
     connection_findings,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import reject_unread_sources
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 ARGUMENT_SPEC = {
     "facts": {"type": "dict", "required": True},
 }
 SMI_MESSAGES = {
-    "hangs": "nvidia-smi does not respond",
+    "hangs": "{tool} does not respond",
     "mismatch": "driver and library versions differ",
     "no-driver": "no driver is loaded",
     "no-gpu": "the driver finds no GPU",
     "gpu-lost": "a GPU is lost",
-    "failed": "nvidia-smi fails",
+    "failed": "{tool} fails",
 }
 MAX_COLUMN_WIDTH = 90  # characters of the last column
 
@@ -43,10 +44,11 @@ def describe_gpus(gpus: Mapping[str, Any]) -> str:
     )
     parts = [f"{number} x {model}" for model, number in models.items()]
     if not parts and gpus["count"]:
-        parts = [f"{gpus['count']} (without nvidia-smi)"]
+        parts = [f"{gpus['count']} (without {vendor_of(gpus).tool})"]
     smi_problem = SMI_MESSAGES.get(gpus["smi"]["state"])
     if smi_problem is None and gpus["pci"] > gpus["count"]:
         smi_problem = SMI_MESSAGES["no-driver"]
+    smi_problem = smi_problem and smi_problem.format(tool=vendor_of(gpus).tool)
     gpu_errors = [f"GPU {device['index']}: {device['fault']}" for device in gpus["devices"] if device["fault"]]
     users = sorted({process["user"] or "another user" for process in gpus["processes"]})
     parts += [f"! {text}" for text in [smi_problem, *gpu_errors] if text]

@@ -10,8 +10,8 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Choose matching versions of Python, torch, CUDA and flash-attention
 description:
-  - Chooses the newest release of torch that the nodes can run, given their Python versions, NVIDIA drivers, GPUs and C
-    libraries, with the matching Python and CUDA build.
+  - Chooses the newest release of torch that the nodes can run, given their Python versions, drivers, GPUs, processors
+    and C libraries, with the matching Python and build for CUDA or ROCm.
   - Explicit choices are kept and only checked. If they cannot work, C(refusal) has the reason and a working choice.
 positional: _input
 options:
@@ -26,7 +26,7 @@ options:
     default: auto
   cuda:
     description:
-      - CUDA version, such as V(12.4), or V(cpu).
+      - CUDA version, such as V(12.4), ROCm version, such as V(rocm6.4), or V(cpu).
       - V(auto) selects the newest version that all drivers support and that has kernels for all GPUs, or V(cpu) if no
         node has a GPU.
     type: str
@@ -117,6 +117,7 @@ if TYPE_CHECKING:
 
 def read_node_software(name: str, facts: Mapping[str, Any], directory: str) -> choose.NodeSoftware:
     """Return the relevant part of a node's facts."""
+    from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_name
     from ansible_collections.muster.training.plugins.plugin_utils._software import choose
 
     gpus, software = facts["gpus"], facts.get("software") or {}
@@ -135,6 +136,9 @@ def read_node_software(name: str, facts: Mapping[str, Any], directory: str) -> c
         has_environment=bool(python)
         and os.path.normpath(facts["interpreter"]) == os.path.normpath(f"{directory}/env/bin/python"),
         glibc=facts.get("glibc") or "",
+        architecture=facts.get("architecture") or "",
+        vendor=vendor_name(gpus),
+        targets=tuple((device["name"], device["target"]) for device in gpus["devices"] if device.get("target")),
     )
 
 

@@ -90,7 +90,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._slurm.existing_cl
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
-GROUP, LOGIN_GROUP = "training", "slurm_login"
+GROUP = "training"
+LOGIN_GROUP = "slurm_login"
 NAMES_AT_ONCE = 200
 """Names in one command, which has a limited length."""
 

@@ -136,7 +136,7 @@ options:
   parts:
     description:
       - Parts to read in addition to the basic facts, which take almost no time.
-      - V(gpus) queries nvidia-smi, if available, and finds processes that use a GPU.
+      - V(gpus) queries nvidia-smi or amd-smi, if available, and finds processes that use a GPU.
       - V(links), with V(gpus), reads the links between GPUs, and the fabric manager of machines with NVSwitches.
       - V(health) reads what identifies the machine, GPU errors in the kernel log, the GPUs' memory rows, throttling,
         PCI express and NVLink, the ports of RDMA devices, and the memory.
@@ -238,6 +238,10 @@ facts:
       description: Release of the kernel.
       type: str
       sample: 6.8.0-45-generic
+    architecture:
+      description: Architecture of the processor.
+      type: str
+      sample: x86_64
     machine:
       description:
         - Identifier of the machine that nodes on it share, made of the kernel's boot ID and the network namespace.
@@ -366,9 +370,14 @@ facts:
         - Result of nvidia-smi (C(smi)), its GPUs (C(devices), C(count)), the number of GPUs on the PCI bus (C(pci)),
           the driver versions that are loaded, of its library and on disk (C(driver)), and the processes that use a GPU
           (C(processes)).
+        - With GPUs of AMD, C(vendor) is V(amd), and C(smi) is the result of amd-smi. Each device also has the C(target)
+          of its kernels, such as V(gfx942), and its PCI address (C(pci)), instead of C(compute_capability). In
+          addition, the installed version of ROCm (C(rocm)) and the numbers of the groups that may use the GPUs
+          (C(groups)).
       returned: with the part V(gpus)
       type: dict
       sample:
+        vendor: nvidia
         smi: {state: ok, said: "", path: /usr/bin/nvidia-smi}
         count: 1
         pci: 1

@@ -18,8 +18,6 @@ description:
     the run directory or in O(muster.training.launch_plan#module:outputs) (as C(outputs/NAME)), and from the rank 0 node
     all results that the job reported by C(MUSTER_RESULT) (C(said.jsonl)). At most 64 MiB per node are fetched, smallest
     files first. Files that exceed this limit are listed in C(left_out.json) and reported.
-  - C(clock.json) describes the node's clock, which made the timestamps, with C(utc_offset) in seconds, C(zone), and
-    C(now) in seconds since 1970.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow

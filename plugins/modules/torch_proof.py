@@ -29,7 +29,7 @@ options:
     type: str
     required: true
   build:
-    description: Expected build, by the name of its wheel index, such as V(cu126) or V(cpu).
+    description: Expected build, by the name of its wheel index, such as V(cu126), V(rocm6.4) or V(cpu).
     type: str
     required: true
   cuda:

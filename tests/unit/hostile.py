@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from hypothesis import strategies as st
+
 BRACKETS = "[" * 100_000
 DIGITS = "9" * 5000
 BAD_FILES = (
@@ -24,6 +26,12 @@ TEXTS = {
     "newlines": '{"pid": "1\\n2", "state": "run\\nning", "run_id": "a\\nb", "node": {"name": "a\\nb"}}',
     "empty": "",
 }
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
 
 
 def make_bad_file(path: Path, kind: str) -> None:

@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import start 
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import handshake_mac, line_mac
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import module_source
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import PROGRAMS, supervisor_files
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
@@ -328,3 +329,12 @@ class Stranger:
 
     def close(self) -> None:
         self.socket.close()
+
+
+def end_rank(directory: Path, local_rank: int, code: int, ended: float, said: str = "") -> None:
+    """Leave what bin/muster-rank leaves."""
+    (directory / "ranks" / str(local_rank)).mkdir(parents=True)
+    (directory / "ranks" / str(local_rank) / "stderr.log").write_text(said)
+    muster_rank.write_exit(str(directory / "ranks" / str(local_rank) / "exit.json"), 4 + local_rank, code)
+    path = directory / "ranks" / str(local_rank) / "exit.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "moment": ended}))

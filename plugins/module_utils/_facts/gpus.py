@@ -37,9 +37,10 @@ LIBRARY_DIRECTORIES = (
     "/usr/lib/wsl/lib",
     "/usr/lib",
 )
-# Programs that hold a GPU open without computing on it: NVIDIA's services, monitors, and display servers.
+# Programs that hold a GPU open without computing on it: the vendors' services, monitors, and display servers.
 IDLE_PROGRAMS = re.compile(
     r"(nvidia-(smi|persistenced|powerd|settings|device-plugin)|nv-(hostengine|fabricmanager)|dcgm(i|-exporter)?"
+    r"|amd-smi|rocm-smi|rocminfo|amdgpu_top|gpuagent"
     r"|gpu-feature-discovery|nvtop|btop|nvitop|gpustat|glances|otelopscol"
     r"|Xorg|X|Xwayland|gnome-shell|gdm-.*|kwin_(x11|wayland)|plasmashell|sddm-.*|cinnamon|sway)\Z"
 )
@@ -165,7 +166,7 @@ class GpuQuery:
             self.modinfo = Command([modinfo, "-F", "version", "nvidia"])
 
     def result(self) -> dict[str, Any]:
-        """Return devices, processes, smi (state, said), driver (loaded, library, on_disk), nouveau, pci, count."""
+        """Return vendor, devices, processes, smi (state, said), driver (loaded, library, on_disk), nouveau, pci, ..."""
         devices: list[dict[str, Any]] = []
         apps: list[dict[str, Any]] = []
         state, message = "absent", ""
@@ -184,6 +185,7 @@ class GpuQuery:
                 self.driver["on_disk"] = modinfo_output.text.strip() or None
         gpu_count = len(devices) or (0 if state == "no-gpu" else count_driver_gpus())
         return {
+            "vendor": "nvidia",
             "smi": {"state": state, "said": message, "path": self.smi or ""},
             "devices": devices,
             "count": gpu_count,
@@ -236,11 +238,14 @@ def library_version() -> str | None:
 # --- processes that use a GPU ----------------------------------------------------------------------------------------
 
 
-def gpu_processes(apps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def gpu_processes(
+    apps: list[dict[str, Any]], device_glob: str = "/dev/nvidia[0-9]*", device_pattern: str = r"/dev/nvidia[0-9]+\Z"
+) -> list[dict[str, Any]]:
     """Return the processes that use a GPU: those listed by nvidia-smi and those with a GPU's device file open.
 
     Each with pid, command, user, orphan (its parent has ended), run (its muster run, or ""), memory_mib, devices.
-    nvidia-smi also lists processes of other containers, which are not in our /proc: their user is "".
+    apps: the processes that the vendor's program lists; device_glob, device_pattern: its device files. nvidia-smi also
+    lists processes of other containers, which are not in our /proc: their user is "".
     """
     processes: dict[int, dict[str, Any]] = {}
     for app in apps:
@@ -248,8 +253,8 @@ def gpu_processes(apps: list[dict[str, Any]]) -> list[dict[str, Any]]:
         entry["command"] = entry["command"] or app["command"]
         entry["memory_mib"] += app["memory_mib"] or 0
         entry["devices"].append(app["gpu"])
-    if glob.glob("/dev/nvidia[0-9]*"):
-        for pid, devices in open_gpu_devices().items():
+    if glob.glob(device_glob):
+        for pid, devices in open_gpu_devices(device_pattern).items():
             if pid not in processes:
                 processes[pid] = {**describe_process(pid), "memory_mib": None, "devices": devices}
     return [
@@ -265,7 +270,7 @@ def program_name(command: str) -> str:
     return names[0] if names else ""
 
 
-def open_gpu_devices() -> dict[int, list[str]]:
+def open_gpu_devices(device_pattern: str) -> dict[int, list[str]]:
     """Return {pid: its open GPU device files} of the processes visible to this user."""
     devices_by_pid = {}
     for name in os.listdir("/proc"):
@@ -275,7 +280,7 @@ def open_gpu_devices() -> dict[int, list[str]]:
             targets = {os.readlink(f"/proc/{name}/fd/{number}") for number in os.listdir(f"/proc/{name}/fd")}
         except OSError:
             continue
-        devices = sorted(target for target in targets if re.match(r"/dev/nvidia[0-9]+\Z", target))
+        devices = sorted(target for target in targets if re.match(device_pattern, target))
         if devices and int(name) != os.getpid():
             devices_by_pid[int(name)] = devices
     return devices_by_pid

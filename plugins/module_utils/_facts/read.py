@@ -197,6 +197,7 @@ def read_identity(context: FactsContext) -> dict[str, Any]:
         "systemd": os.path.isdir("/run/systemd/system"),
         "node_python": {"path": sys.executable, "version": "{}.{}.{}".format(*sys.version_info[:3])},
         "kernel": os.uname().release,
+        "architecture": os.uname().machine,
         "glibc": glibc_version(),
         "runs": [{**run, **claim_of(run["directory"])} for run in find_supervisors()],
         "hides_processes": processes_are_hidden(),
@@ -211,9 +212,9 @@ def read_identity(context: FactsContext) -> dict[str, Any]:
 
 def start_gpus(context: FactsContext) -> None:
     """Start the query of GPUs."""
-    from ansible_collections.muster.training.plugins.module_utils._facts import gpus
+    from ansible_collections.muster.training.plugins.module_utils._facts import gpu_vendors
 
-    context.pending["gpus"] = gpus.GpuQuery()
+    context.pending["gpus"] = gpu_vendors.start_query()
 
 
 def start_connections(context: FactsContext) -> None:

@@ -35,11 +35,14 @@ def base_packages(options: Data) -> Data:
 def nvidia_driver(_options: Data) -> Data:
     """Return the facts that decide about the driver; without a GPU, the packages are not read."""
     from ansible_collections.muster.training.plugins.module_utils._facts import driver as node_driver
+    from ansible_collections.muster.training.plugins.module_utils._facts import gpu_vendors
     from ansible_collections.muster.training.plugins.module_utils._facts import gpus as node_gpus
     from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors
 
     gpus = node_gpus.GpuQuery().result()
     needed = gpus["pci"] or gpus["driver"]["loaded"]
+    if not needed:
+        gpus["vendor"] = gpu_vendors.find_vendor()
     driver = node_driver.DriverQuery().result() if needed else {"system": "", "packages": []}
     return {"runs": find_supervisors(), "gpus": gpus, "driver": driver}
 

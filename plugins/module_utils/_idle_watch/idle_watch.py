@@ -32,6 +32,8 @@ PROGRAM = "/usr/local/lib/muster/idle_watch.py"
 WARNING_SECONDS = 15 * 60.0  # seconds from the warning to power-off
 BOOT_GRACE_SECONDS = 20 * 60.0  # seconds after boot without power-off
 GPU_IN_USE = 5.0  # percent
+AMD_DEVICE = "/dev/kfd"
+AMD_PROGRAMS = ("/opt/rocm/bin/amd-smi", "/usr/bin/amd-smi")  # ROCm adds itself to PATH only for login shells
 COMMAND_TIMEOUT = 60.0  # seconds; a broken driver makes nvidia-smi wait forever
 ROOT = 0
 ADMINISTRATORS = ("sudo", "admin", "wheel")  # groups whose members could keep the machine on anyway
@@ -152,6 +154,13 @@ def gpu_signs(utilization: str, processes: str) -> list[str]:
     return signs
 
 
+def amd_signs(usage: str, processes: str) -> list[str]:
+    """Return signs of work from the JSON of amd-smi: `metric --usage` and `process`."""
+    utilizations = re.findall(r'"gfx_activity":\s*(?:\{\s*"value":\s*)?(\d{1,3}(?:\.\d+)?)', usage)
+    pids = re.findall(r'"pid":\s*(\d{1,10})\b', processes)
+    return gpu_signs("\n".join(utilizations), "\n".join(dict.fromkeys(pids)))
+
+
 def unit_signs(unit_list: str) -> list[str]:
     """Return the muster runs listed by systemd, one unit per line."""
     names = [line.split()[0] for line in unit_list.splitlines() if line.split()]
@@ -236,18 +245,36 @@ def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns
         work += unit_signs(run([*listing, "muster-*"], ""))
     except (OSError, subprocess.SubprocessError) as error:
         people.append(f"systemctl does not respond ({type(error).__name__})")
-    query = ["nvidia-smi", "--format=csv,noheader,nounits"]
-    try:
-        work += gpu_signs(
-            run([*query, "--query-gpu=utilization.gpu"], ""), run([*query, "--query-compute-apps=pid"], "")
-        )
-    except FileNotFoundError:
-        pass  # no GPU
-    except (OSError, subprocess.SubprocessError) as error:
-        # There may be undetected work. The ttl still applies: else a broken driver would keep the machine on forever.
-        if "No devices were found" not in str(getattr(error, "stdout", "")):
-            people.append(f"nvidia-smi does not respond ({type(error).__name__})")
+    for program, read_signs in GPU_READERS.items():
+        try:
+            work += read_signs(run)
+        except FileNotFoundError:
+            pass  # no GPU
+        except (OSError, subprocess.SubprocessError) as error:
+            # There may be undetected work. The ttl still applies: else a broken driver would keep it on forever.
+            if "No devices were found" not in str(getattr(error, "stdout", "")):
+                people.append(f"{program} does not respond ({type(error).__name__})")
     return UsageSigns(work, people)
+
+
+def read_nvidia_signs(run: CommandRunner) -> list[str]:
+    """Return the signs of work on GPUs of NVIDIA."""
+    query = ["nvidia-smi", "--format=csv,noheader,nounits"]
+    return gpu_signs(run([*query, "--query-gpu=utilization.gpu"], ""), run([*query, "--query-compute-apps=pid"], ""))
+
+
+def read_amd_signs(run: CommandRunner) -> list[str]:
+    """Return the signs of work on GPUs of AMD; a machine without their device file starts no process for it."""
+    if not os.path.exists(AMD_DEVICE):
+        return []
+    program = next((path for path in AMD_PROGRAMS if os.access(path, os.X_OK)), "amd-smi")
+    return amd_signs(run([program, "metric", "--usage", "--json"], ""), run([program, "process", "--json"], ""))
+
+
+GPU_READERS: dict[str, Callable[[CommandRunner], list[str]]] = {
+    "nvidia-smi": read_nvidia_signs,
+    "amd-smi": read_amd_signs,
+}
 
 
 def read_settings(path: str) -> IdleSettings:

@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
     list_directory,
     open_regular,
 )
-from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples, job_results, node_clock
+from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples, job_results
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import ATTEMPT_LOGS
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -251,7 +251,6 @@ def pack_run(tar: tarfile.TarFile, path: str, plan: Data, logs: bool, rank_logs:
         rank_logs: rank 0's logs, whose ends are always packed.
     """
     archive = ArchiveWriter(tar, path, f"node{plan['node']['node_rank']}")
-    archive.write(node_clock.FILE, json.dumps(node_clock.read_clock()).encode())
     if logs:
         for name in filter(is_log, list_directory(path)):
             archive.add_whole(name)

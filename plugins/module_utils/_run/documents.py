@@ -159,6 +159,12 @@ class Container(TypedDict, total=False):
     remove: list[str]  # the command that removes the container
 
 
+class OtherGpus(TypedDict, total=False):
+    """Additional field of a plan whose node has GPUs of another vendor than NVIDIA."""
+
+    gpu_vendor: str  # see _run/gpu_tools.py
+
+
 class AttemptFields(TypedDict, total=False):
     """What a launcher needs anew in each attempt: texts with {values} of attempt_plan.py."""
 
@@ -246,7 +252,7 @@ class Launched(TypedDict, total=False):
     options: Data  # variables of the role launch that the user set; no secrets
 
 
-class Plan(Container, Restartable, Launched):
+class Plan(Container, OtherGpus, Restartable, Launched):
     """plan.json: the part of one node in a run. Holds no secret."""
 
     run_id: str

@@ -6,14 +6,15 @@
 
 from __future__ import annotations
 
+import calendar
 import re
-import time
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
 FILE = "gpus.csv"
+SAMPLE_ENVIRONMENT = {"TZ": "UTC0"}  # nvidia-smi prints local time without a zone
 # Field of nvidia-smi by column; every driver since 418 has them.
 COLUMNS = {
     "timestamp": "timestamp",
@@ -40,16 +41,35 @@ LEGACY_COLUMN_COUNT = 7  # of a file started by a version without the power limi
 HEADER = ", ".join(COLUMNS) + "\n"
 
 
-def sample_command(facts: Mapping[str, Any]) -> list[str]:
+def sample_command(facts: Mapping[str, Any], run_directory: str = "") -> list[str]:
     """Return the command that prints one sample, one line per GPU, from a node's facts; [] if it has no usable GPU.
 
-    If the job uses only some GPUs, only those are sampled.
+    If the job uses only some GPUs, only those are sampled. run_directory: of the node, which has the programs.
     """
     gpus = facts.get("gpus") or {"count": 0}
     smi = gpus["smi"].get("path") if gpus["count"] else None
-    selected = [f"--id={','.join(map(str, gpus['selected']))}"] if gpus.get("selected") else []
+    if not smi:
+        return []
+    sampler = SAMPLERS[gpus.get("vendor") or "nvidia"]
+    return sampler(smi, list(map(str, gpus.get("selected") or ())), facts, run_directory)
+
+
+def nvidia_sampler(smi: str, selected: list[str], _facts: Mapping[str, Any], _run_directory: str) -> list[str]:
+    """Return the command of nvidia-smi, which prints the columns itself. selected: numbers of GPUs, [] for all."""
     query = [f"--query-gpu={','.join(COLUMNS.values())}", "--format=csv,noheader,nounits"]
-    return [smi, *query, *selected] if smi else []
+    return [smi, *query, *([f"--id={','.join(selected)}"] if selected else [])]
+
+
+def amd_sampler(smi: str, selected: list[str], facts: Mapping[str, Any], run_directory: str) -> list[str]:
+    """Return the command of _supervisor/health/amd_sampler.py, which turns amd-smi's JSON into the columns."""
+    return [
+        facts["node_python"]["path"],
+        *("-I", "-S", f"{run_directory}/supervisor.py", "--sample-amd-gpus", smi),
+        *selected,
+    ]
+
+
+SAMPLERS = {"nvidia": nvidia_sampler, "amd": amd_sampler}  # by vendor of the GPUs
 
 
 def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
@@ -117,14 +137,14 @@ def time_fields(timestamp: str) -> tuple[int, int, int, int, int, float] | None:
 
 
 def seconds(timestamp: str) -> float | None:
-    """Return nvidia-smi's local time, by this machine's clock, in seconds since 1970; None if it is not a time."""
+    """Return the time of a sample in seconds since 1970; None if it is not a time."""
     fields = time_fields(timestamp)
     if fields is None:
         return None
     year, month, day, hour, minute, second = fields
     try:
-        return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1)) + second
-    except (OverflowError, ValueError):  # such as the year 0
+        return calendar.timegm((year, month, day, hour, minute, 0)) + second
+    except (OverflowError, ValueError):  # such as month 13
         return None
 
 

@@ -92,11 +92,15 @@ def local_rank_in(variables: list[bytes]) -> int | None:
     return next((int(number) for number in numbers if number.isdigit() and len(number) <= MAX_RANK_DIGITS), None)
 
 
-def start_in_background(command: list[str], log: str) -> int:
-    """Start a command in the background, with its output in a log; return its pid, 0 if it cannot be started."""
+def start_in_background(command: list[str], log: str, environment: dict[str, str] | None = None) -> int:
+    """Start a command in the background, with its output in a log; return its pid, 0 if it cannot be started.
+
+    environment: variables to set, besides those of this process.
+    """
+    variables = {**os.environ, **environment} if environment else None
     for output in dict.fromkeys((log, os.devnull)):  # the job may have replaced the log with a pipe, for example
         with contextlib.suppress(OSError), open(output, "ab", opener=open_private) as stream:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=variables)
             process.returncode = 0  # otherwise subprocess would reap it, and reap() would never see its end
             return process.pid
     return 0

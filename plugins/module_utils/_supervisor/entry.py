@@ -30,6 +30,10 @@ def main(arguments: list[str]) -> int:
         from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications import sender
 
         return sender.main(arguments[1:])
+    if arguments[:1] == ["--sample-amd-gpus"]:
+        from ansible_collections.muster.training.plugins.module_utils._supervisor.health import amd_sampler
+
+        return amd_sampler.main(arguments[1:])
     if arguments[:1] == ["--check-node"]:
         from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation import node_check
 

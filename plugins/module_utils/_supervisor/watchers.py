@@ -15,7 +15,9 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
     ACCOUNTING_FILE,
     ACCOUNTING_ON,
     ACCOUNTING_QUERIES,
+    SAMPLE_ENVIRONMENT,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_tools import tool_of
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     describe_exit,
     exit_code,
@@ -64,11 +66,11 @@ def mount_points() -> set[str]:
     return {re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field) for field in fields}
 
 
-def read_sample(text: str, code: int, known_indices: set[str]) -> tuple[set[str], str]:
+def read_sample(text: str, code: int, known_indices: set[str], tool: str = "nvidia-smi") -> tuple[set[str], str]:
     """Return the indices of the GPUs in a sample and an error message, "" if all are well.
 
     No index and no error: the sample is inconclusive. text, code: nvidia-smi's output, in the columns of gpus.csv, and
-    its exit code; known_indices: those in an earlier sample.
+    its exit code; known_indices: those in an earlier sample; tool: the program's name.
     """
     indices, failed, message = set(), [], ""
     for line in text.splitlines():
@@ -81,12 +83,12 @@ def read_sample(text: str, code: int, known_indices: set[str]) -> tuple[set[str]
         if failure:
             failed.append(f"GPU {row['index']}: {failure[1] or failure[2]}")
     if code:
-        return indices, message or f"nvidia-smi ended with {describe_exit(code)}"
+        return indices, message or f"{tool} ended with {describe_exit(code)}"
     if not indices or not text.endswith("\n"):  # empty or cut, as on a full disk
         return set(), ""
     missing = sorted(known_indices - indices, key=int)
     if missing:
-        failed.append(f"nvidia-smi no longer shows GPU {', '.join(missing)}{message and f' ({message})'}")
+        failed.append(f"{tool} no longer shows GPU {', '.join(missing)}{message and f' ({message})'}")
     return indices, "; ".join(failed)
 
 
@@ -103,9 +105,12 @@ class Watchers:
         self.sampler: int | None = None  # pid of the running nvidia-smi
         self.samples_due = 0.0
         self.samples = 0  # number of started samples
-        self.snapshot: int | None = None  # pid of the nvidia-smi that records the full output, once
+        self.tool = tool_of(plan)
+        # pid of the nvidia-smi that records the full output, once; 0: it has ended, or there is none
+        self.snapshot: int | None = None if self.tool.has_snapshot else 0
         self.accounting: list[str] = []  # the next queries about ended processes
-        self.accountant: int | None = None  # pid of that query; 0: it has ended
+        # pid of that query; 0: it has ended, or there is none
+        self.accountant: int | None = None if self.tool.has_accounting else 0
         self.accounts = False  # whether the driver's accounting is on
         self.sample_start = 0  # offset of the newest sample in gpus.csv
         self.gpus: set[str] = set()  # the indices in the first sample
@@ -227,7 +232,7 @@ class Watchers:
             self.samples += 1
             self.samples_due = now + self.plan["timeouts"]["sample"]
             self.sample_start = file_size(path)
-            self.sampler = start_in_background(self.plan["gpu_samples"], path)
+            self.sampler = start_in_background(self.plan["gpu_samples"], path, SAMPLE_ENVIRONMENT)
 
     def query_accounting(self) -> None:
         """Start nvidia-smi with the next query about processes."""
@@ -249,7 +254,7 @@ class Watchers:
         ) as stream:
             stream.seek(self.sample_start)
             sample = stream.read(TAIL_BYTES).decode("utf-8", "replace")
-            gpus, error = read_sample(sample, code, self.gpus)
+            gpus, error = read_sample(sample, code, self.gpus, self.tool.name)
             self.gpus = self.gpus or gpus
             if gpus or error:
                 return self.note_gpus(error)

@@ -96,11 +96,18 @@ def check_companions() -> list[str]:
     return checked
 
 
+def rocm_version(request: Data) -> str:
+    """Return the version of ROCm that the requested build is for, "" for another build."""
+    build = str(request["build"])
+    return build[len("rocm") :] if build.startswith("rocm") else ""
+
+
 def check_build(request: Data) -> str:
     """Check that the requested torch is installed; return the details that guides tell users to check."""
     import torch
 
     cuda = torch.version.cuda or ""
+    rocm = rocm_version(request)
     summary = f"{torch.__version__} {torch.cuda.is_available()} {torch.version.cuda}"
     if torch.__version__.partition("+")[0] != request["version"] or cuda != request["cuda"]:
         raise StepError(
@@ -108,11 +115,18 @@ def check_build(request: Data) -> str:
             f"for {'CUDA ' + request['cuda'] if request['cuda'] else 'the CPU'}. Check pytorch_index_url, and "
             "with pip list which package requires another torch"
         )
-    if request["gpus"] and cuda and torch.cuda.device_count() != request["gpus"]:
+    if rocm and not (torch.version.hip or "").startswith(rocm):
         raise StepError(
-            f"torch sees {torch.cuda.device_count()} of {request['gpus']} GPUs ({summary}). Check "
-            "nvidia-smi, the permissions of /dev/nvidia*, and CUDA_VISIBLE_DEVICES"
+            f"torch is {torch.__version__} for ROCm {torch.version.hip or 'none'} instead of {rocm}. Check "
+            "pytorch_index_url, and with pip list which package requires another torch"
         )
+    if request["gpus"] and (cuda or rocm) and torch.cuda.device_count() != request["gpus"]:
+        advice = (
+            "amd-smi, that the user is in the groups render and video, and HIP_VISIBLE_DEVICES"
+            if rocm
+            else "nvidia-smi, the permissions of /dev/nvidia*, and CUDA_VISIBLE_DEVICES"
+        )
+        raise StepError(f"torch sees {torch.cuda.device_count()} of {request['gpus']} GPUs ({summary}). Check {advice}")
     return summary
 
 
@@ -120,7 +134,7 @@ def check_products(request: Data) -> int:
     """Check a matrix product with a known result on each GPU, or on the CPU; return the number of GPUs."""
     import torch
 
-    count = torch.cuda.device_count() if request["cuda"] else 0
+    count = torch.cuda.device_count() if request["cuda"] or rocm_version(request) else 0
     devices = [f"cuda:{number}" for number in range(count)] or ["cpu"]
     for device in devices:
         matrix = torch.arange(64.0, device=device).repeat(256, 1)

@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.connection
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.debugger import check_debugger
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
+from ansible_collections.muster.training.plugins.plugin_utils._checks.gpu_vendors import check_gpu_vendors
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gpus import check_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._checks.health import check_node_health
 from ansible_collections.muster.training.plugins.plugin_utils._checks.images import check_images
@@ -35,6 +36,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
 IDS = {
     "unreachable": "the node does not respond",
     "address-not-here": "node_address is not on any interface of the node",
+    "amd-driver-not-loaded": "the amdgpu driver is not loaded",
+    "amd-smi-hangs": "amd-smi does not respond",
+    "amd-smi-missing": "the node has GPUs of AMD, but not amd-smi",
     "bad-node": "the machine is recorded in bad-nodes.json",
     "bucket-credentials": "the job reads a bucket, and the node has no AWS credentials",
     "bucket-unreachable": "the node does not reach the endpoint of the job's bucket",
@@ -109,6 +113,8 @@ IDS = {
     "mount-unreadable": "a mount cannot be read by the run's user",
     "mtu-black-hole": "full-size packets do not get through between two nodes",
     "mtu-mismatch": "the interfaces' MTUs differ",
+    "mixed-gpus": "the nodes have GPUs of different vendors",
+    "mixed-processors": "the nodes have different processor architectures",
     "name-differs": "a name resolves to a different address than on the other nodes",
     "name-elsewhere": "a name resolves to another address than node_address on all nodes",
     "name-unanswered": "the resolver did not answer in time",
@@ -141,6 +147,7 @@ IDS = {
     "several-interfaces": "two interfaces of the node are in the nodes' network",
     "shm-small": "/dev/shm is small",
     "skew-accelerate": "versions of accelerate differ",
+    "skew-amd-driver": "versions of the amdgpu driver differ",
     "skew-cuda": "torch was built for different CUDA versions",
     "skew-cudnn": "versions of cuDNN differ",
     "skew-deepspeed": "versions of DeepSpeed differ",
@@ -152,6 +159,7 @@ IDS = {
     "skew-nccl": "versions of NCCL differ",
     "skew-numpy": "versions of numpy differ",
     "skew-python": "versions of Python differ",
+    "skew-rocm": "torch was built for different ROCm versions",
     "skew-script": "the script's content differs",
     "skew-torch": "versions of torch differ",
     "skew-transformers": "versions of transformers differ",
@@ -159,6 +167,7 @@ IDS = {
     "ssh-between-nodes": "nodes cannot log in to each other, which the launcher needs",
     "torch-missing": "the interpreter has no torch",
     "torch-no-kernels": "torch was not built for a node's GPUs",
+    "torch-other-vendor": "torch was built for GPUs of another vendor, or for the CPU although the GPUs are AMD's",
     "torch-without-cuda": "the node has GPUs, but torch was built for the CPU only",
     "wandb-no-key": "the job logs to W&B, and the first node has no key",
     "wandb-unreachable": "the first node does not reach W&B, to which the job logs",
@@ -212,6 +221,7 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
         *check_job_environment(context),
         *check_images(context),
         *check_gpus(context),
+        *check_gpu_vendors(context),
         *check_interconnect(context),
         *check_system(context),
         *check_checkpoints(context),

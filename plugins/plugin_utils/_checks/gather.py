@@ -29,6 +29,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import check_order
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job, parse_nnodes
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 
@@ -62,7 +63,8 @@ def fill_slots(
                         problem="the node has no visible GPU and the inventory has no node_slots: one process is "
                         "started, on the CPU",
                         requirement="GPUs with a working driver, or the number of processes in node_slots",
-                        remedy="run nvidia-smi on the node; or set node_slots, or add -e nproc_per_node=N",
+                        remedy=f"run {vendor_of(node_facts.get('gpus')).tool} on the node; or set node_slots, or add "
+                        "-e nproc_per_node=N",
                     )
                 )
         filled.append({**node, "slots": slots})

@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._checks import amd_gpus
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._checks.start_conditions import live_run_ids
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import format_gpus
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_name, vendor_of
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
@@ -22,7 +25,7 @@ def check_driver(context: CheckContext) -> list[Finding]:
     """Check that nvidia-smi works, and that the loaded module, the library and the module on disk match."""
     findings = []
     for node, gpus in context.nodes_with("gpus"):
-        findings += driver_findings(node.name, gpus, context)
+        findings += DRIVER_FINDINGS[vendor_name(gpus)](node.name, gpus, context)
     return findings
 
 
@@ -105,10 +108,18 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
     return []
 
 
+# By vendor: the function that returns the first problem of a node's driver.
+DRIVER_FINDINGS: dict[str, Callable[[str, dict[str, Any], CheckContext], list[Finding]]] = {
+    "nvidia": driver_findings,
+    "amd": lambda name, gpus, _context: amd_gpus.driver_findings(name, gpus),
+}
+
+
 def check_health(context: CheckContext) -> list[Finding]:
     """Check that each GPU answers all queries and has no memory errors."""
     findings = []
     for node, gpus in context.nodes_with("gpus"):
+        vendor = vendor_of(gpus)
         for device in gpus["devices"]:
             if device["fault"]:
                 findings.append(
@@ -117,7 +128,8 @@ def check_health(context: CheckContext) -> list[Finding]:
                         [node.name],
                         problem=f"GPU {device['index']} ({device['name']}): {device['fault']}",
                         requirement="a working GPU",
-                        remedy="look for 'NVRM: Xid' in dmesg; reboot, and have it replaced if the error returns",
+                        remedy=f"look for '{vendor.kernel_messages}' in dmesg; reboot, and have it replaced if the "
+                        "error returns",
                     )
                 )
             elif device["ecc_uncorrected"] or device["page_retirement_pending"]:
@@ -130,7 +142,7 @@ def check_health(context: CheckContext) -> list[Finding]:
                         [node.name],
                         problem=f"GPU {device['index']} ({device['name']}) has {errors}",
                         requirement="a GPU without memory errors: results may be wrong, or the job may fail",
-                        remedy="reset the GPU (nvidia-smi -r) or reboot; have it replaced if they return",
+                        remedy=f"reset the GPU ({vendor.reset}) or reboot; have it replaced if they return",
                     )
                 )
     return findings
@@ -157,8 +169,8 @@ def check_count(context: CheckContext) -> list[Finding]:
                     [node.name],
                     problem=f"{count} GPUs for {node.slots} processes",
                     requirement="a GPU for each process",
-                    remedy="check whether a GPU is lost (nvidia-smi, dmesg); or correct node_slots, or add -e "
-                    "nproc_per_node=N",
+                    remedy=f"check whether a GPU is lost ({vendor_of(facts).tool}, dmesg); or correct node_slots, or "
+                    "add -e nproc_per_node=N",
                 )
             )
         elif node.slots < count and context.job.launcher != "env":
@@ -183,7 +195,8 @@ def missing_gpus(name: str, gpus: dict[str, Any], selection: tuple[int, ...]) ->
         [name],
         problem=f"the node has no {missing}: it has {total or 'no'} GPU{'' if total == 1 else 's'}",
         requirement="the GPUs that launch_gpus names",
-        remedy="choose from those that nvidia-smi shows on the node, with -e gpus=0,1, or leave it out to use all",
+        remedy=f"choose from those that {vendor_of(gpus).tool} shows on the node, with -e gpus=0,1, or leave it out to "
+        "use all",
     )
 
 
@@ -222,8 +235,8 @@ def check_free(context: CheckContext) -> list[Finding]:
                     [node.name],
                     problem=f"GPU memory is in use by processes that are not visible ({memory_texts})",
                     requirement="GPUs that are not in use",
-                    remedy="run as root: fuser -v /dev/nvidia*; check containers; reboot the node if neither shows a "
-                    "process",
+                    remedy=f"run as root: fuser -v {vendor_of(gpus).device_files}; check containers; reboot the node "
+                    "if neither shows a process",
                 )
             )
     return findings

@@ -16,6 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.context im
     format_gib,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_name
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 DIGEST_DIGITS = 12  # hex digits of a digest, as docker shows it
@@ -119,13 +120,18 @@ def check_skew(context: CheckContext) -> list[Finding]:
     ]
 
 
+TOOLKITS = ("nvidia",)  # vendors whose GPUs a container gets only by a toolkit
+
+
 def check_toolkit(context: CheckContext) -> list[Finding]:
     """Check that the engine can pass GPUs to a container, if there are any."""
     engine = context.job.container_engine
     affected = [
         name
         for name, image in image_facts(context).items()
-        if not image["toolkit"] and context.facts[name].get("gpu_count")
+        if not image["toolkit"]
+        and context.facts[name].get("gpu_count")
+        and vendor_name(context.facts[name].get("gpus")) in TOOLKITS
     ]
     if not affected:
         return []

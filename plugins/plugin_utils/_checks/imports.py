@@ -13,6 +13,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.context im
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gpus import check_driver, check_free
 from ansible_collections.muster.training.plugins.plugin_utils._checks.interconnect import check_fabric
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of
 
 MAX_ERROR = 700  # characters of an exception in a finding
 SKIP_HINT = "without the test: -e launch_import_test=false"
@@ -74,7 +75,10 @@ CUDA_REMEDIES: tuple[tuple[str, str], ...] = (
     (r"no CUDA-capable device|\b100\b", "check CUDA_VISIBLE_DEVICES in launch_environment, and nvidia-smi on the node"),
     (r"busy or unavailable|\b46\b", "set the GPU to its default mode: sudo nvidia-smi -c 0; and check what uses it"),
     (r"driver.*(too old|insufficient)|\b35\b", "ansible-playbook site.yml --tags nvidia_driver"),
-    (r"no kernel image", "ansible-playbook site.yml --tags pytorch, with pytorch_version and pytorch_cuda at auto"),
+    (
+        r"no kernel image|invalid device function",
+        "ansible-playbook site.yml --tags pytorch, with pytorch_version and pytorch_cuda at auto",
+    ),
     (r"out of memory", "nvidia-smi on the node shows which process holds the memory: end it"),
 )
 COMPILER_PACKAGES = (
@@ -154,9 +158,12 @@ def check_cuda(context: CheckContext) -> list[Finding]:
         for failure in imports["cuda"]:
             if failure["gpu"] >= 0 and context.job.gpus and failure["gpu"] not in context.job.gpus:
                 continue  # the job does not use it
-            subject = "CUDA does not start" if failure["gpu"] < 0 else f"GPU {failure['gpu']} runs no kernel"
+            vendor = vendor_of(context.facts[node.name].get("gpus"))
+            subject = (
+                f"{vendor.platform} does not start" if failure["gpu"] < 0 else f"GPU {failure['gpu']} runs no kernel"
+            )
             text = one_line(failure["error"])
-            default = "look for 'NVRM: Xid' in dmesg, and reboot the node"
+            default = f"look for '{vendor.kernel_messages}' in dmesg, and reboot the node"
             findings.append(
                 error(
                     "cuda-fails",
@@ -207,7 +214,7 @@ def check_compilers(context: CheckContext) -> list[Finding]:
         if reason and has_gpu:
             if not compilers["cxx"]:
                 missing.setdefault(("C++ compiler", reason, "build-essential"), []).append(node.name)
-            if not compilers["nvcc"]:
+            if not compilers["nvcc"] and vendor_of(context.facts[node.name].get("gpus")).torch_build == "cuda":
                 missing.setdefault(("nvcc", reason, ""), []).append(node.name)
     return [
         warning(

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, find_outliers
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_name, vendor_of
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
@@ -51,6 +52,13 @@ def gpu_models(facts: Mapping[str, Any]) -> Any:
     return tuple(sorted({device["name"] for device in facts["gpus"]["devices"]})) or None
 
 
+def driver_of(gpus: Mapping[str, Any], vendor: str) -> Any:
+    """Return the version of a node's GPU driver, None if its GPUs are of another vendor."""
+    if vendor_name(gpus) != vendor:
+        return None
+    return gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), None)
+
+
 # What must be equal: check id, label, function that reads the value, part of the facts, severity, remedy.
 # A package missing on one node is a difference, too.
 INSTALL_REMEDY = "install the same version on all nodes, into the environment of launch_python"
@@ -58,6 +66,7 @@ EQUALITY_CHECKS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, 
     ("skew-python", "Python", lambda facts: facts["software"]["python"], "software", error, INSTALL_REMEDY),
     ("skew-torch", "torch", package_version("torch"), "software", error, INSTALL_REMEDY),
     ("skew-cuda", "the CUDA of torch", lambda facts: facts["software"]["cuda"], "software", error, INSTALL_REMEDY),
+    ("skew-rocm", "the ROCm of torch", lambda facts: facts["software"]["hip"], "software", error, INSTALL_REMEDY),
     ("skew-nccl", "NCCL", package_version("nccl"), "software", error, INSTALL_REMEDY),
     ("skew-flash-attn", "flash-attn", package_version("flash_attn"), "software", error, INSTALL_REMEDY),
     ("skew-deepspeed", "DeepSpeed", package_version("deepspeed"), "software", error, INSTALL_REMEDY),
@@ -69,10 +78,18 @@ EQUALITY_CHECKS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, 
     (
         "skew-driver",
         "the NVIDIA driver",
-        lambda facts: facts["gpus"]["driver"]["loaded"] or next((d["driver"] for d in facts["gpus"]["devices"]), None),
+        lambda facts: driver_of(facts["gpus"], "nvidia"),
         "gpus",
         warning,
         "install the same driver on all nodes (ansible-playbook site.yml --tags nvidia_driver)",
+    ),
+    (
+        "skew-amd-driver",
+        "the amdgpu driver",
+        lambda facts: driver_of(facts["gpus"], "amd"),
+        "gpus",
+        warning,
+        "install the same driver (amdgpu-dkms), or the same kernel, on all nodes",
     ),
     (
         "skew-gpu",
@@ -234,6 +251,8 @@ def check_torch(context: CheckContext) -> list[Finding]:
     for node, gpus in context.nodes_with("gpus"):
         facts = software.get(node.name)
         if not facts or "torch" not in facts["packages"] or not gpus["count"]:
+            continue
+        if vendor_of(gpus).torch_build != "cuda":  # gpu_vendors.py checks them
             continue
         if not facts["cuda"] and not facts["hip"]:
             cpu_only.append(node.name)

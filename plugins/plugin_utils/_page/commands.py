@@ -70,8 +70,7 @@ class RunningCommand:
 
     def read(self, process: subprocess.Popen[bytes]) -> None:
         """Collect the output until the command ends."""
-        assert process.stdout is not None
-        while line := process.stdout.readline(MAX_LINE_BYTES):
+        while process.stdout and (line := process.stdout.readline(MAX_LINE_BYTES)):
             with self.lock:
                 self.tail.add([visible_line(line.decode("utf-8", "replace").rstrip("\n"))])
         self.exit_code = process.wait()

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_name
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
 # Started in the image: puts our programs first on the image's own PATH.
@@ -50,6 +51,25 @@ def gpu_options(engine: str, gpus: tuple[int, ...]) -> list[str]:
     return [f'--gpus="device={",".join(map(str, gpus))}"' if gpus else "--gpus=all"]
 
 
+def amd_gpu_options(engine: str, facts: Mapping[str, Any]) -> list[str]:
+    """Return the options that give a container all of AMD's GPUs; the job sees only those of HIP_VISIBLE_DEVICES.
+
+    The device files belong to groups whose numbers differ between machines.
+    """
+    gids = (facts.get("gpus") or {}).get("groups") or {}
+    groups = (
+        ["--group-add=keep-groups"] if engine == "podman" else [f"--group-add={gids[name]}" for name in sorted(gids)]
+    )
+    return ["--device=/dev/kfd", "--device=/dev/dri", *groups]
+
+
+# By vendor of the GPUs: the options for a container of this engine, with these GPUs, on a node with these facts.
+GPU_OPTIONS: dict[str, Callable[[str, tuple[int, ...], Mapping[str, Any]], list[str]]] = {
+    "nvidia": lambda engine, gpus, _facts: gpu_options(engine, gpus),
+    "amd": lambda engine, _gpus, facts: amd_gpu_options(engine, facts),
+}
+
+
 def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
     """Return the options that give a container the job's user and the node's network, memory, limits and GPUs."""
     engine, user = job.container_engine, facts.get("uid", 0)
@@ -68,7 +88,7 @@ def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
         *(f"--ulimit={limit}" for limit in job.container_ulimits),
         *user_options,
         *([f"--volume={PASSWD_FILE}:{PASSWD_FILE}:ro"] if mount_passwd_file else []),
-        *(gpu_options(engine, job.gpus) if facts.get("gpu_count") else []),
+        *(GPU_OPTIONS[vendor_name(facts.get("gpus"))](engine, job.gpus, facts) if facts.get("gpu_count") else []),
     ]
 
 

@@ -7,11 +7,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import DEFAULT
+
 MAX_GPUS = 256  # per node; bounds the ports that are derived from the first GPU
-VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+VISIBLE_DEVICES = (
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+)
 
 
 def parse_gpus(value: object) -> tuple[int, ...]:
@@ -39,14 +48,28 @@ def environment_conflicts(gpus: tuple[int, ...], environment: Iterable[str]) -> 
     return [f"{name} is set by launch_gpus: remove it from launch_environment, or remove launch_gpus" for name in names]
 
 
-def visible_devices(gpus: tuple[int, ...]) -> dict[str, str]:
-    """Return the variables with which CUDA shows a job outside a container only these GPUs.
+def visible_devices(gpus: tuple[int, ...], vendor: str = DEFAULT, in_container: bool = False) -> dict[str, str]:
+    """Return the variables with which a job sees only these GPUs, {} for all."""
+    return VISIBLE_VARIABLES[vendor](",".join(map(str, gpus)), in_container) if gpus else {}
+
+
+def cuda_variables(gpus: str, in_container: bool) -> dict[str, str]:
+    """Return the variables for NVIDIA's GPUs; a container gets only the selected ones.
 
     Without the order, CUDA would number them by speed, and not as nvidia-smi does.
     """
-    if not gpus:
-        return {}
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+    return {} if in_container else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus}
+
+
+def hip_variables(gpus: str, _in_container: bool) -> dict[str, str]:
+    """Return the variable for AMD's GPUs, all of which a container gets.
+
+    ROCR_VISIBLE_DEVICES is not set as well: HIP numbers the GPUs that it leaves from 0.
+    """
+    return {"HIP_VISIBLE_DEVICES": gpus}
+
+
+VISIBLE_VARIABLES: dict[str, Callable[[str, bool], dict[str, str]]] = {"nvidia": cuda_variables, "amd": hip_variables}
 
 
 def limit_facts(facts: Mapping[str, Any], selection: tuple[int, ...]) -> Mapping[str, Any]:

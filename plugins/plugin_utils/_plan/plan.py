@@ -42,6 +42,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.container_co
 from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import ENVIRONMENT as DEBUGGER_ENVIRONMENT
 from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import debugger_of
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts, visible_devices
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import plan_fields, vendor_name
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.accelerate import Accelerate
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.deepspeed import (
@@ -181,14 +182,14 @@ def build_node_plan(
         **(debug_environment(run_directory) if job.debug else {}),
         **(DEBUGGER_ENVIRONMENT if job.debug_rank is not None else {}),
         **launcher.environment(job, table, node),
-        **({} if job.image else visible_devices(job.gpus)),
+        **visible_devices(job.gpus, vendor_name(facts.get("gpus")), bool(job.image)),
         "PYTHONUNBUFFERED": "1",
         "MUSTER_RUN_ID": job.run_id,
         "MUSTER_ATTEMPT": "0",
         "MUSTER_NOTICE_FILE": f"{run_directory}/{NOTICE_FILE}",
     }
     launcher_environment = launcher.launcher_environment(job, table, node)
-    gpu_samples = sample_command(facts)
+    gpu_samples = sample_command(facts, run_directory)
     container: Container = {}
     if job.image:
         names = [*environment, *launcher_environment, *job.variables, *VARIABLES]
@@ -247,6 +248,7 @@ def build_node_plan(
         "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
         "gpus": list(job.gpus),
         "gpu_samples": gpu_samples,
+        **plan_fields(facts),  # type: ignore[typeddict-item]
         "log_limit": job.log_limit * 10**9,
         "stacks": job.stacks,
         "on_hang": job.on_hang,

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
-from ansible_collections.muster.training.plugins.plugin_utils._record import code_tree, origin
+from ansible_collections.muster.training.plugins.plugin_utils._record import code_tree, origin, snapshot
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import read_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_text,
@@ -28,7 +28,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
     to_list,
     to_mapping,
     to_mappings,
-    to_timestamp,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.origin import describe_origin
 from ansible_collections.muster.training.plugins.plugin_utils._record.printed import (
@@ -56,7 +55,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.event_file
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_accounting import read_processes
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import (
     GpuSamples,
-    make_clock,
     read_gpus,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import (
@@ -112,6 +110,7 @@ class Record:
     code: dict[str, str] | None = None  # fingerprint of each file of its code; None if it was not recorded
     origin: list[str] = field(default_factory=list)  # lines on its job file, code and requirements
     job_file: str = ""  # path on this machine
+    has_snapshot: bool = False  # whether launch --like can repeat it
     notes: list[str] = field(default_factory=list)  # what could not be read completely
 
 
@@ -123,6 +122,7 @@ def read_record(directory: Path, run_id: str) -> Record:
     job_file = clean_text(to_mapping(job_origin).get("job_file"), origin.MAX_PATH)
     record = Record(run_id, directory, plan, result, code=code, origin=describe_origin(job_origin), job_file=job_file)
     record.profile = files.read_json("profile.json")
+    record.has_snapshot = (directory / snapshot.FILE).is_file()
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:
@@ -155,7 +155,6 @@ def read_record(directory: Path, run_id: str) -> Record:
 def read_node(files: RecordFiles, directory: str, name: str, planned: Any, result: Any) -> NodeFiles:
     """Read the samples and processes of a node's GPUs, and the output of nvidia-smi."""
     node = NodeFiles(name)
-    clock = make_clock(files.read_json(f"{directory}/clock.json"), to_timestamp(to_mapping(result).get("started")))
     hardware = to_mapping(to_mapping(planned).get("hardware"))
     model = clean_text(hardware.get("gpu"), 100)
     names = to_list(hardware.get("gpus"))  # their number, or the model of each
@@ -165,7 +164,7 @@ def read_node(files: RecordFiles, directory: str, name: str, planned: Any, resul
     with files.open_file(f"{directory}/gpus.csv") as stream:
         if stream is not None:
             node.sampled = True
-            node.gpus = read_gpus(name, iter_lines(stream, MAX_SAMPLES_SIZE), clock, models)
+            node.gpus = read_gpus(name, iter_lines(stream, MAX_SAMPLES_SIZE), models)
     node.processes = read_processes(name, files.read_lines(f"{directory}/{ACCOUNTING_FILE}", MAX_LINES_SIZE))
     node.nvidia_smi = files.read_head(f"{directory}/nvidia-smi.txt", MAX_SMI_SIZE)
     return node

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
     GpuNumbers,
     NodeRow,
@@ -158,9 +159,9 @@ def slow_gpu(facts: Facts) -> Iterator[ReportFinding]:
                     [gpu_name(gpu)],
                     f"{gpu_name(gpu)}: draws {watts:.0f} W while the job works, the others {median:.0f} W "
                     f"({watts / median:.0%})",
-                    "it is throttled or has less to do, and the others wait for it at each step: check nvidia-smi -q "
-                    f"-d PERFORMANCE,CLOCK,TEMPERATURE on {gpu['node']} while a job runs, and its PCIe link and power "
-                    "cap",
+                    "it is throttled or has less to do, and the others wait for it at each step: check "
+                    f"{vendor_of_model(gpu['model']).pace} on {gpu['node']} while a job runs, and its PCIe link and "
+                    "power cap",
                     watts=watts,
                     others_watts=median,
                     share=watts / median,
@@ -230,8 +231,8 @@ def heat(facts: Facts) -> Iterator[ReportFinding]:
                 "problem" if throttled else "hint",
                 [gpu_name(gpu)],
                 f"{gpu_name(gpu)}: reaches {degrees['peak']:.0f} °C{power_drop}",
-                f"check its cooling, or ask the provider for another machine; nvidia-smi -q -d PERFORMANCE on "
-                f"{gpu['node']} shows whether its clocks are throttled",
+                "check its cooling, or ask the provider for another machine; "
+                f"{vendor_of_model(gpu['model']).throttling} on {gpu['node']} shows whether its clocks are throttled",
                 **numbers,
             )
 
@@ -313,28 +314,29 @@ def unhealthy_nodes(facts: Facts) -> Iterator[ReportFinding]:
 def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
     """Find GPUs with missing samples: nvidia-smi did not answer, or the GPU was unavailable."""
     for gpu in facts.gpus:
-        expected = gpu["samples"] + gpu["missing_samples"]
+        expected, vendor = gpu["samples"] + gpu["missing_samples"], vendor_of_model(gpu["model"])
         if gpu["samples"] >= MIN_SAMPLES and gpu["missing_samples"] > MISSING_SHARE * expected:
             yield make_finding(
                 "samples-missing",
                 "problem",
                 [gpu_name(gpu)],
                 f"{gpu_name(gpu)}: {gpu['missing_samples']} of {expected} samples are missing",
-                f"nvidia-smi did not respond on {gpu['node']} at times: look for 'NVRM: Xid' in dmesg there",
+                f"{vendor.tool} did not respond on {gpu['node']} at times: look for '{vendor.kernel_messages}' in "
+                "dmesg there",
                 missing=gpu["missing_samples"],
                 samples=expected,
             )
     last_samples = [gpu["last_sample"] for gpu in facts.gpus if gpu["last_sample"] is not None]
     for gpu in facts.gpus:
-        last, interval = gpu["last_sample"], gpu["interval_seconds"]
+        last, interval, vendor = gpu["last_sample"], gpu["interval_seconds"], vendor_of_model(gpu["model"])
         if last is not None and interval and max(last_samples) - last > max(60.0, 4 * interval) and facts.gpus:
             yield make_finding(
                 "samples-end",
                 "problem",
                 [gpu_name(gpu)],
                 f"{gpu_name(gpu)}: its samples end {format_minutes(max(last_samples) - last)} before the others'",
-                f"the node left the run, or nvidia-smi no longer showed the GPU: look at the end of the logs of "
-                f"{gpu['node']}, and for 'NVRM: Xid' in dmesg there",
+                f"the node left the run, or {vendor.tool} no longer showed the GPU: look at the end of the logs of "
+                f"{gpu['node']}, and for '{vendor.kernel_messages}' in dmesg there",
                 seconds=max(last_samples) - last,
             )
     if facts.sampled_nodes is not None:

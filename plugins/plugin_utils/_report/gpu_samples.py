@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Convert lines of gpus.csv and a node's clock into samples by GPU, with times in seconds since 1970."""
+"""Convert lines of gpus.csv into samples by GPU, with times in seconds since 1970."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import calendar
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import COLUMNS
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_number
 
 if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
+    pass
 
 NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # of the columns
 FORMER_COLUMN_COUNT = len(NAMES) - 1  # number of columns in older records, which lack the last one
@@ -28,9 +27,6 @@ MAX_GPUS = 64  # of one node
 MAX_COLUMNS = 64  # of a sample
 MAX_SAMPLES = 4_000_000  # of one node: 16 GPUs for six weeks
 MAX_VALUE = 1e9  # no GPU reports a number this large
-MAX_OFFSET = 26 * 3600  # seconds; no zone is further from UTC
-QUARTER = 900  # seconds: zones differ by whole quarters of an hour
-DST_STEP = 1800  # seconds; a clock that goes back by more does so because summer time ends
 TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]{1,9})?\Z")
 
 
@@ -66,93 +62,7 @@ class GpuSamples:
         return samples
 
 
-def make_clock(document: Any, started: float | None) -> Callable[[float], float]:
-    """Return a function that turns a node's local time, read as if it were UTC, into seconds since 1970.
-
-    The zone is used if this machine knows it and it agrees with the offset, since it knows when summer time begins.
-    Without a valid document, the offset is guessed so that the first sample falls on the run's start, rounded to a
-    quarter of an hour.
-
-    Args:
-        document: clock.json, {"utc_offset": seconds east of UTC, "now": seconds since 1970, "zone": name of the zone}.
-        started: The start of the run.
-    """
-    clock = document if isinstance(document, Mapping) else {}
-    offset, now = to_number(clock.get("utc_offset")), to_number(clock.get("now"))
-    if offset is not None and abs(offset) <= MAX_OFFSET:
-        zone = zone_of(clean_text(clock.get("zone"), 100))
-        if zone is not None and now is not None and abs(now) < 1e11 and offset_at(zone, now) == offset:
-            return ZoneClock(zone)
-        return FixedOffsetClock(offset)
-    return GuessedOffsetClock(started) if started is not None else FixedOffsetClock(0.0)
-
-
-def zone_of(name: str) -> ZoneInfo | None:
-    """Return a time zone by name, or None if this machine does not know it."""
-    import zoneinfo  # imported late: it looks up how Python was built, and each worker imports this file
-
-    try:
-        return zoneinfo.ZoneInfo(name) if name else None
-    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
-        return None
-
-
-def offset_at(zone: ZoneInfo, seconds: float) -> float:
-    """Return the seconds by which a zone is ahead of UTC."""
-    offset = datetime.fromtimestamp(seconds, zone).utcoffset()
-    return (offset or timedelta()).total_seconds()
-
-
-class FixedOffsetClock:
-    """A clock with a fixed offset from UTC, in seconds."""
-
-    def __init__(self, offset: float) -> None:
-        self.offset = offset
-
-    def __call__(self, local: float) -> float:
-        return local - self.offset
-
-
-class GuessedOffsetClock:
-    """A clock with an unknown offset, of which only the first sample's time is roughly known."""
-
-    def __init__(self, first: float) -> None:
-        self.first = first
-        self.offset: float | None = None
-
-    def __call__(self, local: float) -> float:
-        if self.offset is None:
-            self.offset = round((local - self.first) / QUARTER) * QUARTER
-            if abs(self.offset) > MAX_OFFSET:  # that clock is days off: align its first sample with the run's start
-                self.offset = local - self.first
-        return local - self.offset
-
-
-class ZoneClock:
-    """A clock in a zone with summer time. When an hour repeats, the previous sample tells which of the two it is."""
-
-    def __init__(self, zone: ZoneInfo) -> None:
-        self.zone = zone
-        self.last = -math.inf
-        self.hour, self.offsets = -math.inf, (0.0, 0.0)
-
-    def __call__(self, local: float) -> float:
-        quarter = local // QUARTER  # zones change on whole quarters, so one lookup serves all samples of one
-        if quarter != self.hour:
-            wall = datetime(1970, 1, 1) + timedelta(seconds=quarter * QUARTER)
-            first = wall.replace(tzinfo=self.zone).utcoffset() or timedelta()
-            second = wall.replace(tzinfo=self.zone, fold=1).utcoffset() or timedelta()
-            self.hour, self.offsets = quarter, (first.total_seconds(), second.total_seconds())
-        seconds = local - self.offsets[0]
-        if seconds < self.last - DST_STEP:
-            seconds = local - self.offsets[1]
-        self.last = seconds
-        return seconds
-
-
-def read_gpus(
-    node: str, lines: Iterable[str], clock: Callable[[float], float], models: Mapping[int, str] | None = None
-) -> list[GpuSamples]:
+def read_gpus(node: str, lines: Iterable[str], models: Mapping[int, str] | None = None) -> list[GpuSamples]:
     """Return the GPUs of a node and their samples, by index, from the lines of gpus.csv.
 
     Lines that are not samples are skipped: error messages of nvidia-smi, and truncated lines. The header line names the
@@ -191,7 +101,7 @@ def read_gpus(
         sample_count += 1
         if sample_count > MAX_SAMPLES:
             break
-        gpu.time.append(clock(minute_start + second))
+        gpu.time.append(minute_start + second)
         for samples, column in zip(gpu.measures, columns[1:], strict=True):
             samples.append(parse_value(values[column].lstrip()))
     return [gpus[index] for index in sorted(gpus)]
@@ -203,7 +113,7 @@ def column_indices(names: Sequence[str]) -> list[int]:
 
 
 def parse_minute(stamp: str) -> float | None:
-    """Return the start of the minute of a time such as "2026/11/22 10:15:00.123", as if it were UTC."""
+    """Return the start of the minute of a time such as "2026/11/22 10:15:00.123" in UTC."""
     match = TIMESTAMP.match(stamp)
     if match is None:
         return None

@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
     HEADER as BENCHMARK_HEADER,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import build_rows
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.best_value import find_best
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import is_wandb
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
@@ -145,6 +146,7 @@ def render_run(  # noqa: PLR0913
             throughput=throughput(report),
             gpus=[gpu_row(gpu) for gpu in report["gpus"]],
             gpu_header=GPU_HEADER,
+            gpu_tool=vendor_of_model(report["gpus"][0]["model"] if report["gpus"] else "").tool,
             processes=[process_row(process) for process in report["processes"]],
             process_header=PROCESS_HEADER,
             nodes=nodes,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import brief_error
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of_model
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import digest_of_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_line,
@@ -145,6 +146,7 @@ def compose_report(record: Record, now: float) -> Report:
         "commit": clean_text(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,
         "repeat": with_job_file(repeat_command(program, command, plan, rows), record.job_file),
+        "repeat_exactly": f"{LAUNCH} -e like={record.run_id}" if record.has_snapshot else "",
         "origin": record.origin,
         "program": []
         if program is None
@@ -193,6 +195,7 @@ def adapt_report(report: Report, adapt: Callable[[str], str]) -> Report:
         **report,
         "failure": failure,
         "repeat": adapt_repeat(report["repeat"], adapt),
+        "repeat_exactly": adapt(report["repeat_exactly"]),
         "notes": [adapt(note) for note in report["notes"]],
         "findings": [{**finding, "remedy": adapt(finding["remedy"])} for finding in report["findings"]],
     }
@@ -451,7 +454,8 @@ def record_notes(record: Record, gpus: list[GpuSamples], rows: list[NodeRow]) ->
             f"ansible-playbook logs.yml -e run_id={record.run_id} -e fetch=true and rerun the report"
         )
     elif not gpus and any(row["gpus"] for row in rows):
-        messages.append("there are no GPU samples: nvidia-smi did not respond")
+        tool = vendor_of_model(next((row["gpu"] for row in rows if row["gpus"]), "")).tool
+        messages.append(f"there are no GPU samples: {tool} did not respond")
     if not record.curves:
         messages.append(
             "there are no curves: they are read from what rank 0 prints, such as 'step 20: loss 0.31' (launch_metrics "

@@ -16,11 +16,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.software import has_kernels
+from ansible_collections.muster.training.plugins.plugin_utils._software.platforms import (
+    CPU,
+    DEFAULT,
+    ROCM,
+    Platform,
+    PlatformError,
+    build_name,
+    describe_build,
+    find_platform,
+    format_build,
+    is_rocm,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
     FLASH_ATTENTION,
     FLASH_CAPABILITY,
     MANAGED_PYTHONS,
-    TORCH,
     Minor,
     TorchRelease,
 )
@@ -34,7 +45,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 AUTO = "auto"
 NUMPY_2_TORCH = (2, 3)  # the first release of torch that is built for numpy 2
-CPU = 0  # the build without CUDA
 PYTHON_INSTALLERS = ("uv", "conda")  # managers that can install an interpreter if the system's does not fit
 
 
@@ -48,11 +58,14 @@ class NodeSoftware:
 
     name: str
     gpus: int = 0
-    driver: str = ""  # version of the loaded NVIDIA driver
+    driver: str = ""  # version of the loaded driver
     devices: tuple[tuple[str, Minor], ...] = ()  # models and compute capabilities, as far as the driver reports them
     python: str = ""  # version of the environment's interpreter if there is an environment, else of the system's
     has_environment: bool = False  # whether there is an environment already
     glibc: str = ""
+    architecture: str = ""  # of the processor, such as aarch64; "": unknown
+    vendor: str = "nvidia"  # of the GPUs
+    targets: tuple[tuple[str, str], ...] = ()  # models of AMD's GPUs, and what kernels for them are compiled for
 
 
 @dataclass(frozen=True)
@@ -60,13 +73,14 @@ class SoftwareRequest:
     """The user's settings; auto means that they are chosen."""
 
     torch: str = AUTO
-    cuda: str = AUTO  # such as 12.4, or cpu
+    cuda: str = AUTO  # such as 12.4, rocm6.4 or cpu
     python: str = AUTO  # name, path or version of an interpreter
     flash: str = ""  # release of flash-attention that needs a wheel, or auto; empty: not requested
     manager: str = "uv"
     directory: str = "/opt/muster"  # of the environment
     name: str = "env"  # of the environment
     pins: tuple[TorchPin, ...] = ()  # what the project's requirements say about torch
+    platform: Platform = DEFAULT  # that of the nodes
 
 
 @dataclass(frozen=True)
@@ -105,22 +119,22 @@ class Choice:
 
     python: str
     torch: str
-    build: str  # cpu, or cu and the digits of the CUDA version
+    build: str  # cpu, cu and the digits of the CUDA version, or rocm and its version
     flash: str
     reasons: list[str] = field(default_factory=list)
 
     @property
     def cuda(self) -> str:
         """The version of CUDA, empty for the CPU."""
-        return "" if self.build == "cpu" else format_build(int(self.build[2:]))
+        return format_build(int(self.build[2:])) if self.build.startswith("cu") else ""
+
+    @property
+    def setting(self) -> str:
+        """The value of pytorch_cuda that selects the build."""
+        return self.cuda or self.build
 
 
 # --- Words ------------------------------------------------------------------------------------------------------------
-
-
-def format_build(build: int) -> str:
-    """Format 124 as 12.4."""
-    return f"{build // 10}.{build % 10}"
 
 
 def format_minor(minor: Minor) -> str:
@@ -134,11 +148,6 @@ def parse_minor(version: str) -> Minor:
     return major, minor
 
 
-def build_name(build: int) -> str:
-    """Return the name of a build's index, such as cu126 or cpu."""
-    return "cpu" if build == CPU else f"cu{build}"
-
-
 def capitalize(text: str) -> str:
     """Return a sentence with an initial capital."""
     return text[:1].upper() + text[1:]
@@ -150,11 +159,6 @@ def rebuild_advice(request: SoftwareRequest) -> str:
         f"remove it on all nodes (ansible-playbook env.yml -e remove={request.name}), and run ansible-playbook "
         "site.yml again to rebuild it"
     )
-
-
-def describe_build(build: int) -> str:
-    """Return a build's name for a message."""
-    return "the CPU" if build == CPU else f"CUDA {format_build(build)}"
 
 
 def group_by_value(values: Iterable[tuple[str, str]]) -> str:
@@ -171,11 +175,11 @@ def format_range(minors: tuple[Minor, Minor]) -> str:
     return f"{format_minor(minors[0])} to {format_minor(minors[1])}"
 
 
-def known_builds() -> str:
-    """Return all pairs of torch and CUDA, a line per release."""
+def known_builds(platform: Platform) -> str:
+    """Return all pairs of torch and CUDA or ROCm, a line per release."""
     return "\n".join(
         f"  torch {format_minor(minor)}: {', '.join(map(format_build, release.builds))}"
-        for minor, release in TORCH.items()
+        for minor, release in platform.releases.items()
     )
 
 
@@ -224,13 +228,14 @@ def list_interpreters(nodes: Mapping[str, NodeSoftware], request: SoftwareReques
 def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | None]]:
     """Return the releases of torch to choose from."""
     if request.torch == AUTO:
-        releases = [(newest_allowed(release.newest, request.pins), release) for release in TORCH.values()]
+        table = request.platform.releases.values()
+        releases = [(newest_allowed(release.newest, request.pins), release) for release in table]
         allowed: list[tuple[str, TorchRelease | None]] = [entry for entry in releases if entry[0]]
         if not allowed:
             raise SoftwareChoiceError(
                 f"{format_list(map(str, request.pins))}, but no release of torch is known that fits. Change that to "
                 "one of these, or set pytorch_version and pytorch_cuda to install another release unchecked:\n"
-                f"{known_builds()}"
+                f"{known_builds(request.platform)}"
             )
         return allowed
     if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", request.torch):
@@ -243,11 +248,11 @@ def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | No
             f"{pin}, but pytorch_version is {request.torch}. Set pytorch_version to auto, which follows the project's "
             f"requirements, or change {pin.source}"
         )
-    release = TORCH.get(parse_minor(request.torch))
+    release = request.platform.releases.get(parse_minor(request.torch))
     if release is None and request.cuda == AUTO:
         raise SoftwareChoiceError(
             f"no builds of torch {request.torch} are known. Choose one of these, or set pytorch_cuda to install "
-            f"another release unchecked:\n{known_builds()}"
+            f"another release unchecked:\n{known_builds(request.platform)}"
         )
     return [(request.torch, release)]
 
@@ -260,9 +265,10 @@ def list_builds(
         return [CPU]
     if request.cuda == AUTO:
         return list(release.builds) if release else []
-    match = re.fullmatch(r"([0-9]+)\.([0-9])", request.cuda)
-    build = int(match[1] + match[2]) if match else -1
-    if build >= 0 and (release is None or build in release.builds):
+    match = re.fullmatch(r"(rocm)?([0-9]+)\.([0-9])", request.cuda)
+    build = (ROCM if match[1] else 0) + int(match[2] + match[3]) if match else -1
+    is_for_platform = is_rocm(build) == (request.platform.gpus == "ROCm")
+    if build >= 0 and is_for_platform and (release is None or build in release.builds):
         return [build]
     return []
 
@@ -306,7 +312,7 @@ def check_build(candidate: Candidate, _nodes: Mapping[str, NodeSoftware], reques
     pin = next((pin for pin in request.pins if pin.build not in ("", build_name(candidate.build))), None)
     if pin is None:
         return None
-    cuda = "cpu" if pin.build == "cpu" else format_build(int(pin.build[2:]))
+    cuda = format_build(int(pin.build[2:])) if pin.build.startswith("cu") else pin.build
     return Conflict(
         (0,),
         f"{pin}, but torch {candidate.torch} is chosen for {describe_build(candidate.build)}",
@@ -353,6 +359,45 @@ def check_kernels(
         f"{group_by_value(unsupported)}",
         f"It is built for {', '.join(archs)}",
         f"remove {format_list(dict.fromkeys(name for name, _model in unsupported))} from the group",
+    )
+
+
+def check_targets(
+    candidate: Candidate, nodes: Mapping[str, NodeSoftware], _request: SoftwareRequest
+) -> Conflict | None:
+    """Check that a build for ROCm has kernels for the GPUs."""
+    if not is_rocm(candidate.build) or candidate.release is None:
+        return None
+    targets = candidate.release.builds[candidate.build].split()
+    unsupported = [
+        (node.name, f"{model} ({target})")
+        for node in nodes.values()
+        for model, target in node.targets
+        if target not in targets
+    ]
+    if not unsupported:
+        return None
+    return Conflict(
+        (3,),
+        f"torch {candidate.torch} for {describe_build(candidate.build)} has no kernels for "
+        f"{group_by_value(unsupported)}",
+        f"It is built for {', '.join(targets)}",
+        f"remove {format_list(dict.fromkeys(name for name, _model in unsupported))} from the group",
+    )
+
+
+def check_flash_platform(
+    candidate: Candidate, _nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
+) -> Conflict | None:
+    """Check that flash-attention publishes wheels for the nodes' processors and GPUs."""
+    if not candidate.flash or request.platform.flash_wheels:
+        return None
+    return Conflict(
+        (4,),
+        f"flash-attention has no wheels for {request.platform.title}",
+        "Its wheels are for x86_64 and CUDA",
+        "set flash_attention_enabled to false, and use torch.nn.functional.scaled_dot_product_attention in the job"
+        + (", or set flash_attention_build to true" if request.platform.gpus == "CUDA" else ""),
     )
 
 
@@ -412,7 +457,15 @@ def check_flash_attention(
     )
 
 
-RULES = (check_build, check_python, check_driver, check_kernels, check_flash_attention)
+RULES = (
+    check_build,
+    check_python,
+    check_driver,
+    check_kernels,
+    check_targets,
+    check_flash_platform,
+    check_flash_attention,
+)
 
 
 def find_conflict(candidate: Candidate, nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Conflict | None:
@@ -433,13 +486,27 @@ def choose_newest(fitting: list[Candidate]) -> Candidate:
     return max(fitting, key=sort_key)
 
 
+DRIVER_TITLES = {"CUDA": "NVIDIA", "ROCm": "amdgpu"}
+
+
+def platform_of(nodes: Mapping[str, NodeSoftware]) -> Platform:
+    """Return the platform that all nodes have. Raise SoftwareChoiceError if they differ."""
+    try:
+        return find_platform(
+            (node.name, node.architecture, node.vendor if node.gpus else "") for node in nodes.values()
+        )
+    except PlatformError as error:
+        raise SoftwareChoiceError(str(error)) from None
+
+
 def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choice:
     """Choose the versions for all nodes. Raise SoftwareChoiceError, with a working choice if there is one."""
+    request = replace(request, platform=platform_of(nodes))
     driverless = [node.name for node in nodes.values() if node.gpus and not node.driver]
     if driverless and request.cuda == AUTO:
         raise SoftwareChoiceError(
-            f"{format_list(driverless)}: no NVIDIA driver is loaded for the GPUs, but it determines the torch build. "
-            "Install a driver (ansible-playbook site.yml --tags nvidia_driver), or set pytorch_cuda"
+            f"{format_list(driverless)}: no {DRIVER_TITLES[request.platform.gpus]} driver is loaded for the GPUs, but "
+            f"it determines the torch build. {request.platform.driver}, or set pytorch_cuda"
         )
     combinations = list(list_candidates(nodes, request))
     if not combinations:
@@ -465,24 +532,38 @@ def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choic
 
 
 def describe_missing_build(request: SoftwareRequest) -> str:
-    """Return the message about a pair of torch and CUDA that does not exist."""
+    """Return the message about a pair of torch and CUDA or ROCm that does not exist."""
+    platform, kind = request.platform, "" if request.cuda.startswith("rocm") else "CUDA "
     if request.torch == AUTO:
-        return f"no torch is known for CUDA {request.cuda}. Set pytorch_cuda to one of these:\n{known_builds()}"
-    builds = ", ".join(map(format_build, TORCH[parse_minor(request.torch)].builds))
+        return (
+            f"no torch is known for {kind}{request.cuda}{on_platform(platform)}. Set pytorch_cuda to one of these:\n"
+            f"{known_builds(platform)}"
+        )
+    release = platform.releases.get(parse_minor(request.torch))
+    builds = ", ".join(map(format_build, release.builds)) if release else ""
+    prefix = "CUDA " if platform.gpus == "CUDA" else ""
+    extent = f"only for {prefix}{builds}" if builds else "as far as is known"
     releases = [
-        format_minor(minor) for minor, release in TORCH.items() if request.cuda in map(format_build, release.builds)
+        format_minor(minor)
+        for minor, entry in platform.releases.items()
+        if request.cuda in map(format_build, entry.builds)
     ]
-    hint = f" CUDA {request.cuda} is available for torch {', '.join(releases)}." if releases else ""
+    hint = f" {kind}{request.cuda} is available for torch {', '.join(releases)}." if releases else ""
     return (
-        f"torch {request.torch} does not exist for CUDA {request.cuda}, only for CUDA {builds}."
-        f"{hint} Set pytorch_version or pytorch_cuda to one of these:\n{known_builds()}"
+        f"torch {request.torch} does not exist for {kind}{request.cuda}{on_platform(platform)}, {extent}."
+        f"{hint} Set pytorch_version or pytorch_cuda to one of these:\n{known_builds(platform)}"
     )
+
+
+def on_platform(platform: Platform) -> str:
+    """Return a platform for a message, "" for the usual one."""
+    return "" if platform is DEFAULT else f" on {platform.title}"
 
 
 def suggest_settings(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> str:
     """Suggest to change the fewest settings so that something fits; empty if no change helps."""
     settings = {
-        "cuda": ("pytorch_cuda", lambda choice: choice.cuda or "cpu"),
+        "cuda": ("pytorch_cuda", lambda choice: choice.setting),
         "torch": ("pytorch_version", lambda choice: choice.torch),
         "python": ("python_env_python", lambda choice: choice.python),
         "flash": ("flash_attention_version", lambda choice: choice.flash),
@@ -569,7 +650,7 @@ def explain_build(
         (node.name, f"{model} ({format_minor(capability)})")
         for node in nodes.values()
         for model, capability in node.devices
-    )
+    ) or group_by_value((node.name, f"{model} ({target})") for node in nodes.values() for model, target in node.targets)
     newer = [
         candidate for candidate in combinations if candidate.torch == chosen.torch and candidate.python == chosen.python
     ]

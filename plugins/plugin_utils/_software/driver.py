@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts.driver impo
     KERNEL_PACKAGE,
     branch_of,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import DEFAULT, VENDORS, vendor_of
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
 
 NOTHING, REFUSE, REBOOT = "nothing", "refuse", "reboot"
@@ -69,7 +70,7 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
     gpus, driver = facts["gpus"], facts["driver"]
     loaded, library = gpus["driver"]["loaded"] or "", gpus["driver"]["library"] or ""
     if not gpus["pci"] and not loaded:
-        return DriverDecision(NOTHING, "no NVIDIA GPU on the PCI bus")
+        return DriverDecision(NOTHING, no_gpu_reason(gpus))
     driver_packages = [package for package in driver["packages"] if DRIVER_PACKAGE.match(package["name"])]
     present = [package for package in driver_packages if package["status"] not in ("config-files", "not-installed")]
     branches = {branch_of(package["version"]) for package in present if has_driver_version(package["name"])} - {None}
@@ -141,6 +142,17 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
             [fabric_manager["name"]],
         )
     return check_running_driver(gpus, on_disk)
+
+
+def no_gpu_reason(gpus: Mapping[str, Any]) -> str:
+    """Return why a node without GPUs of NVIDIA is left as it is."""
+    vendor = vendor_of(gpus)
+    if vendor is VENDORS[DEFAULT]:
+        return "no NVIDIA GPU on the PCI bus"
+    return (
+        f"the GPUs are of {vendor.title}, and this role installs only NVIDIA's driver; docs/arm_and_amd.md says where "
+        f"to get {vendor.driver}"
+    )
 
 
 def check_running_driver(gpus: Mapping[str, Any], on_disk: str) -> DriverDecision:

@@ -103,7 +103,7 @@ def read_pins(requirements: Mapping[str, Iterable[str]]) -> list[TorchPin]:
             name = re.sub(r"[-_.]+", "-", requirement.name).lower()
             if name in RELEASES and requirement.specifier and applies(requirement):
                 specifiers = str(requirement.specifier)
-                build = re.search(r"==[^,]*\+(cpu|cu[0-9]+)", specifiers)
+                build = re.search(r"==[^,]*\+(cpu|cu[0-9]+|rocm[0-9]+\.[0-9])(?![0-9.])", specifiers)
                 versions = re.sub(r"\+[\w.]+", "", specifiers)
                 pins.append(TorchPin(source, text, name, versions, build[1] if build else ""))
     return pins

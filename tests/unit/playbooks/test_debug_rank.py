@@ -26,7 +26,7 @@ JOB = "value = 41\nvalue += 1\nprint('value', value, flush=True)\n"
 def test_a_rank_waits_until_an_editor_attaches(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
     settings = {"launch_launcher": "env", "launch_python": sys.executable, "launch_script": f"{tmp_path}/job.py"}
-    two_nodes(tmp_path, 40, **settings, launch_report=False)  # type: ignore[arg-type]
+    two_nodes(tmp_path, 40, **settings, launch_report=False)
     launch = ["ansible-playbook", "muster.training.launch", "-i", "machines.yml", "-e", "run_id=first"]
     refused = typed(tmp_path, [*launch, "-e", "debug_rank=2"])
     assert refused.returncode == 2 and "there is no rank 2 to debug" in refused.stdout, refused.stdout

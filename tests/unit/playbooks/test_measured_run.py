@@ -24,7 +24,7 @@ Curve = list[tuple[float, float, float, float]]  # utilisation, memory, temperat
 # The stand-in tells its next sample by the lines that gpus.csv has already, 15 s after the one before. After the last
 # one it says nothing, however often it is asked.
 SMI = """#!{python} -ISE
-import json, os, sys, time
+import calendar, json, os, sys, time
 words = sys.argv[1] if sys.argv[1:] else ""
 curves = json.loads({curves!r})
 if words.startswith("--query-gpu=timestamp,"):
@@ -32,7 +32,7 @@ if words.startswith("--query-gpu=timestamp,"):
     gpus = curves[path.split("/")[-2]]
     lines = open(path).read().splitlines()[1:]
     number = len(lines) // len(gpus)
-    first = time.mktime(time.strptime(lines[0][:19], "%Y/%m/%d %H:%M:%S")) if lines else time.time()
+    first = calendar.timegm(time.strptime(lines[0][:19], "%Y/%m/%d %H:%M:%S")) if lines else time.time()
     stamp = time.strftime("%Y/%m/%d %H:%M:%S.000", time.localtime(first + 15 * number))
     for index, curve in enumerate(gpus):
         if number < len(curve):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, read_line
-from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import make_clock, read_gpus
+from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import read_gpus
 from tests.unit.supervised import eventually, free_port, own_network
 from tests.unit.typed import give_collection, typed
 
@@ -114,7 +114,7 @@ def test_failed_run_leaves_a_complete_record(directory: Path) -> None:
         assert samples.startswith(HEADER)
         sample = read_line(samples.splitlines()[1])
         assert sample is not None and sample[1]["power_limit_watts"] == 300
-        (gpu,) = read_gpus(f"node{rank}", samples.splitlines(), make_clock(read(node / "clock.json"), None))
+        (gpu,) = read_gpus(f"node{rank}", samples.splitlines())
         assert -60 < gpu.time[0] - result["started"] < 60
         assert (node / "launcher.log").exists() == (rank == 0)
     said = (record / "logs" / "node0" / "said.jsonl").read_text().splitlines()

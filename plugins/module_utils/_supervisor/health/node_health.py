@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._health.xid_catalo
     normalize_pci,
     parse_line,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_tools import health_command
 from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all, start_shielded
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     HEALTH_CHECK_INTERVAL,
@@ -176,7 +177,7 @@ class NodeHealth:
 
     def open_log(self) -> None:
         """Follow the kernel log, if the node has GPUs of NVIDIA, by the journal if this user may not read the log."""
-        if not self.plan.get("gpu_samples"):
+        if not health_command(self.plan):
             return
         self.log = KernelLog()
         command = journal_command("-f", "-n", "0", "-o", "cat") if self.log.error else []
@@ -265,8 +266,8 @@ class NodeHealth:
         if not running:
             self.queries = []
             return
-        if not self.queries and now >= self.reader_due and self.plan.get("gpu_samples"):
-            smi, *options = self.plan["gpu_samples"]
+        if not self.queries and now >= self.reader_due and health_command(self.plan):
+            smi, *options = health_command(self.plan)
             self.queries = reading_queries(smi, [option for option in options if option.startswith("--id=")])
             self.outputs = {}
             self.reader_due = now + HEALTH_CHECK_INTERVAL

@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._facts.commands im
 from ansible_collections.muster.training.plugins.module_utils._facts.storage import disk_space, existing_parent
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json, read_json
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import last_sample
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_tools import tool_of
 from ansible_collections.muster.training.plugins.module_utils._run.hub_node import leads_run
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import boot_identity
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import marked_processes
@@ -115,11 +116,12 @@ def busy_gpus(plan: Plan) -> list[str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return [f"nvidia-smi did not answer within {SMI_TIMEOUT:g} s"]
+        return [f"{tool_of(plan).name} did not answer within {SMI_TIMEOUT:g} s"]
     except OSError as error:
-        return [f"nvidia-smi cannot be started: {error.strerror}"]
+        return [f"{tool_of(plan).name} cannot be started: {error.strerror}"]
     output = result.stdout[-65536:].decode("utf-8", "replace")
-    return judge_gpus(last_sample(output)[1], expected_gpus(plan), output if result.returncode else "")
+    error_text = f"{tool_of(plan).name} failed: {' '.join(output.split())[-300:]}" if result.returncode else ""
+    return judge_gpus(last_sample(output)[1], expected_gpus(plan), error_text)
 
 
 def expected_gpus(plan: Plan) -> int:
@@ -131,9 +133,9 @@ def expected_gpus(plan: Plan) -> int:
 
 
 def judge_gpus(devices: list[dict[str, float | None]], expected: int, error: str) -> list[str]:
-    """Return what is wrong with the GPUs in a sample; error: nvidia-smi's output if it failed."""
+    """Return what is wrong with the GPUs in a sample; error: that the sample failed, or ""."""
     if error:
-        return [f"nvidia-smi failed: {' '.join(error.split())[-300:]}"]
+        return [error]
     problems = []
     if len(devices) < expected:
         problems.append(f"{len(devices)} of {expected} GPUs respond")

@@ -14,7 +14,6 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run import archive_selection
 from ansible_collections.muster.training.plugins.module_utils._run import logs as run_logs
-from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GuessedOffsetClock, make_clock
 from tests.unit.supervised import Run, make_run
 
 
@@ -64,7 +63,6 @@ def test_measurements_are_packed_but_no_weights_or_secrets(tmp_path: Path, what:
     files, left_out = packed(run, what)
     for name, content in (*MEASURED, *OURS):
         assert files.pop(name) == str(content).encode()
-    assert not isinstance(make_clock(json.loads(files.pop("clock.json")), 0.0), GuessedOffsetClock)
     rest = {"plan.json", "status.json"} if what == "logs" else set()
     assert set(files) == rest | {"said.jsonl"}
     assert left_out == {"limit": 64 * 2**20, "limit_count": 10_000, "files": [], "count": 0, "size": 0}
@@ -72,7 +70,7 @@ def test_measurements_are_packed_but_no_weights_or_secrets(tmp_path: Path, what:
 
 def test_launcher_log_of_other_nodes_is_packed_only_with_logs(tmp_path: Path) -> None:
     files, _left_out = packed(finished(tmp_path, *OURS, ("measured/1.json", "{}"), rank=1), "measured", 1)
-    assert set(files) == {"clock.json", "events.jsonl", "gpus.csv", "nvidia-smi.txt", "measured/1.json"}
+    assert set(files) == {"events.jsonl", "gpus.csv", "nvidia-smi.txt", "measured/1.json"}
     files, _left_out = packed(finished(tmp_path, *OURS, rank=1), "logs", 1)
     assert files["launcher.log"] == b"step 7\n"
 
@@ -116,7 +114,7 @@ def test_links_are_not_followed_and_pipes_do_not_block(tmp_path: Path) -> None:
     (run.node(0) / "gpus.csv").symlink_to(tmp_path / "else.csv")
     os.mkfifo(run.node(0) / "events.jsonl")
     files, _left_out = packed(run, "measured")
-    assert set(files) == {"clock.json", "said.jsonl", "measured/good"}
+    assert set(files) == {"said.jsonl", "measured/good"}
 
 
 def test_curve_files_are_packed_from_the_declared_outputs(tmp_path: Path) -> None:

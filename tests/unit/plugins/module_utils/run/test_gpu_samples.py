@@ -30,7 +30,7 @@ SECOND = {
 
 def test_the_last_sample_of_each_gpu_counts() -> None:
     taken, devices = last_sample(HEADER + IDLE + BUSY + BUSY.replace("97", "12"))
-    assert time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(taken)) == "2026/11/22 10:15:00" and taken % 1 > 0.12
+    assert time.strftime("%Y/%m/%d %H:%M:%S", time.gmtime(taken)) == "2026/11/22 10:15:00" and taken % 1 > 0.12
     assert devices == [
         {
             "index": 0,

@@ -588,8 +588,9 @@ echo "$(date '+%Y/%m/%d %T.%3N'), 0, 97, 72914, 81559, 64, 641.27, 700.00"
 """
 
 
-def test_gpu_samples_are_recorded_without_holding_up_the_job(make: RunMaker) -> None:
-    """Also if nvidia-smi stops answering and ignores SIGTERM."""
+def test_gpu_samples_are_recorded_without_holding_up_the_job(make: RunMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if nvidia-smi stops answering and ignores SIGTERM, and if the node is not in UTC."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
     run = make(UNTIL_TOLD)
     smi = run.directory / "nvidia-smi"
     smi.write_text(SMI)
@@ -602,7 +603,7 @@ def test_gpu_samples_are_recorded_without_holding_up_the_job(make: RunMaker) -> 
     assert picture.read_text() == "| NVIDIA-SMI 550.54.15 |\n", "once, and no sample is one of its lines"
     gpus = run_status.read(run.request(0, wait=0))["run"]["gpus"]
     assert gpus["devices"] == last_sample(samples.read_text())[1] and len(gpus["devices"]) == 1
-    assert 0 <= gpus["age"] < 20
+    assert 0 <= gpus["age"] < 20 and abs(last_sample(samples.read_text())[0] - time.time()) < 60
     (run.directory / "silent").touch()
     eventually((run.directory / "waiting").exists)
     (run.directory / "go").touch()

@@ -129,7 +129,8 @@ def test_all_ranks_of_a_running_job_are_profiled_and_it_goes_on(run: Run, tmp_pa
     before = last_step(run, 0)
     eventually(lambda: last_step(run, 0) > before, LONGEST)
     (tmp_path / "over").touch()
-    run.wait_for("succeeded", seconds=LONGEST)
+    run.wait_until_gone(LONGEST)
+    assert run.state(0) == "succeeded"
 
 
 def test_ranks_that_make_no_steps_or_are_not_in_python_are_named(tmp_path: Path) -> None:
@@ -179,6 +180,7 @@ def test_a_request_during_the_import_of_torch_waits_for_it(tmp_path: Path) -> No
         (result,) = profile_nodes(run)["node0"]["ranks"]
         assert (result["error"], len(result["steps"])) == ("", STEPS + 1)
         (tmp_path / "over").touch()
-        run.wait_for("succeeded", seconds=LONGEST)
+        run.wait_until_gone(LONGEST)
+        assert run.state(0) == "succeeded"
     finally:
         end_by_force(run)

@@ -24,17 +24,16 @@ def test_links_are_not_followed_and_only_regular_files_are_opened(tmp_path: Path
     directory = write_record(tmp_path / "runs")
     outside = tmp_path / "outside"
     write_events(outside / "events.out.tfevents.1", "stolen", [1.0, 2.0])
-    (outside / "secret.json").write_text('{"utc_offset": 1}')
+    (outside / "secret.json").write_text('{"a": 1}')
     node = directory / "logs" / "node0"
     (node / "linked").symlink_to(outside)
     (node / "events.out.tfevents.2").symlink_to(outside / "events.out.tfevents.1")
-    (node / "clock.json").unlink()
-    (node / "clock.json").symlink_to(outside / "secret.json")
+    (node / "linked.json").symlink_to(outside / "secret.json")
     (node / "metrics.csv").symlink_to("/dev/zero")
     os.mkfifo(node / "trainer_state.json")
     assert names(directory) == []
     files = RecordFiles(directory)
-    assert files.read_json("logs/node0/clock.json") is None
+    assert files.read_json("logs/node0/linked.json") is None
     assert files.read_json("../outside/secret.json") is None
     assert files.read_json("logs/node0/linked/secret.json") is None
     assert files.read_json("logs/node0/trainer_state.json") is None

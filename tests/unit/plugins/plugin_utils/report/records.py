@@ -57,9 +57,9 @@ def record(data: bytes) -> bytes:
     return struct.pack("<QI", len(data), 0) + data + struct.pack("<I", 0)
 
 
-def line(when: float, index: int, sample: Sample, offset: float = 0.0, limit: str = ", 400.00") -> str:
-    """A line of gpus.csv as a node writes it whose clock is ahead of UTC by so many seconds."""
-    stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.gmtime(when + offset))
+def line(when: float, index: int, sample: Sample, limit: str = ", 400.00") -> str:
+    """Return a line of gpus.csv."""
+    stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.gmtime(when))
     used, memory, degrees, watts = sample
     return f"{stamp}.000, {index}, {used:g}, {memory:g}, 40960, {degrees:g}, {watts:.2f}{limit}"
 
@@ -123,7 +123,6 @@ def write_record(  # noqa: PLR0913
     for node in range(nodes):
         logs = directory / "logs" / f"node{node}"
         logs.mkdir(parents=True)
-        (logs / "clock.json").write_text(json.dumps({"utc_offset": 0, "now": START + seconds, "zone": "UTC"}))
         lines = [HEADER]
         for second in range(0, int(seconds) + 1, INTERVAL):
             for gpu in range(gpus):

@@ -62,6 +62,7 @@ def facts(  # noqa: PLR0913
     **more: Any,
 ) -> dict[str, Any]:
     gpus = {
+        "vendor": more.pop("vendor", "nvidia"),
         "pci": more.pop("pci", 8),
         "driver": {"loaded": loaded, "library": library, "on_disk": module or None},
         "smi": {"state": "hangs", "said": ""} if said == "hangs" else smi(said),
@@ -98,6 +99,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         "works",
     ),
     ("no GPU", {**NO_DRIVER, "pci": 0}, DesiredDriver(branch="570"), "nothing", "no NVIDIA GPU on the PCI bus"),
+    ("GPUs of AMD", {**NO_DRIVER, "pci": 0, "vendor": "amd"}, DesiredDriver(), "nothing", "the GPUs are of AMD"),
     (
         "an unattended upgrade while it was loaded",
         {"module": "535.216.01", "library": "535.216.01", "said": "mismatch.txt", "has": packages("535.216.01")},

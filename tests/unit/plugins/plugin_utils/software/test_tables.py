@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._software.choose import (
-    format_build,
-    format_minor,
-    format_range,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._software.choose import format_minor, format_range
+from ansible_collections.muster.training.plugins.plugin_utils._software.platforms import format_build
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
     FLASH_ATTENTION,
     MANAGED_PYTHONS,

@@ -1,0 +1,66 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of AMD's GPUs: their driver, and amd-smi. Nobody has run them on such nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
+
+INSTALL_REMEDY = (
+    "install AMD's driver and ROCm as on https://rocm.docs.amd.com/projects/install-on-linux (amdgpu-dkms and rocm), "
+    "then reboot the node: the role nvidia_driver does not install them"
+)
+
+
+def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
+    """Return the first problem of a node's driver; its consequences are not reported separately."""
+    state, message, loaded = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]["loaded"]
+    if state == "hangs":
+        return [
+            error(
+                "amd-smi-hangs",
+                [name],
+                problem="amd-smi did not answer within 10 s",
+                requirement="a driver that responds",
+                remedy="look for amdgpu in dmesg, stop the processes that use the GPUs (fuser -v /dev/kfd), and reboot "
+                "the node",
+            )
+        ]
+    if state == "no-driver" or (gpus["pci"] and not loaded):
+        return [
+            error(
+                "amd-driver-not-loaded",
+                [name],
+                problem="the amdgpu driver is not loaded" + (f": {message}" if message else ""),
+                requirement="a loaded driver",
+                remedy=f"sudo modprobe amdgpu; if it has no such module, {INSTALL_REMEDY}",
+            )
+        ]
+    if state == "absent" and gpus["pci"]:
+        return [
+            error(
+                "amd-smi-missing",
+                [name],
+                problem=f"the node has {gpus['pci']} GPU{'' if gpus['pci'] == 1 else 's'} of AMD, but no amd-smi, "
+                "which shows them",
+                requirement="amd-smi in PATH or /opt/rocm/bin",
+                remedy="sudo apt-get install amd-smi-lib from AMD's package source; or set node_slots and run without "
+                "samples of the GPUs: -e preflight_skip=amd-smi-missing",
+            )
+        ]
+    if state in ("failed", "no-gpu"):
+        return [
+            error(
+                "gpu-broken",
+                [name],
+                problem=f"amd-smi fails: {message or 'no reason given'}",
+                requirement="GPUs that respond",
+                remedy="run it on the node: it names missing groups (sudo usermod -aG render,video USER); look for "
+                "amdgpu in dmesg; reboot, and have the GPU replaced if the error returns",
+            )
+        ]
+    return []

@@ -1,0 +1,99 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks across nodes with GPUs of different vendors or different processors, and torch for the vendor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
+
+
+def names_by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the nodes with each value."""
+    names: dict[str, list[str]] = {}
+    for name, value in values.items():
+        names.setdefault(value, []).append(name)
+    return names
+
+
+def split_remedy(names: dict[str, list[str]]) -> str:
+    """Return how to launch on the largest group of equal nodes."""
+    largest = max(names.values(), key=len)
+    return f"launch on nodes of one kind: -e nodes={','.join(largest)}"
+
+
+def check_mixed_vendors(context: CheckContext) -> list[Finding]:
+    """Check that all GPUs are of one vendor: NCCL and RCCL cannot exchange data with each other."""
+    vendors = {node.name: vendor_of(gpus).title for node, gpus in context.nodes_with("gpus") if gpus["pci"]}
+    names = names_by_value(vendors)
+    if len(names) < 2:
+        return []
+    parts = "; ".join(f"{format_list(nodes, 3)}: GPUs of {vendor}" for vendor, nodes in sorted(names.items()))
+    return [
+        error(
+            "mixed-gpus",
+            vendors,
+            problem=f"the nodes have GPUs of different vendors ({parts})",
+            requirement="GPUs of one vendor: NVIDIA's NCCL and AMD's RCCL cannot exchange data, and torch is built for "
+            "one of them",
+            remedy=split_remedy(names),
+        )
+    ]
+
+
+def check_mixed_processors(context: CheckContext) -> list[Finding]:
+    """Check that all nodes have the same processor architecture."""
+    facts = {node.name: context.facts.get(node.name, {}) for node in context.nodes}
+    architectures = {name: str(node["architecture"]) for name, node in facts.items() if node.get("architecture")}
+    names = names_by_value(architectures)
+    if len(names) < 2:
+        return []
+    parts = "; ".join(f"{format_list(nodes, 3)}: {architecture}" for architecture, nodes in sorted(names.items()))
+    return [
+        error(
+            "mixed-processors",
+            architectures,
+            problem=f"the nodes have different processors ({parts})",
+            requirement="processors of one architecture: an environment, an image and compiled packages are for one of "
+            "them",
+            remedy=split_remedy(names),
+        )
+    ]
+
+
+def check_torch_vendor(context: CheckContext) -> list[Finding]:
+    """Check that torch is built for the vendor of the GPUs. software.py reports a CPU build on NVIDIA's."""
+    if context.job.image:
+        return []
+    findings = []
+    for node, gpus in context.nodes_with("gpus"):
+        software = context.facts[node.name].get("software") or {}
+        vendor = vendor_of(gpus)
+        if not gpus["count"] or software.get("error") or "torch" not in software.get("packages", {}):
+            continue
+        built_for = "CUDA" if software.get("cuda") else "ROCm" if software.get("hip") else "the CPU"
+        if software.get(vendor.torch_build) or (built_for == "the CPU" and vendor.torch_build == "cuda"):
+            continue
+        findings.append(
+            error(
+                "torch-other-vendor",
+                [node.name],
+                problem=f"the node has GPUs of {vendor.title}, but torch {software['packages']['torch']} is built for "
+                f"{built_for}",
+                requirement=f"a torch build for {vendor.platform}",
+                remedy="install it (ansible-playbook site.yml --tags pytorch), with pytorch_cuda at auto; or set "
+                "launch_python to the interpreter that has it",
+            )
+        )
+    return findings
+
+
+def check_gpu_vendors(context: CheckContext) -> list[Finding]:
+    """Run all checks of this file."""
+    return [*check_mixed_vendors(context), *check_mixed_processors(context), *check_torch_vendor(context)]

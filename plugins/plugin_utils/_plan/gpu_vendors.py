@@ -1,0 +1,78 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The vendors of GPUs, as the controller knows them: names and commands for messages, and the builds of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class GpuVendor:
+    """A vendor of GPUs."""
+
+    title: str
+    tool: str  # the program that shows its GPUs
+    driver: str  # for messages
+    reset: str  # the command that resets a GPU
+    throttling: str  # the command that shows whether a GPU is throttled
+    pace: str  # the same, with clocks and temperatures
+    kernel_messages: str  # what to look for in the kernel log
+    device_files: str  # for fuser, to find the processes that use a GPU
+    torch_build: str  # the fact that a torch for its GPUs has: cuda or hip
+    platform: str  # for which torch must be built
+
+
+DEFAULT = "nvidia"
+VENDORS = {
+    "nvidia": GpuVendor(
+        title="NVIDIA",
+        tool="nvidia-smi",
+        driver="the NVIDIA driver",
+        reset="nvidia-smi -r",
+        throttling="nvidia-smi -q -d PERFORMANCE",
+        pace="nvidia-smi -q -d PERFORMANCE,CLOCK,TEMPERATURE",
+        kernel_messages="NVRM: Xid",
+        device_files="/dev/nvidia*",
+        torch_build="cuda",
+        platform="CUDA",
+    ),
+    "amd": GpuVendor(
+        title="AMD",
+        tool="amd-smi",
+        driver="the amdgpu driver",
+        reset="amd-smi reset --gpureset",
+        throttling="amd-smi metric --throttle",
+        pace="amd-smi metric --throttle --clock --temperature",
+        kernel_messages="amdgpu",
+        device_files="/dev/kfd",
+        torch_build="hip",
+        platform="ROCm",
+    ),
+}
+
+
+def vendor_name(gpus: Mapping[str, Any] | None) -> str:
+    """Return the vendor of a node's GPUs by its key in VENDORS. gpus: the node's part `gpus` of the facts."""
+    name = (gpus or {}).get("vendor")
+    return name if isinstance(name, str) and name in VENDORS else DEFAULT
+
+
+def vendor_of(gpus: Mapping[str, Any] | None) -> GpuVendor:
+    """Return the vendor of a node's GPUs."""
+    return VENDORS[vendor_name(gpus)]
+
+
+def vendor_of_model(model: str) -> GpuVendor:
+    """Return the vendor of a GPU by its model, as a run's record has it: NVIDIA's name is left out there."""
+    return next((vendor for vendor in VENDORS.values() if model.startswith(f"{vendor.title} ")), VENDORS[DEFAULT])
+
+
+def plan_fields(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the field of a node's plan that names the vendor; none for the default one."""
+    name = vendor_name(facts.get("gpus"))
+    return {} if name == DEFAULT else {"gpu_vendor": name}

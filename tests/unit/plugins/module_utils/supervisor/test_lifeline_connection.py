@@ -1,0 +1,258 @@
+"""Connections of the lifeline: proofs of the token, and messages."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
+    MAX_BACKLOG,
+    MAX_LINE,
+    LifelineConnection,
+    handshake_mac,
+)
+from tests.unit.hostile import JSON_VALUES
+
+ARGUMENTS = ("token", "peer", "run", 1, "theirs", "mine")
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_a_proof_depends_on_each_of_its_parts(index: int) -> None:
+    changed: list[Any] = list(ARGUMENTS)
+    changed[index] = 2 if index == 3 else changed[index] + "x"
+    assert handshake_mac(*changed) != handshake_mac(*ARGUMENTS)
+    assert handshake_mac(*ARGUMENTS) == handshake_mac(*ARGUMENTS)
+    assert len(handshake_mac(*ARGUMENTS)) == 64
+
+
+def test_proof_differs_between_peer_and_server() -> None:
+    assert handshake_mac("t", "peer", "r", 1, "a", "b") != handshake_mac("t", "server", "r", 1, "a", "b")
+
+
+@given(st.text(st.characters(exclude_categories=[])))
+def test_proof_can_be_computed_from_any_nonce(nonce: str) -> None:
+    assert len(handshake_mac("token", "peer", "run", 1, "theirs", nonce)) == 64
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[LifelineConnection, socket.socket]]:
+    """A wire and the socket at its other end."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(60)
+        yield LifelineConnection(ours, 0.0), theirs
+
+
+def drain(wire: LifelineConnection, turns: int = 100) -> list[dict[str, Any]]:
+    """All that a wire gives in some turns of the supervisor."""
+    return [message for _turn in range(turns) for message in wire.receive()]
+
+
+def test_split_messages_arrive_whole(ends: tuple[LifelineConnection, socket.socket]) -> None:
+    wire, theirs = ends
+    wire.node_rank = 1
+    got = []
+    for byte in b'{"type": "beat"}\n{"n": "\\u00e9"}\n{"n": 2':
+        theirs.send(bytes([byte]))
+        got += wire.receive()
+    assert got == [{"type": "beat"}, {"n": "\u00e9"}]
+    theirs.send(b"}\n")
+    assert wire.receive() == [{"n": 2}]
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["stranger", "peer"])
+@pytest.mark.parametrize(
+    "data",
+    [b"hello\n", b"[]\n", b"1\n", b"null\n", b"\n", b"\xff\n", b'{"a"\n', b"[" * 50000 + b"\n", b"x" * (MAX_LINE + 1)],
+    ids=["word", "list", "number", "null", "empty", "bytes", "half", "deep", "long"],
+)
+def test_invalid_message_closes_the_connection(
+    ends: tuple[LifelineConnection, socket.socket], data: bytes, known: bool
+) -> None:
+    wire, theirs = ends
+    wire.node_rank = 1 if known else None
+    theirs.setblocking(False)
+    sent = 0
+    for _turn in range(100):
+        if sent < len(data):
+            with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+                sent += theirs.send(data[sent:])
+        assert wire.receive() == []
+        assert len(wire.inbox) <= 2 * MAX_LINE
+    assert wire.closed
+
+
+def test_connection_closes_after_the_last_messages_of_the_other_side(
+    ends: tuple[LifelineConnection, socket.socket],
+) -> None:
+    wire, theirs = ends
+    wire.node_rank = 1
+    theirs.sendall(b'{"n": 1}\n{"n": 2}\n{"n": ')
+    theirs.close()
+    assert wire.receive() == [{"n": 1}, {"n": 2}]
+    assert wire.closed
+
+
+def test_data_read_at_once_from_a_stranger_is_limited(ends: tuple[LifelineConnection, socket.socket]) -> None:
+    wire, theirs = ends
+    line = b'{"n": "' + b"x" * 1000 + b'"}\n'
+    theirs.setblocking(False)
+    sent = 0
+    while sent < 3 * MAX_LINE:
+        try:
+            sent += theirs.send(line * 10)
+        except BlockingIOError:
+            break
+    assert sum(len(json.dumps(message)) for message in wire.receive()) <= MAX_LINE
+
+
+def test_connection_closes_at_the_backlog_limit_of_unread_output(
+    ends: tuple[LifelineConnection, socket.socket],
+) -> None:
+    wire, _theirs = ends
+    longest = 0
+    for _number in range(100000):
+        wire.send({"type": "beat", "filling": "x" * 1000})
+        longest = max(longest, len(wire.outbox))
+        if wire.closed:
+            break
+    assert wire.closed
+    assert longest <= MAX_BACKLOG + 2000
+
+
+def test_unsent_messages_are_sent_later_in_order(ends: tuple[LifelineConnection, socket.socket]) -> None:
+    wire, theirs = ends
+    wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    for number in range(200):
+        wire.send({"n": number, "filling": "x" * 500})
+    assert wire.outbox and not wire.closed
+    received = b""
+    while received.count(b"\n") < 200:
+        received += theirs.recv(65536)
+        wire.flush()
+    assert [json.loads(line)["n"] for line in received.splitlines()] == list(range(200))
+    assert not wire.outbox
+
+
+def test_sending_to_an_end_that_is_gone_closes_the_wire(ends: tuple[LifelineConnection, socket.socket]) -> None:
+    wire, theirs = ends
+    theirs.close()
+    wire.send({"type": "beat"})
+    assert wire.closed
+    wire.send({"type": "beat"})  # and is no error
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=5), JSON_VALUES, max_size=4), max_size=10), st.integers(1, 100))
+def test_a_wire_carries_any_message(messages: list[dict[str, Any]], cut: int) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sender, receiver = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
+        receiver.node_rank = 1
+        got = []
+        for message in messages:
+            sender.send(message)
+            got += receiver.receive()
+        assert got == messages
+        assert not sender.closed and not receiver.closed
+
+
+@pytest.fixture
+def known_ends() -> Iterator[tuple[LifelineConnection, LifelineConnection]]:
+    """Both ends of a wire that has been opened: rank 0's and a peer's."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        server, peer = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
+        server.open(1, "key")
+        peer.open(0, "key")
+        yield server, peer
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=5), JSON_VALUES, max_size=4), max_size=10))
+def test_an_opened_wire_carries_any_message_both_ways(messages: list[dict[str, Any]]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        server, peer = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
+        server.open(1, "key")
+        peer.open(0, "key")
+        for message in messages:
+            server.send(message)
+            assert peer.receive() == [message]
+            peer.send(message)
+            assert server.receive() == [message]
+
+
+def exchanged(lines: list[bytes], how: str) -> list[bytes]:
+    """What somebody on the way makes of three lines."""
+    first, second, third = lines
+    return {
+        "nothing": lines,
+        "added": [b'{"type": "stop"}\n', *lines],
+        "left out": [second, third],
+        "exchanged": [first, second.replace(b"2", b"3"), third],
+        "reordered": [second, first, third],
+        "repeated": [first, first, second],
+        "cut": [first, second[65:], third],
+    }[how]
+
+
+@pytest.mark.parametrize(
+    ("how", "heard"),
+    [
+        ("nothing", [1, 2, 3]),
+        ("added", []),
+        ("left out", []),
+        ("exchanged", [1]),
+        ("reordered", []),
+        ("repeated", [1]),
+        ("cut", [1]),
+    ],
+)
+def test_tampered_messages_are_rejected_and_close_the_wire(
+    known_ends: tuple[LifelineConnection, LifelineConnection], how: str, heard: list[int]
+) -> None:
+    server, peer = known_ends
+    peer.sock.setblocking(True)
+    said = []
+    for number in (1, 2, 3):
+        server.send({"n": number})
+        said.append(peer.sock.recv(65536))
+    peer.sock.setblocking(False)
+    server.sock.sendall(b"".join(exchanged(said, how)))
+    assert [message["n"] for message in peer.receive()] == heard
+    assert peer.closed == (how != "nothing")
+
+
+def test_reflected_message_is_rejected(known_ends: tuple[LifelineConnection, LifelineConnection]) -> None:
+    server, peer = known_ends
+    server.send({"type": "stop"})
+    peer.sock.setblocking(True)
+    peer.sock.sendall(peer.sock.recv(65536))
+    assert server.receive() == [] and server.closed
+
+
+def test_message_right_after_the_greeting_must_be_authenticated(ends: tuple[LifelineConnection, socket.socket]) -> None:
+    """Both may come in one packet."""
+    wire, theirs = ends
+    theirs.sendall(b'{"mac": "theirs"}\n{"type": "go"}\n')
+    assert wire.receive() == [{"mac": "theirs"}]
+    wire.open(0, "key")
+    assert wire.receive() == [] and wire.closed
+
+
+@given(st.binary(max_size=300))
+def test_wire_survives_arbitrary_bytes(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire = LifelineConnection(ours, 0.0)
+        theirs.sendall(data)
+        theirs.shutdown(socket.SHUT_WR)
+        for message in drain(wire, 5):
+            assert isinstance(message, dict)
+        assert wire.closed

@@ -1,0 +1,73 @@
+"""The verification of a torch for ROCm, with a stand-in for torch: nobody has verified one on a GPU of AMD."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._detached.result_line import StepError
+from ansible_collections.muster.training.plugins.module_utils._torch import torch_proof
+
+REQUEST: dict[str, Any] = {"version": "2.9.1", "build": "rocm6.4", "cuda": "", "gpus": 8}
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A torch for ROCm that sees eight GPUs."""
+    module = ModuleType("torch")
+    vars(module).update(
+        __version__="2.9.1+rocm6.4",
+        version=SimpleNamespace(cuda=None, hip="6.4.43482-0f2d60242"),
+        cuda=SimpleNamespace(is_available=lambda: True, device_count=lambda: 8),
+    )
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+def test_the_requested_rocm_is_accepted(torch: Any) -> None:
+    assert torch_proof.check_build(REQUEST) == "2.9.1+rocm6.4 True None"
+
+
+@pytest.mark.parametrize("hip", ["7.1.25424", None])
+def test_another_rocm_is_refused(torch: Any, hip: str | None) -> None:
+    torch.version.hip = hip
+    with pytest.raises(StepError, match=f"for ROCm {hip or 'none'} instead of 6.4"):
+        torch_proof.check_build(REQUEST)
+
+
+def test_gpus_that_torch_does_not_see_are_named_with_what_to_check(torch: Any) -> None:
+    torch.cuda.device_count = lambda: 0
+    with pytest.raises(StepError, match=r"sees 0 of 8 GPUs .* amd-smi, that the user is in the groups render"):
+        torch_proof.check_build(REQUEST)
+
+
+class Matrix:
+    """A matrix whose products are right."""
+
+    def repeat(self, *_sizes: int) -> Matrix:
+        return self
+
+    def new_ones(self, *_sizes: int) -> Matrix:
+        return self
+
+    def __matmul__(self, _other: Matrix) -> Matrix:
+        return self
+
+    def __eq__(self, _other: object) -> Any:
+        return SimpleNamespace(all=lambda: True)
+
+
+def test_each_gpu_multiplies_with_a_build_for_rocm(torch: Any) -> None:
+    devices = []
+
+    def arange(_end: float, device: str) -> Matrix:
+        devices.append(device)
+        return Matrix()
+
+    torch.arange = arange
+    assert torch_proof.check_products(REQUEST) == 8
+    assert devices == [f"cuda:{index}" for index in range(8)]
+    assert torch_proof.check_products({**REQUEST, "build": "cpu"}) == 0

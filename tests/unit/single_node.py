@@ -1,0 +1,135 @@
+"""A supervisor of one node without its processes, and the other nodes' ends of its connections."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
+    write_json,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
+from ansible_collections.muster.training.plugins.module_utils._supervisor import launcher
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
+    LifelineConnection,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
+from ansible_collections.muster.training.plugins.module_utils._supervisor.supervisor import Supervisor
+from tests.unit.supervised import Run, make_run
+
+
+@dataclass
+class Node:
+    """A node's supervisor, with the other nodes' ends of its wires. Time is what the test says it is."""
+
+    run: Run
+    supervisor: Supervisor
+    others: dict[int, socket.socket] = field(default_factory=dict)
+    now: float = field(default_factory=time.monotonic)
+
+    @property
+    def hub(self) -> Hub:
+        """Rank 0's end of the lifeline."""
+        assert isinstance(self.supervisor.lifeline, Hub)
+        return self.supervisor.lifeline
+
+    @property
+    def peer(self) -> Peer:
+        """Another node's."""
+        assert isinstance(self.supervisor.lifeline, Peer)
+        return self.supervisor.lifeline
+
+    def tend_lifeline(self, now: float) -> None:
+        """What a turn makes of the lifeline."""
+        self.supervisor.lifeline.step(now)
+        self.supervisor.carry_out_orders()
+
+    def judge(self, now: float) -> None:
+        """What rank 0 makes of the run as a whole."""
+        self.hub.judge(now)
+        self.supervisor.carry_out_orders()
+
+    def wire_to(self, rank: int) -> LifelineConnection:
+        """A wire to another node, over which both have shown the token."""
+        ours, self.others[rank] = socket.socketpair()
+        self.others[rank].setblocking(False)
+        wire = LifelineConnection(ours, self.now)
+        wire.node_rank, wire.stage = rank, "open"
+        return wire
+
+    def told(self, rank: int) -> list[str]:
+        """The kinds of messages that another node has got since it last looked."""
+        got = b""
+        with contextlib.suppress(BlockingIOError):
+            while data := self.others[rank].recv(65536):
+                got += data
+        return [json.loads(line)["type"] for line in got.splitlines()]
+
+    def fail(self, rank: int, how: str) -> None:
+        """A node falls silent, or its launcher fails."""
+        node = self.hub.nodes[rank]
+        if how == "lost":
+            self.hub.lose(node, "no sign of life")
+        else:
+            self.hub.take_report(node, checked_report({"exit_code": 1}))
+        self.supervisor.carry_out_orders()
+
+    def close(self) -> None:
+        for connection in [*self.others.values(), *(wire.sock for wire in self.supervisor.lifeline.connections)]:
+            connection.close()
+        if isinstance(self.supervisor.lifeline, Hub) and self.supervisor.lifeline.listener is not None:
+            self.supervisor.lifeline.listener.close()
+        self.supervisor.selector.close()
+
+
+NodeMaker = Callable[..., Node]
+
+
+def run_job(supervisor: Supervisor, job: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """Take a process for the launcher that a node's supervisor has started."""
+    supervisor.launcher.process, supervisor.launcher.phase = job, launcher.Running()
+    return job
+
+
+def node_maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeMaker]:
+    """Yield a function that creates the supervisor of a node; it starts no launcher, and ends no process."""
+    made: list[Node] = []
+    monkeypatch.setattr(launcher, "descendants", lambda _root: [])  # else all that the tests have started
+    monkeypatch.setattr(launcher.LauncherProcess, "start", lambda job, _command: not job.journal.set_state("running"))
+
+    def maker(rank: int, nnodes: int, **given: Any) -> Node:
+        run = make_run(tmp_path, [["/bin/true"]] * nnodes, **given)
+        run.node(rank).mkdir(parents=True)
+        write_json(str(run.node(rank) / "plan.json"), run.plans[rank])
+        (run.node(rank) / "token").write_text(run.token)
+        node = Node(run, Supervisor(str(run.node(rank))))
+        made.append(node)
+        return node
+
+    yield maker
+    for node in made:
+        node.close()
+
+
+def hub_maker(make_node: NodeMaker) -> NodeMaker:
+    """Return a function that creates rank 0's supervisor, connected to all other nodes, which are in one state."""
+
+    def maker(nnodes: int, state: str = "running", **given: Any) -> Node:
+        node = make_node(0, nnodes, **given)
+        node.hub.go = state == "running"
+        node.hub.connections = [node.wire_to(rank) for rank in range(1, nnodes)]
+        for other in node.hub.nodes:
+            node.hub.set_node(other, state)
+        return node
+
+    return maker
