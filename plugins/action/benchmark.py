@@ -17,6 +17,9 @@ from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.baseline import compare
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.diagnostic import (
+    diagnostic_findings,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import Benchmark
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import BenchmarkMeasurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.record import (
@@ -31,6 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
     plan_task,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import (
+    add_findings,
     find_suspects,
     judge,
 )
@@ -52,6 +56,7 @@ ARGUMENT_SPEC = {
     "baseline": {"type": "str", "default": ""},
     "network_gbps": {"type": "float"},
     "fail_on_slow": {"type": "bool", "default": False},
+    "diagnostics": {"type": "dict", "default": {}},
     "directory": {"type": "path", "default": ""},
     "group": {"type": "str", "default": "training"},
 }
@@ -176,7 +181,7 @@ def judge_benchmark(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Judge, compare and show the benchmark, and write it to the record."""
     measurements = read_measurements(directory, args, args["run_id"])
     remeasured = read_measurements(directory, args, args["again_run_id"]) if args["again_run_id"] else None
-    benchmark = judge(measurements, remeasured, args["run_id"])
+    benchmark = add_findings(judge(measurements, remeasured, args["run_id"]), diagnostic_findings(args["diagnostics"]))
     if args["baseline"]:
         benchmark = compare(benchmark, read_baseline(directory, args["baseline"]))
     write_file(

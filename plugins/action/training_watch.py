@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -31,6 +32,12 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import format_report, format_silence
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import (
+    instructions,
+    open_tunnel,
+    tunnel_argv,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import SSH_OPTIONS
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import end_play_without_reader
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import (
@@ -48,6 +55,7 @@ ARGUMENT_SPEC = {
     "progress_interval": {"type": "int", "default": 30},
     "patience": {"type": "int", "default": 30},
     "control_sequences": {"type": "bool", "default": False},
+    "debugger": {"type": "dict"},
 }
 
 
@@ -117,7 +125,22 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if self._task.check_mode:
             return {"changed": False, "skipped": True}
-        return self.watch(args, functools.partial(self.poll, task_vars))
+        with self.debugging(args.pop("debugger"), args["run_id"], task_vars):
+            return self.watch(args, functools.partial(self.poll, task_vars))
+
+    def debugging(
+        self, debugger: dict[str, Any] | None, run_id: str, task_vars: dict[str, Any]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a tunnel to the rank that waits for a debugger, after showing how to use it."""
+        if not debugger:
+            return contextlib.nullcontext()
+        hostvars = task_vars["hostvars"].get(debugger["node"], {})
+        names = ("ansible_host", "ansible_connection", "ansible_ssh_common_args", *(name for _, name in SSH_OPTIONS))
+        variables = {name: self._templar.template(hostvars[name]) for name in names if name in hostvars}
+        argv = tunnel_argv(variables, debugger["node"], debugger["port"])
+        for line in instructions(debugger, run_id, argv):
+            Display().display(line)
+        return open_tunnel(argv)
 
     def poll(self, task_vars: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
         """Return the node's news. Raise AnsibleConnectionFailure if they do not arrive in time or are invalid."""

@@ -76,6 +76,10 @@ options:
     description: Fail if there is a finding of severity V(problem).
     type: bool
     default: false
+  diagnostics:
+    description: Results of M(muster.training.dcgm_diagnostic) by node, whose failures become findings.
+    type: dict
+    default: {}
   directory:
     description:
       - Directory of the records on the controller.

@@ -241,6 +241,21 @@ options:
         is ended. If empty, there is no limit.
     type: raw
     default: ""
+  node_exporter_directory:
+    description:
+      - Directory of the textfile collector of node_exporter, into which each node writes metrics of the run while it is
+        active. If empty, none are written.
+    type: str
+    default: ""
+  debug_rank:
+    description:
+      - Rank that waits at its start for a debugger, which requires the package debugpy in the job's environment. The
+        timeouts of collectives are extended to a day, and no hang is reported.
+    type: int
+  debug_port:
+    description: Port on the loopback address of that rank's node on which debugpy listens.
+    type: int
+    default: 5678
   notify:
     description:
       - URLs to report events of the run to, which are checked here and used by

@@ -54,6 +54,10 @@ options:
         the window's title and write to the clipboard.
     type: bool
     default: false
+  debugger:
+    description:
+      - The rank that waits for a debugger, from the plan. Shows how to attach one, and keeps a tunnel to its node open.
+    type: dict
 notes:
   - A line C(MUSTER_RESULT {"accuracy":0.97}) from the job, with a JSON object, is not shown, but returned as RV(said).
     A line of more than 64 KiB, or with more than 20 levels of nested objects and lists, is treated as ordinary output.

@@ -60,6 +60,7 @@ OTHER_FILES = [
     "page.yml",
     "ping.yml",
     "preflight.yml",
+    "profile.yml",
     "provision.yml",
     "rehearse.yml",
     "report.yml",

@@ -38,6 +38,7 @@ class Command:
 
     def __init__(self, argv: Sequence[str], **options: Any) -> None:
         self.start_error = ""
+        self.finished: CommandOutput | None = None
         try:
             # no AnsibleModule here: this runs on a node without Ansible
             # pylint: disable=ansible-bad-function
@@ -53,7 +54,16 @@ class Command:
             self.start_error = f"{argv[0]}: {error.strerror}"
 
     def output(self, deadline: float) -> CommandOutput:
-        """Return the output; at the deadline (time.monotonic()), kill and abandon the command."""
+        """Return the output; at the deadline (time.monotonic()), kill and abandon the command.
+
+        Several facts may come from the output of a command: it is read once.
+        """
+        if self.finished is None:
+            self.finished = self.wait(deadline)
+        return self.finished
+
+    def wait(self, deadline: float) -> CommandOutput:
+        """Wait for the command's end; return its output."""
         if self.start_error:
             return CommandOutput(None, self.start_error)
         try:

@@ -27,6 +27,12 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
+# Fields of the query of devices: a driver refuses all of them if it does not know the last one.
+DEVICE_QUERIES = (
+    *((*gpu_health.DEVICE_FIELDS, field) for field in gpu_health.THROTTLE_FIELDS),
+    gpu_health.DEVICE_FIELDS,
+)
+INVALID_FIELD = "is not a valid field to query"
 JOURNAL_LINES = "20000"  # read at most: the log of weeks on a usual machine
 
 
@@ -61,9 +67,13 @@ class KernelLogQuery:
 
 
 class HealthQuery:
-    """The queries of a node's health, started on creation."""
+    """The queries of a node's health, started on creation.
 
-    def __init__(self) -> None:
+    Each start of nvidia-smi costs a node up to a second, so there are few: the throttle reasons are part of the query
+    of devices, and the states of NVLinks come from a query that the facts of links have started.
+    """
+
+    def __init__(self, links: Command | None = None) -> None:
         self.deadline = time.monotonic() + SMI_TIMEOUT
         self.smi = find_smi()
         self.kernel_log = KernelLogQuery() if self.smi or count_pci_gpus() else None
@@ -71,13 +81,16 @@ class HealthQuery:
         commands = {}
         if self.smi:
             commands = {
-                "devices": gpu_health.query(self.smi, "gpu", gpu_health.DEVICE_FIELDS),
+                "devices": gpu_health.query(self.smi, "gpu", DEVICE_QUERIES[0]),
                 "rows": gpu_health.query(self.smi, "remapped-rows", gpu_health.ROW_FIELDS),
-                "throttling": gpu_health.query(self.smi, "gpu", gpu_health.THROTTLE_FIELDS[:1]),
                 "links": [self.smi, "nvlink", "--status"],
                 "link_errors": [self.smi, "nvlink", "-e"],
             }
+        if links is not None:
+            commands.pop("links", None)
         self.commands = {name: Command(command, env=environment) for name, command in commands.items()}
+        if links is not None:
+            self.commands["links"] = links
         self.facts = {
             "identity": read_identity(),
             "ports": host_health.read_ports(),
@@ -89,12 +102,27 @@ class HealthQuery:
         output = self.commands[name].output(self.deadline) if name in self.commands else None
         return output.text if output is not None and output.code == 0 else ""
 
+    def read_devices(self) -> tuple[list[dict[str, Any]], list[int]]:
+        """Return the devices and their throttle reasons, by the name that the driver has for these, if any."""
+        for fields in DEVICE_QUERIES:
+            if fields != DEVICE_QUERIES[0] and self.smi:
+                command = gpu_health.query(self.smi, "gpu", fields)
+                self.commands["devices"] = Command(command, env={**os.environ, "LC_ALL": "C"})
+            if INVALID_FIELD not in self.text("devices"):
+                text = self.output("devices")
+                return gpu_health.parse_devices(text, fields), gpu_health.parse_throttling(text, fields)
+        return [], []
+
+    def text(self, name: str) -> str:
+        """Return what a query printed, also if it failed."""
+        return self.commands[name].output(self.deadline).text if name in self.commands else ""
+
     def result(self) -> dict[str, Any]:
         """Return identity, kernel_log (None without NVIDIA GPUs), gpus, nvlinks, ports and memory."""
         rows = gpu_health.parse_remapped(self.output("rows"))
-        throttling = gpu_health.parse_throttling(self.output("throttling"))
+        devices, throttling = self.read_devices()
         gpus = []
-        for number, gpu in enumerate(gpu_health.parse_devices(self.output("devices"))):
+        for number, gpu in enumerate(devices):
             mask = throttling[number] if number < len(throttling) else 0
             gpus.append({**gpu, "rows": rows.get(gpu["uuid"]), "throttling": gpu_health.throttle_reasons(mask)})
         return {

@@ -317,7 +317,8 @@ def start_health(context: FactsContext) -> None:
     """Start the queries of the node's health, and read what identifies it, which may need root."""
     from ansible_collections.muster.training.plugins.module_utils._facts import health
 
-    context.pending["health"] = health.HealthQuery()
+    links = context.pending.get("links")
+    context.pending["health"] = health.HealthQuery(links.links if links is not None else None)
 
 
 def start_job(context: FactsContext) -> None:

@@ -38,6 +38,7 @@ DISTRIBUTIONS = {
     "accelerate": r"accelerate",
     "lightning": r"lightning",
     "numpy": r"numpy",
+    "debugpy": r"debugpy",
 }
 DISTRIBUTION_NAME = re.compile("|".join(f"(?P<{fact}>{pattern})" for fact, pattern in DISTRIBUTIONS.items()))
 METADATA_NAME = re.compile(r"(.+?)-([0-9][^-]*?)(?:-py[0-9.]+.*)?\.(?:dist|egg)-info\Z")

@@ -90,8 +90,11 @@ def text_or_empty(text: str) -> str:
     return "" if text.startswith("[") or text in ("0", "N/A") else text
 
 
-def parse_devices(text: str) -> list[dict[str, Any]]:
-    """Return index, uuid, serial, pci, PCI express links and ECC errors of each GPU; None: not known."""
+def parse_devices(text: str, fields: Sequence[str] = DEVICE_FIELDS) -> list[dict[str, Any]]:
+    """Return index, uuid, serial, pci, PCI express links and ECC errors of each GPU; None: not known.
+
+    fields: of the query, which may have more than DEVICE_FIELDS.
+    """
     return [
         {
             "index": whole(row["index"]),
@@ -104,7 +107,7 @@ def parse_devices(text: str) -> list[dict[str, Any]]:
             "pcie_width_max": whole(row["pcie.link.width.max"]),
             "ecc_aggregate": whole(row["ecc.errors.uncorrected.aggregate.total"]),
         }
-        for row in parse_rows(text, DEVICE_FIELDS)
+        for row in parse_rows(text, fields)
     ]
 
 
@@ -131,13 +134,10 @@ def parse_mask(text: str) -> int:
     return int(text, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", text) else 0
 
 
-def parse_throttling(text: str) -> list[int]:
-    """Return the throttle reasons of each GPU in index order, [] if the driver has no such query."""
-    for field in THROTTLE_FIELDS:
-        rows = parse_rows(text, (field,))
-        if rows:
-            return [parse_mask(row[field]) for row in rows]
-    return []
+def parse_throttling(text: str, fields: Sequence[str]) -> list[int]:
+    """Return the throttle reasons of each GPU in index order, [] if the query has none. fields: of the query."""
+    names = [field for field in THROTTLE_FIELDS if field in fields]
+    return [parse_mask(row[names[0]]) for row in parse_rows(text, fields)] if names else []
 
 
 def parse_pace(text: str) -> list[dict[str, Any]]:

@@ -50,6 +50,10 @@ def run_operation(request: Data) -> Data:
         from ansible_collections.muster.training.plugins.module_utils._run.stacks import read_stacks
 
         return read_stacks(request)
+    if operation in ("profile", "profile_piece"):
+        from ansible_collections.muster.training.plugins.module_utils._run.profile import profile, profile_piece
+
+        return profile(request) if operation == "profile" else profile_piece(request)
     from ansible_collections.muster.training.plugins.module_utils._run.logs import pack, read_piece
 
     return {"pack": pack, "piece": read_piece}[operation](request)

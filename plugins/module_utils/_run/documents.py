@@ -143,6 +143,15 @@ class SaveNotice(TypedDict):
     time: float
 
 
+class Debugger(TypedDict):
+    """The rank that waits for a debugger."""
+
+    rank: int
+    node: str
+    port: int  # on the loopback address of its node
+    directory: str  # in which the job runs
+
+
 class Container(TypedDict, total=False):
     """Additional fields of a plan whose job runs in a container."""
 
@@ -277,6 +286,8 @@ class Plan(Container, OtherGpus, Restartable, Launched):
     gpus: list[int]  # that the run uses on this node, as nvidia-smi numbers them; [] for all
     gpu_samples: list[str]  # the command that takes one sample; [] if no GPU can be queried
     log_limit: int  # bytes of disk; 0: no limit
+    node_exporter_directory: str  # into which the node writes its metrics; "" for none
+    debugger: Debugger | None  # the rank that waits for a debugger; None without one
     stacks: bool  # the job's Python processes offer their stacks
     on_hang: str  # report | stop
     metrics: list[str]  # regular expressions whose named groups are metrics in the job's output

@@ -27,6 +27,10 @@ INTERNAL_NAMES = frozenset(
         "stacks",
         "stacks.json",
         "stacks.request",
+        "debugger.json",  # of debug_rank.py
+        "profile.json",  # of profile.py, and the traces
+        "profile.request",
+        "profiles",
         "logs.tar.gz",  # the archive of logs.py
         "program",  # the supervisor's modules
         "samples.jsonl",  # of live_samples.py

@@ -133,6 +133,16 @@ PAGE_LOST_TIMEOUT = 15.0  # of silence of the node that leads the run, after whi
 PAGE_SEARCH_TIMEOUT = 60.0  # for a node to search the output of its ranks
 PAGE_REQUEST_TIMEOUT = 10.0  # for a browser to send a request
 
+# Profiles
+PROFILE_REQUEST_TIMEOUT = 10.0  # for a supervisor to answer profile.yml
+PROFILE_POLL_INTERVAL = 0.1  # between checks whether the ranks have finished
+PROFILE_REPEAT_INTERVAL = 2.0  # between two requests to ranks that are importing torch
+PROFILE_EXPORT_TIMEOUT = 60.0  # for a rank that is asked to finish to write its trace
+PROFILE_CALL_GRACE_PERIOD = 300.0  # beyond launch_profile_timeout, for a node to finish and to analyse the traces
+
+# Debugger
+DEBUG_COLLECTIVE_TIMEOUT = 86400.0  # of collectives while a rank is debugged
+
 # Slurm
 SLURM_COMMAND_TIMEOUT = 60.0  # for a command of Slurm, which itself waits for its controller
 SUBMIT_RETRY_TIMEOUT = 90.0  # for a controller that restarts to accept a job

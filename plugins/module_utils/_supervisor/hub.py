@@ -232,7 +232,7 @@ class Hub(LifelineEnd):
         if kind in OF_ATTEMPT and message.get("attempt", 0) != self.attempts.number:
             return
         text = str(message.get("text", ""))
-        if kind in ("mount", "gpus", "logs", "files", "saving", HEALTH, HEALTHY, BROKEN):
+        if kind in ("mount", "gpus", "logs", "files", "metrics", "debugger", "saving", HEALTH, HEALTHY, BROKEN):
             self.note_event(kind, text, node["name"])
         elif kind == "ready":
             self.on_ready(node, str(message.get("launcher_log", "")))

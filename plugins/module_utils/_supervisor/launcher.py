@@ -50,6 +50,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     LAUNCHER_EXIT_GRACE_PERIOD,
     STACKS_TIMEOUT,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.debugger import write_debug_hook
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
     first_to_fail,
@@ -214,6 +215,7 @@ class LauncherProcess:
         with contextlib.suppress(OSError):
             if self.plan.get("stacks"):
                 write_hook(self.journal.directory)
+                write_debug_hook(self.journal.directory, self.plan)
 
     def start(self, command: list[str]) -> bool:
         """Start the job, once; return whether it runs.

@@ -12,6 +12,8 @@ line. So no third party can add, replace, reorder or repeat a line.
   peer:   {"type": "failing", "text"} before the report, if it takes time to end the remaining processes on this node
   peer:   {"type": "mount", "text"} if a mount has died during the run or come back
   peer:   {"type": "logs", "text"} if its logs were shortened
+  peer:   {"type": "debugger", "text"} if one of its ranks waits for a debugger, or has got one
+  peer:   {"type": "metrics", "text"} if it cannot write its metrics for node_exporter
   peer:   {"type": "notice", "source", "text", "ends", "seconds"} if all ranks of the run shall save
   peer:   {"type": "saving", "text"} once its ranks have received a notice, or have saved
   peer:   {"type": "gpus", "text"} if nvidia-smi no longer finds all GPUs healthy, or does again

@@ -51,9 +51,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.stack_dump im
     user_position,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import WORKER_STACKS_TIMEOUT
-from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import stack_hook
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import rank_profile, stack_hook
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import (
     HOOKS,
+    PROFILE_PROGRAM,
+    PROFILE_SIGNAL,
     PYTHON_STACK_SIGNAL,
     STACK_SIGNAL,
     STACKS,
@@ -85,9 +87,12 @@ def write_hook(directory: str) -> None:
     make_private_directory(os.path.join(directory, STACKS))
     make_private_directory(os.path.join(directory, HOOKS))
     make_private_directory(os.path.join(directory, HOOKS, "__pycache__"))  # Python would let others read it
-    with open(stack_hook.__file__, encoding="utf-8") as stream:
-        source = stream.read().replace("from __future__ import annotations\n", "")  # unknown before Python 3.7
-    write_atomically(os.path.join(directory, HOOKS, "sitecustomize.py"), source)
+    for name, path in (("sitecustomize.py", stack_hook.__file__), (PROFILE_PROGRAM, rank_profile.__file__)):
+        with open(path, encoding="utf-8") as stream:
+            source = stream.read()
+        if path == stack_hook.__file__:
+            source = source.replace("from __future__ import annotations\n", "")  # unknown before Python 3.7
+        write_atomically(os.path.join(directory, HOOKS, name), source)
 
 
 def hook_environment(plan: Mapping[str, Any], directory: str, environment: Mapping[str, str]) -> dict[str, str]:
@@ -117,13 +122,16 @@ class Process:
         self.state = state
         self.inner = pid  # its pid in its own container
         self.has_handler = False
+        self.has_profile_handler = False
         self.path = ""  # of its file, "" if it shares that of its parent
         self.local_rank: int | None = None  # if it is a rank
 
     def read_status(self) -> None:
         """Read from the kernel whether it handles both signals: otherwise they would kill it."""
         status = process_status(self.pid)
-        self.has_handler = {STACK_SIGNAL, PYTHON_STACK_SIGNAL} <= handled_signals(status)
+        signals = handled_signals(status)
+        self.has_handler = {STACK_SIGNAL, PYTHON_STACK_SIGNAL} <= signals
+        self.has_profile_handler = PROFILE_SIGNAL in signals
         if b"NSpid" in status:
             self.inner = int(status[b"NSpid"].split()[-1])
 
@@ -204,6 +212,11 @@ class StackCollector:
                 processes[pid].local_rank = local_rank
         elif 0 not in known:  # Lightning: the script itself is local rank 0
             tops[0].local_rank = 0
+
+    def rank_processes(self) -> dict[int, Process]:
+        """Return the processes of this node's ranks that run the hook, by local rank."""
+        processes = self.processes().values()
+        return {process.local_rank: process for process in processes if process.local_rank is not None}
 
     # - stacks
 

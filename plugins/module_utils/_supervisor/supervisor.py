@@ -37,6 +37,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     NOTIFICATION_END_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import plan_of_attempt
+from ansible_collections.muster.training.plugins.module_utils._supervisor.debugger import DebuggerWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hang_watch import Progress
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health.node_health import NodeHealth
 from ansible_collections.muster.training.plugins.module_utils._supervisor.heartbeat_file import Pulse
@@ -60,12 +61,16 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     TakeOver,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.live_sampling import NodeSampler
+from ansible_collections.muster.training.plugins.module_utils._supervisor.metrics_file import MetricsFile
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NodeNotices
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import describe_stop
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.outbox import Outbox
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.node_preparation import (
     NodePreparation,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.profile_requests import (
+    answer_profile_request,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_output
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
@@ -102,6 +107,8 @@ class Supervisor:
         self.notices = NodeNotices(self.journal, self.plan)
         self.health = NodeHealth(self.journal, self.plan)
         self.sampler = NodeSampler(self.journal, self.plan)
+        self.metrics = MetricsFile(self.journal, self.plan)
+        self.debugger = DebuggerWatch(directory, self.plan)
         self.outbox = Outbox(self.journal, self.plan)
         self.preparation = NodePreparation(self.journal, self.plan, token)
         kind = Hub if leads_run(self.plan) else Peer  # a node that joins the run may have number 0
@@ -229,6 +236,7 @@ class Supervisor:
         self.watchers.begin_attempt(self.plan)
         self.notices.begin_attempt(self.plan)
         self.health.begin_attempt(self.plan)
+        self.debugger = DebuggerWatch(self.journal.directory, self.plan)
         self.report = None
         self.lifeline.after_new_attempt(self.plan)
 
@@ -280,9 +288,10 @@ class Supervisor:
             own_pids += self.health.pids() + self.preparation.pids()
             notices += self.launcher.step(now, ended, own_pids)
         if running:
-            notices += self.rank_watch.step(now, self.launcher)
+            notices += self.rank_watch.step(now, self.launcher) + self.debugger.step()
             self.lifeline.quiet = self.progress.quiet(now)
             answer_request(self.journal, self.launcher)
+            answer_profile_request(self.journal, self.launcher)
         phase = self.launcher.phase
         ended_phase = phase if self.report is None and isinstance(phase, LauncherEnded) else None
         failed = self.launcher.has_failed()
@@ -315,7 +324,13 @@ class Supervisor:
             "ended_ranks": self.rank_watch.global_ranks(),
             "health": self.health.texts(),
         }
-        self.journal.write_status(now, {**fields, **self.lifeline.status()})
+        status = {**fields, **self.lifeline.status()}
+        self.journal.write_status(now, status)
+        running = isinstance(self.launcher.phase, Running)
+        for kind, text in self.metrics.step(
+            now, running, {**status, "quiet": self.lifeline.quiet if running else None}
+        ):
+            self.lifeline.say(kind, text)
 
     def clean_up(self) -> None:
         self.lifeline.close()
@@ -327,6 +342,7 @@ class Supervisor:
         message = self.journal.message or self.launcher.stop_reason or ""
         self.journal.set_state(self.lifeline.result_state or "failed", message)
         self.write_status(time.monotonic())
+        self.metrics.close()
         self.outbox.end(self.lifeline.result)
         remover = start_in_background(["/bin/rm", "-rf", "--", self.launcher.temporary], os.devnull)  # may take long
         ended: dict[int, int] = {}

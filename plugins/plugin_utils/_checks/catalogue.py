@@ -15,6 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.checkpoint
 from ansible_collections.muster.training.plugins.plugin_utils._checks.code import check_code
 from ansible_collections.muster.training.plugins.plugin_utils._checks.connections import check_connections
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
+from ansible_collections.muster.training.plugins.plugin_utils._checks.debugger import check_debugger
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gpu_vendors import check_gpu_vendors
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gpudirect import check_gpudirect
@@ -58,6 +59,8 @@ IDS = {
     "compiler-missing": "the job compiles code, and a compiler or header is missing",
     "credentials-expire": "temporary AWS credentials have expired or soon will",
     "cuda-fails": "the job's torch cannot run a kernel on a GPU",
+    "debug-rank": "the rank to debug does not exist",
+    "debugpy-missing": "the rank to debug has no debugpy",
     "deepspeed-arguments": "the DeepSpeed configuration contradicts the job's arguments",
     "deepspeed-batch": "the batch sizes of the DeepSpeed configuration do not fit the number of ranks",
     "deepspeed-config": "the DeepSpeed configuration is missing, differs, or has a removed setting",
@@ -214,6 +217,7 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
         *check_names(context),
         *check_connections(context),
         *check_software(context),
+        *check_debugger(context),
         *check_launchers(context),
         *check_imports(context),
         *check_job_inputs(context),

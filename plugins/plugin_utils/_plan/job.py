@@ -72,6 +72,9 @@ class Job:
     cost_limit: float = 0.0  # in the currency of the plan; 0: no limit
     stall_limit: float = 0.0  # seconds that the run may hang; 0: no limit
     numa_binding: str = "auto"  # of ranks to CPUs: auto, node, none
+    node_exporter_directory: str = ""  # into which each node writes its metrics; "": none
+    debug_rank: int | None = None  # the rank that waits for a debugger
+    debug_port: int = 5678  # on its node, for the debugger
     debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property

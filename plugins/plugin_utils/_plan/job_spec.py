@@ -73,5 +73,8 @@ JOB_OPTIONS: dict[str, dict[str, Any]] = {
     "time_limit": {"type": "raw", "default": ""},
     "cost_limit": {"type": "float", "default": 0.0},
     "stall_limit": {"type": "raw", "default": ""},
+    "node_exporter_directory": {"type": "str", "default": ""},
+    "debug_rank": {"type": "int"},
+    "debug_port": {"type": "int", "default": 5678},
 }
 DEFAULTS: dict[str, Any] = {name: option.get("default") for name, option in JOB_OPTIONS.items()}

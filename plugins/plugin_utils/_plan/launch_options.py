@@ -29,7 +29,7 @@ OPTIONS = (
         "resume_args",
     ),
     *("restarts", "restart_when", "restart_min_nodes", "spares", "notice_signal", "notice_grace"),
-    *("restart_wait", "time_limit", "cost_limit", "stall_limit"),
+    *("restart_wait", "time_limit", "cost_limit", "stall_limit", "node_exporter_directory"),
 )
 VARIABLES = {"interpreter": "python"}  # names of variables that differ from their option's
 UNSET: tuple[Any, ...] = ("", None, [], {})

@@ -44,6 +44,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cpu_binding 
     bind_ranks,
     binding_environment,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import ENVIRONMENT as DEBUGGER_ENVIRONMENT
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import debugger_of
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts, visible_devices
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import plan_fields, vendor_name
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
@@ -189,6 +191,7 @@ def build_node_plan(
     environment = {
         **network_environment(facts["interface"], node.address),
         **(debug_environment(run_directory) if job.debug else network_log_environment(table, facts, run_directory)),
+        **(DEBUGGER_ENVIRONMENT if job.debug_rank is not None else {}),
         **launcher.environment(job, table, node),
         **visible_devices(job.gpus, vendor_name(facts.get("gpus")), bool(job.image)),
         **binding_environment(cpu_binding(job, node, facts)),
@@ -261,6 +264,8 @@ def build_node_plan(
         "log_limit": job.log_limit * 10**9,
         "stacks": job.stacks,
         "on_hang": job.on_hang,
+        "node_exporter_directory": job.node_exporter_directory,
+        "debugger": debugger_of(job, table, facts["working_directory"]["path"]),
         "lifeline": {"address": table.master.address, "port": job.lifeline_port},
         "timeouts": {
             "start": job.start_timeout,
@@ -268,7 +273,7 @@ def build_node_plan(
             "sample": GPU_SAMPLE_INTERVAL,
             "silence": job.silence_timeout,
             "grace": job.stop_grace,
-            "hang": job.hang_timeout,
+            "hang": 0 if job.debug_rank is not None else job.hang_timeout,  # ranks wait for the one that is debugged
         },
         "notices": {
             "signal": job.notice_signal,

@@ -15,6 +15,7 @@ from dataclasses import fields
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import MAX_STOP_GRACE
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import debugger_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import (
     environment_conflicts,
     parse_gpus,
@@ -145,6 +146,11 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
     problems += metric_problems(args["metrics"]) + limit_problems(args)
     if args["hang_timeout"] < 0:
         problems.append(f"launch_hang_timeout is {args['hang_timeout']} s; must be 1 or more, or 0 to turn it off")
+    problems += debugger_problems(args)
+    if args["node_exporter_directory"] and not args["node_exporter_directory"].startswith("/"):
+        problems.append(
+            f"launch_node_exporter_directory is {ascii(args['node_exporter_directory'])[:80]}; use an absolute path"
+        )
     if args["log_limit"] < 0:
         problems.append(f"launch_log_limit is {args['log_limit']} GB; must be 1 or more, or 0 for no limit")
     if args["nproc_per_node"] is not None and args["nproc_per_node"] < 1:

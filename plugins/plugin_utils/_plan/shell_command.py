@@ -44,6 +44,15 @@ def shell_script(job: Job, facts: Mapping[str, Any], run_id: str = "") -> str:
     return "; ".join([*exports, f"cd {shlex.quote(facts['working_directory']['path'])}", 'exec "$SHELL" -i'])
 
 
+def ssh_options(variables: Mapping[str, Any]) -> list[str]:
+    """Return the options of ssh that Ansible would use. variables: those of the host, rendered."""
+    options = shlex.split(str(variables.get("ansible_ssh_common_args") or ""))
+    for option, variable in SSH_OPTIONS:
+        if variables.get(variable):
+            options += [option, os.path.expanduser(str(variables[variable]))]
+    return options
+
+
 def login_argv(variables: Mapping[str, Any], name: str, user: str, script: str) -> list[str]:
     """Return the command that runs a script on a node in a terminal, with the login that Ansible would use.
 
@@ -56,8 +65,4 @@ def login_argv(variables: Mapping[str, Any], name: str, user: str, script: str) 
     argv = ["sudo", "-u", user, "-H", "sh", "-c", script] if user else ["sh", "-c", script]
     if variables.get("ansible_connection") == "local":
         return argv
-    ssh_argv = ["ssh", "-t", *shlex.split(str(variables.get("ansible_ssh_common_args") or ""))]
-    for option, variable in SSH_OPTIONS:
-        if variables.get(variable):
-            ssh_argv += [option, os.path.expanduser(str(variables[variable]))]
-    return [*ssh_argv, str(variables.get("ansible_host") or name), shlex.join(argv)]
+    return ["ssh", "-t", *ssh_options(variables), str(variables.get("ansible_host") or name), shlex.join(argv)]

@@ -106,6 +106,7 @@ class Record:
     attempts: int = 0  # how often torchrun restarted the ranks
     fetched: bool = False  # files of at least one node exist
     event_files: bool = False
+    profile: Any = None  # content of profile.json
     code: dict[str, str] | None = None  # fingerprint of each file of its code; None if it was not recorded
     origin: list[str] = field(default_factory=list)  # lines on its job file, code and requirements
     job_file: str = ""  # path on this machine
@@ -120,6 +121,7 @@ def read_record(directory: Path, run_id: str) -> Record:
     code, job_origin = read_files(files.read_json(code_tree.FILE)), files.read_json(origin.FILE)
     job_file = clean_text(to_mapping(job_origin).get("job_file"), origin.MAX_PATH)
     record = Record(run_id, directory, plan, result, code=code, origin=describe_origin(job_origin), job_file=job_file)
+    record.profile = files.read_json("profile.json")
     record.has_snapshot = (directory / snapshot.FILE).is_file()
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")

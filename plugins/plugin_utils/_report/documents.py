@@ -178,6 +178,17 @@ class StackGroup(TypedDict):
     workers: list[str]
 
 
+class ProfileSection(TypedDict):
+    """The profile of some steps of a run, as rows of tables."""
+
+    time: float
+    steps: int
+    timeline: str  # path of the timeline of all ranks, relative to the record; "" without
+    ranks: list[list[str]]
+    operations: list[list[str]]
+    late: str  # the ranks for which the others wait
+
+
 class Report(TypedDict):
     """The content of report.json."""
 
@@ -219,6 +230,7 @@ class Report(TypedDict):
     restarts: int
     attempts: list[str]  # how each ended; [] if the run was not to restart by itself
     stacks: list[StackGroup]  # [] if the record has none
+    profile: ProfileSection | None  # None if the run was not profiled
     event_files: bool
     notes: list[str]
 

@@ -34,6 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
     Report,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.plots import Plot
+from ansible_collections.muster.training.plugins.plugin_utils._report.profile import OPERATION_HEADER, RANK_HEADER
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import failure_location, format_end
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
@@ -109,6 +110,7 @@ def render_run(  # noqa: PLR0913
         logs_command: The command that shows the output of the rank that failed first.
     """
     node_header, nodes = without_empty_columns(NODE_HEADER, node_table(report))
+    profile = report.get("profile")
     return (
         environment()
         .get_template("run.html.j2")
@@ -157,6 +159,10 @@ def render_run(  # noqa: PLR0913
             nvidia_smi=[(name, text[:MAX_SMI_LENGTH]) for name, text in nvidia_smi[:MAX_SMI_NODES]],
             failed_where=failure_location(report["failure"]) if report["failure"] is not None else "",
             stacks=report.get("stacks", []),
+            profile=profile,
+            profile_header=RANK_HEADER,
+            operation_header=OPERATION_HEADER,
+            profiled=format_time(profile["time"]) if profile is not None else "",
             cost=cost_facts(report),
             cost_missing=missing_price(report),
             command=shlex.join(report["command"]),

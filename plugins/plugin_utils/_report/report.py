@@ -49,6 +49,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
 from ansible_collections.muster.training.plugins.plugin_utils._report.findings import Facts, find_all
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples
 from ansible_collections.muster.training.plugins.plugin_utils._report.log_excerpt import MAX_LINES, choose_lines
+from ansible_collections.muster.training.plugins.plugin_utils._report.profile import profile_section
 from ansible_collections.muster.training.plugins.plugin_utils._report.stacks import stack_groups
 from ansible_collections.muster.training.plugins.plugin_utils._report.summary import (
     gpu_numbers,
@@ -168,6 +169,7 @@ def compose_report(record: Record, now: float) -> Report:
         "restarts": record.attempts,
         "attempts": describe_attempts(result, to_mapping(plan.get("restart")).get("counts_progress") is True),
         "stacks": stack_groups(plan, result),
+        "profile": profile_section(record.profile),
         "event_files": record.event_files,
         "notes": record_notes(record, gpus, rows),
     }

@@ -24,6 +24,7 @@ RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the na
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true", "--bundle": "bundle=true"}
 DIFF = {"": "run_id", " ": "other_run", "--lines": "lines=true"}  # " ": a second word without an option
 PAGE = {**RUN, "--port": "page_port"}
+PROFILE = {**RUN, "--steps": "profile_steps", "--ranks": "profile_ranks"}
 SAVE = {**RUN, "--stop": "save_stop=true"}
 KEEP = {**RUN, "--max-usd-per-hour": "max_usd_per_hour"}
 JOIN = {"": "node", "--run-id": "run_id"}
@@ -40,7 +41,7 @@ JOB_OPTIONS = """
     --python:launch_python --restarts:launch_restarts --spares:launch_spares --time-limit:launch_time_limit
     --cost-limit:launch_cost_limit --like:like --allow-differences:allow_differences=true
     --scheduler:launch_scheduler --partition:launch_slurm_partition
-    --detach:detach=true --replace:replace=true --debug:debug=true
+    --detach:detach=true --replace:replace=true --debug:debug=true --debug-rank:debug_rank
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", JOB_OPTIONS))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
@@ -62,6 +63,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "page": ("page", "launch", "show runs in a browser: ./muster page [RUN] [--port PORT]", PAGE),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
     "stacks": ("stacks", "launch", "show which source line each rank executes", {**RUN, "--rank": "rank"}),
+    "profile": ("profile", "launch", "profile the next steps of a run: ./muster profile [RUN] --steps 5", PROFILE),
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "diff": ("diff", "launch", "show what differs between two runs: ./muster diff RUN RUN", DIFF),

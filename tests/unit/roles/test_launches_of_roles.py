@@ -20,6 +20,7 @@ OBSERVED = {
     *("launch_on_hang", "launch_notice_signal", "launch_notice_grace", "launch_restart_when"),
     "launch_restart_wait",
     *("launch_deepspeed_local_rank", "launch_rdzv_backend", "launch_numa_binding"),
+    "launch_node_exporter_directory",
 }
 CONTAINER = {
     f"launch_container_{name}" for name in ("engine", "mounts", "options", "shm_size")

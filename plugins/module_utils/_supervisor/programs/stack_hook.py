@@ -21,10 +21,13 @@ import sys
 
 STACK_SIGNAL = 43  # SIGRTMIN + 9 of glibc; a number, since musl's SIGRTMIN is another
 PYTHON_STACK_SIGNAL = 45  # SIGRTMIN + 11
+PROFILE_SIGNAL = 46  # SIGRTMIN + 12; Python handles it between two bytecodes, see rank_profile.py
 NO_OWN_SIGTERM_HANDLER = 44  # a handler of this signal says that the process's only handler of SIGTERM is this hook's
 SIGTERM = 15
 HOOKS = "hooks"  # in the run directory: the directory on PYTHONPATH, ...
 STACKS = "stacks"  # ... and the one with the files that faulthandler writes: (rank-LOCAL_RANK|process)-PID.txt
+PROFILE_PROGRAM = "rank_profile.py"  # next to sitecustomize.py
+DEBUG_PROGRAM = "debug_rank.py"  # next to it, if a rank is debugged
 RANK_PROCESS = "MUSTER_RANK_PROCESS"  # variable by which the children of a rank know that they are not the rank
 NETWORK_LOG = "MUSTER_NCCL_LOG"  # variable with the file into which NCCL is to log which network it uses
 RANK_CPUS = "MUSTER_RANK_CPUS"  # variable with the CPUs of each local rank: 0-31,64-95;32-63
@@ -99,7 +102,8 @@ def install(directory):  # type: ignore[no-untyped-def]
         descriptor = first
 
     def remove():  # type: ignore[no-untyped-def]
-        set_handler(PYTHON_STACK_SIGNAL, _signal.SIG_IGN)  # the interpreter would set SIG_DFL, which ends the process
+        for number in (PYTHON_STACK_SIGNAL, PROFILE_SIGNAL):
+            set_handler(number, _signal.SIG_IGN)  # the interpreter would set SIG_DFL, which ends the process
         if os.getpid() == pid and os.path.exists(path):
             os.unlink(path)
 
@@ -109,6 +113,12 @@ def install(directory):  # type: ignore[no-untyped-def]
 
     def write_stack(number, frame):  # type: ignore[no-untyped-def]
         faulthandler.dump_traceback(file=descriptor, all_threads=False)
+
+    def profile(number, frame):  # type: ignore[no-untyped-def]
+        try:
+            load_program(directory, PROFILE_PROGRAM)["handle_request"](directory)
+        except Exception as error:  # the job goes on
+            sys.muster_profile_error = error  # type: ignore[attr-defined]
 
     set_handler = _signal.signal  # what signal.signal calls
 
@@ -120,12 +130,25 @@ def install(directory):  # type: ignore[no-untyped-def]
     set_handler(STACK_SIGNAL, _signal.SIG_IGN)  # what faulthandler restores when the interpreter ends
     faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=False)
     set_handler(PYTHON_STACK_SIGNAL, write_stack)
-    _signal.siginterrupt(PYTHON_STACK_SIGNAL, False)  # system calls of C code continue
+    set_handler(PROFILE_SIGNAL, profile)
+    for number in (PYTHON_STACK_SIGNAL, PROFILE_SIGNAL):
+        _signal.siginterrupt(number, False)  # system calls of C code continue
     faulthandler.register(NO_OWN_SIGTERM_HANDLER, file=descriptor, all_threads=False)
     faulthandler.register(SIGTERM, file=descriptor, all_threads=False, chain=True)
     _signal.signal = set_own_handler
     os.register_at_fork(after_in_child=release_sigterm)  # data loaders may end many children
     atexit.register(remove)
+
+
+def load_program(directory, name):  # type: ignore[no-untyped-def]
+    """Return the names of a program in the directory of the hooks, which is executed once in this process."""
+    names = sys.__dict__.setdefault("muster_" + name, {})
+    if not names:
+        path = os.path.join(directory, HOOKS, name)
+        with open(path) as stream:
+            names["__name__"] = "muster_" + name[:-3]
+            exec(compile(stream.read(), path, "exec", dont_inherit=True), names)
+    return names
 
 
 def import_hidden(hooks):  # type: ignore[no-untyped-def]
@@ -141,4 +164,10 @@ if __name__ == "sitecustomize":
         install(os.path.dirname(hooks_directory))
     except Exception as error:  # the job runs without
         sys.muster_stack_hook_error = error  # type: ignore[attr-defined]
+    if os.path.exists(os.path.join(hooks_directory, DEBUG_PROGRAM)):
+        try:
+            run_directory = os.path.dirname(hooks_directory)
+            load_program(run_directory, DEBUG_PROGRAM)["main"](run_directory, os.environ.get(RANK_PROCESS, ""))
+        except Exception as error:
+            sys.stderr.write("muster: the debugger cannot be prepared: " + str(error) + "\n")
     import_hidden(hooks_directory)

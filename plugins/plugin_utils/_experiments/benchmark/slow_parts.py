@@ -211,6 +211,12 @@ def judge(measurements: BenchmarkMeasurements, remeasured: BenchmarkMeasurements
     return benchmark
 
 
+def add_findings(benchmark: Benchmark, findings: list[ReportFinding]) -> Benchmark:
+    """Return the benchmark with further findings."""
+    extended: Benchmark = {**benchmark, "findings": [*findings, *benchmark["findings"]]}
+    return {**extended, "verdict": summarize(extended)}
+
+
 def summarize(benchmark: Benchmark) -> str:
     """Return the benchmark's result in one line."""
     problems = [finding["found"] for finding in benchmark["findings"] if finding["severity"] == "problem"]

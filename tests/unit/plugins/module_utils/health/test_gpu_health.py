@@ -59,9 +59,12 @@ def test_remapped_rows() -> None:
 
 
 def test_throttling() -> None:
-    assert gpu_health.parse_throttling("clocks_throttle_reasons.active\n0x0000000000000001\n0x40\n") == [1, 0x40]
-    assert gpu_health.parse_throttling("clocks_event_reasons.active\n0x8\n") == [8]
-    assert gpu_health.parse_throttling('Field "clocks_throttle_reasons.active" is not a valid field') == []
+    first, second = (("index", field) for field in gpu_health.THROTTLE_FIELDS)
+    lines = "index, clocks_throttle_reasons.active\n0, 0x0000000000000001\n1, 0x40\n"
+    assert gpu_health.parse_throttling(lines, first) == [1, 0x40]
+    assert gpu_health.parse_throttling("index, clocks_event_reasons.active\n0, 0x8\n", second) == [8]
+    assert gpu_health.parse_throttling('Field "clocks_throttle_reasons.active" is not a valid field', first) == []
+    assert gpu_health.parse_throttling("index\n0\n", ("index",)) == []
     assert gpu_health.throttle_reasons(0x4) == [], "a power limit that is reached is usual under load"
     assert gpu_health.throttle_reasons(0x48) == ["hardware slowdown", "hardware thermal slowdown"]
 

@@ -251,6 +251,8 @@ def test_plan_of_a_node_is_complete() -> None:
         "log_limit": 10_000_000_000,
         "stacks": True,
         "on_hang": "report",
+        "node_exporter_directory": "",
+        "debugger": None,
         "lifeline": {"address": "10.0.0.9", "port": 29499},
         "timeouts": {"start": 60, "heartbeat": 2, "sample": 15, "silence": 20, "grace": 7, "hang": 600},
         "notices": {

@@ -1,0 +1,23 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The documents in which profile.yml, the supervisor and the ranks of a node agree on a profile."""
+
+from __future__ import annotations
+
+import re
+
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RANK, TIME
+
+PROFILE_REQUEST = "profile.request"  # in the run directory: what profile.yml asks for
+PROFILE_REPLY = "profile.json"  # of the supervisor, which the ranks read as well
+DIRECTORY = "profiles"
+IDENTIFIER = re.compile(r"[0-9a-f]{16}")
+REQUEST_SCHEMA = {"id": IDENTIFIER, "steps": range(1, 1001), "ranks": [RANK], "finish": bool}
+REPLY_SCHEMA = {
+    "id": IDENTIFIER,
+    "processes": [{"rank": RANK, "pid": range(1, 2**22 + 1)}],
+    "unavailable": [RANK],
+    "finish": bool,
+}
+STATE_SCHEMA = {"state": ("importing", "waiting", "profiled", "failed"), "error": str, "steps": [TIME]}

@@ -1,0 +1,72 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A rank that waits for a debugger: its hook, and the events that say so; see programs/debug_rank.py."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_entry, write_atomically
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_job_object
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import DEBUG_COLLECTIVE_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import debug_rank
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import (
+    DEBUG_PROGRAM,
+    HOOKS,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Tuple
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
+
+    Notice = Tuple[str, str]  # kind, as on the lifeline, and text
+
+KIND = "debugger"
+
+
+def write_debug_hook(directory: str, plan: Plan) -> None:
+    """Write the hook of a run with a debugged rank into a run directory. Raise OSError."""
+    debugger = plan.get("debugger")
+    if not debugger:
+        return
+    node = plan["node"]
+    local_rank = debugger["rank"] - node["first_rank"]
+    settings = {
+        "rank": debugger["rank"],
+        "local_rank": local_rank if 0 <= local_rank < node["slots"] else None,
+        "port": debugger["port"],
+        "timeout": DEBUG_COLLECTIVE_TIMEOUT,
+    }
+    remove_entry(os.path.join(directory, debug_rank.STATE))  # of an earlier attempt
+    write_atomically(os.path.join(directory, HOOKS, debug_rank.SETTINGS), json.dumps(settings))
+    with open(debug_rank.__file__, encoding="utf-8") as stream:
+        write_atomically(os.path.join(directory, HOOKS, DEBUG_PROGRAM), stream.read())
+
+
+class DebuggerWatch:
+    """Reports when the debugged rank of this node begins to wait for a debugger, and when one is attached."""
+
+    def __init__(self, directory: str, plan: Plan) -> None:
+        debugger = plan.get("debugger")
+        self.path = os.path.join(directory, debug_rank.STATE)
+        self.subject = ""
+        if debugger and debugger["node"] == plan["node"]["name"]:
+            self.subject = f"rank {debugger['rank']} on {debugger['node']}"
+        self.state = ""
+
+    def step(self) -> list[Notice]:
+        """Return a notice if the rank's state has changed."""
+        if not self.subject or not os.path.lexists(self.path):
+            return []
+        document = read_job_object(self.path)
+        state, port = document.get("state"), document.get("port")
+        if state == self.state or state not in ("waiting", "attached") or not isinstance(port, int):
+            return []
+        self.state = state
+        if state == "attached":
+            return [(KIND, f"a debugger is attached to {self.subject}")]
+        return [(KIND, f"{self.subject} waits for a debugger on port {port} of its node; the other ranks wait for it")]

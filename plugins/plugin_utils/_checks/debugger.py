@@ -1,0 +1,41 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of a rank that waits for a debugger: whether it exists, and whether its environment has debugpy."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
+
+
+def check_debugger(context: CheckContext) -> list[Finding]:
+    """Report a rank to debug that does not exist, or that has no debugpy."""
+    rank = context.job.debug_rank
+    if rank is None:
+        return []
+    names = [node.name for node in context.table.nodes if 0 <= rank - node.first_rank < node.slots]
+    if not names:
+        last = context.table.world_size - 1
+        return [
+            error(
+                "debug-rank",
+                [context.table.nodes[0].name],
+                problem=f"there is no rank {rank} to debug",
+                requirement=f"a rank from 0 to {last}",
+                remedy=f"choose one with -e debug_rank={min(rank, last)}",
+            )
+        ]
+    software = context.facts.get(names[0], {}).get("software") or {}
+    if not software or software.get("error") or "debugpy" in software["packages"]:
+        return []
+    return [
+        error(
+            "debugpy-missing",
+            names,
+            problem=f"{context.job.interpreter} has no debugpy, for which rank {rank} would wait",
+            requirement="debugpy in the environment of the job's interpreter",
+            remedy="add debugpy to the project's requirements, then run ansible-playbook site.yml --tags python_env",
+        )
+    ]

@@ -1,0 +1,114 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Metrics for node_exporter, read by Prometheus's own client library, by promtool if it is installed; the dashboard."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._run.metrics_format import METRICS, node_samples, render
+
+parser = pytest.importorskip("prometheus_client.parser")
+
+DASHBOARD = Path(__file__).resolve().parents[5] / "examples" / "metrics" / "grafana_dashboard.json"
+GPU = {
+    "index": 1,
+    "utilization_percent": 97.0,
+    "memory_used_mib": 1024.0,
+    "memory_total_mib": 4096.0,
+    "temperature_celsius": 64.0,
+    "power_watts": None,
+}
+SAMPLE: dict[str, Any] = {
+    "gpus": [GPU],
+    "memory_used": 1.5e9,
+    "memory_total": 4e9,
+    "disk_free": 1e9,
+    "disk_total": None,
+}
+OTHERS = [
+    ("muster_job_running", {}, 1.0),
+    ("muster_job_duration_seconds_total", {}, 12.25),
+    ("muster_job_attempt", {}, 0.0),
+    ("muster_job_price_dollars_per_hour", {}, 2.5),
+    ("muster_node_health_problems", {}, 0.0),
+    ("muster_run_silent_seconds", {}, 3.0),
+    ("muster_run_nodes", {"state": "lost"}, 1.0),
+    ("muster_run_nodes", {"state": "running"}, 3.0),
+]
+LABELS = {"muster_run_name": "first", "Hostname": "gpu1"}
+
+
+def read(text: str) -> dict[tuple[str, str], float]:
+    """Return the values that Prometheus's library reads, by name and the labels that differ."""
+    return {
+        (sample.name, sample.labels.get("gpu", "") or sample.labels.get("state", "")): sample.value
+        for family in parser.text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_prometheus_reads_the_names_units_and_values_of_dcgm_exporter_and_dstack() -> None:
+    values = read(render([*node_samples(SAMPLE), *OTHERS], LABELS))
+    assert values["DCGM_FI_DEV_GPU_UTIL", "1"] == 97.0
+    assert values["DCGM_FI_DEV_FB_USED", "1"] == 1024.0
+    assert values["DCGM_FI_DEV_FB_FREE", "1"] == 3072.0
+    assert values["muster_job_gpu_usage_ratio", "1"] == pytest.approx(0.97)
+    assert values["muster_job_gpu_memory_total_bytes", "1"] == 4096 * 2**20
+    assert values["muster_run_nodes", "running"] == 3.0
+    assert values["muster_job_duration_seconds_total", ""] == 12.25
+    assert ("DCGM_FI_DEV_POWER_USAGE", "1") not in values  # the driver omits it
+    assert ("muster_node_disk_total_bytes", "") not in values
+
+
+def test_each_metric_has_a_type_and_a_description() -> None:
+    families = list(parser.text_string_to_metric_families(render([(name, {}, 1.0) for name in METRICS], LABELS)))
+    assert len(families) == len(METRICS)
+    for family in families:
+        assert family.documentation.endswith(".")
+        assert family.type == ("counter" if family.samples[0].name.endswith("_total") else "gauge")
+
+
+def test_hostile_labels_and_values_stay_what_they_are() -> None:
+    text = render(
+        [("muster_job_running", {"state": 'a"} 5\nevil{x="\\'}, float("inf"))], {"muster_run_name": "é" * 500}
+    )
+    (family,) = parser.text_string_to_metric_families(text)
+    (sample,) = family.samples
+    assert sample.labels["state"] == 'a"} 5\nevil{x="\\'
+    assert sample.value != sample.value  # NaN
+    assert len(sample.labels["muster_run_name"]) == 200
+
+
+@pytest.mark.skipif(
+    not shutil.which("promtool"), reason="promtool is not installed (Debian's package prometheus has it)"
+)
+def test_promtool_has_nothing_to_object() -> None:
+    text = render(
+        [*node_samples({**SAMPLE, "gpus": [{**GPU, "power_watts": 300.0}], "disk_total": 2e9}), *OTHERS], LABELS
+    )
+    completed = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
+
+
+def test_the_dashboard_shows_only_metrics_that_exist() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    assert dashboard["title"] and dashboard["schemaVersion"] >= 36
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    names = set()
+    for panel in panels:
+        assert panel["title"] and panel["targets"] and panel["gridPos"]["w"] <= 24
+        for target in panel["targets"]:
+            names |= set(re.findall(r"(?:DCGM_FI_DEV|muster)_[A-Za-z_]+(?=\{)", target["expr"]))
+    assert names <= set(METRICS) and len(names) >= 10

@@ -1,0 +1,36 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A rank that is to wait for a debugger: it exists, and its node has debugpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.healthy import nothing, spoilt
+
+
+def install(*nodes: str) -> Any:
+    """Return a change of the facts: debugpy is installed on these nodes."""
+    return lambda facts: [facts[name]["software"]["packages"].update(debugpy="1.8.22") for name in nodes]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rank", "expected"),
+    [
+        (nothing, None, []),
+        (install("node2"), 1, []),
+        (nothing, 1, [("error", "debugpy-missing", ("node2",))]),
+        (install("node1"), 1, [("error", "debugpy-missing", ("node2",))]),
+        (nothing, 4, [("error", "debug-rank", ("node1",))]),
+        (
+            lambda f: f["node2"]["software"].update(error="broken", python=None, packages={}),
+            1,
+            [("error", "interpreter-broken", ("node2",))],
+        ),
+    ],
+)
+def test_a_rank_that_cannot_be_debugged_is_reported(spoil: Any, rank: int | None, expected: Any) -> None:
+    assert spoilt(spoil, nproc_per_node=1, debug_rank=rank) == expected

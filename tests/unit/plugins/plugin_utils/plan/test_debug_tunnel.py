@@ -1,0 +1,69 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The tunnel to a debugged rank: its command, how long it lives, and the configuration of the editor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import (
+    instructions,
+    launch_configuration,
+    open_tunnel,
+    tunnel_argv,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debugger import debugger_problems
+from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import DEFAULTS
+
+DEBUGGER = {"rank": 3, "node": "gpu2", "port": 5678, "directory": "/home/ubuntu/project"}
+VARIABLES = {"ansible_host": "203.0.113.12", "ansible_user": "ubuntu", "ansible_port": 2222}
+
+
+def test_the_tunnel_uses_the_login_of_ansible_and_the_loopback_addresses_of_both_machines() -> None:
+    argv = tunnel_argv(VARIABLES, "gpu2", 5678)
+    forward = "127.0.0.1:5678:127.0.0.1:5678"
+    assert argv[:2] == ["ssh", "-T"] and argv[-2:] == ["203.0.113.12", "cat"]
+    assert argv[2:-2] == ["-p", "2222", "-l", "ubuntu", "-o", "ExitOnForwardFailure=yes", "-L", forward]
+    assert tunnel_argv({"ansible_connection": "local"}, "local0", 5678) == []
+
+
+def test_the_tunnel_ends_with_its_input(tmp_path: Path) -> None:
+    (tmp_path / "ssh").write_text("#!/bin/sh\ncat\necho over > over\n")
+    (tmp_path / "ssh").chmod(0o755)
+    with open_tunnel(["/bin/sh", "-c", f"cd {tmp_path} && ./ssh"]):
+        assert not (tmp_path / "over").exists()
+    assert (tmp_path / "over").exists()
+    with open_tunnel([]):
+        pass
+
+
+def test_the_configuration_can_be_pasted_into_launch_json() -> None:
+    (configuration,) = json.loads(launch_configuration(DEBUGGER, "first"))["configurations"]
+    assert (configuration["type"], configuration["request"]) == ("debugpy", "attach")
+    assert configuration["connect"] == {"host": "127.0.0.1", "port": 5678}
+    assert configuration["pathMappings"] == [{"localRoot": "${workspaceFolder}", "remoteRoot": "/home/ubuntu/project"}]
+    lines = instructions(DEBUGGER, "first", tunnel_argv(VARIABLES, "gpu2", 5678))
+    assert json.loads("\n".join(lines[1:-1])) == json.loads(launch_configuration(DEBUGGER, "first"))
+    assert lines[-1].endswith(
+        "ssh -N -p 2222 -l ubuntu -o ExitOnForwardFailure=yes -L 127.0.0.1:5678:127.0.0.1:5678 203.0.113.12"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"debug_rank": -1}, "launch_debug_rank is -1"),
+        ({"debug_rank": 1, "stacks": False}, "needs launch_stacks: true"),
+        ({"debug_rank": 1, "no_python": True}, "is for Python"),
+        ({"debug_rank": 1, "image": "x"}, "launch_image"),
+        ({"debug_rank": 1, "debug_port": 80}, "launch_debug_port is 80"),
+    ],
+)
+def test_what_cannot_be_debugged_is_refused(change: dict[str, object], text: str) -> None:
+    (problem,) = debugger_problems({**DEFAULTS, **change})
+    assert text in problem
+    assert not debugger_problems({**DEFAULTS, "debug_rank": 1}) and not debugger_problems(DEFAULTS)
