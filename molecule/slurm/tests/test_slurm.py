@@ -214,6 +214,35 @@ def test_slurm_chooses_the_nodes_that_are_free(lab: Lab, occupied: str) -> None:
     assert drive.record(lab, "chosen")["state"] == "succeeded"
 
 
+@pytest.mark.thorough
+def test_variants_of_a_sweep_run_at_the_same_time(lab: Lab, cluster: Path) -> None:
+    assert site(lab).rc == 0  # node3, too
+    settings: dict[str, Any] = {"launch_launcher": "env", "launch_import_test": False, "launch_slurm_choose": True}
+    play = drive.start(
+        "sweep.yml",
+        lab.inventory,
+        run_id="both",
+        sweep_variants=[{"name": name, "args": ["--until", "enough"]} for name in ("one", "two")],
+        sweep_parallel=2,
+        nnodes=1,
+        launch_script=str(drive.JOBS / "ticks.py"),
+        launch_scheduler="slurm",
+        **settings,
+    )
+    running = "squeue --noheader --states=RUNNING --format=%j"
+    names = ["both-one", "both-two"]
+    drive.eventually(
+        "both variants run",
+        lambda: sorted(as_user(lab, "node1", running).split()) == names,
+        180,
+        lambda: f"{as_user(lab, 'node1', 'squeue')}\n{play.output}",
+    )
+    for node in lab.nodes:
+        root(lab, node.name, "for path in ~muster/.muster/runs/both-*/node0; do touch $path/enough || true; done")
+    play.wait()
+    assert play.rc == 0, play.output
+
+
 def test_refused_run_gives_its_nodes_back(lab: Lab, cluster: Path) -> None:
     play = in_queue(lab, "wrong", launch_slurm_choose=True, launch_python="/no/python").wait()
     assert play.rc != 0 and "interpreter-missing" in play.output, play.output

@@ -5,6 +5,7 @@ Its configuration is by hand, so that nothing of the role is needed. node3 is th
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -40,7 +41,10 @@ SelectType=select/cons_tres
 ReturnToService=2
 KillOnBadExit=1
 {nodes}
-PartitionName=gpu Nodes=ALL Default=YES State=UP MaxTime=60
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=gpu Nodes=ALL Default=YES State=UP MaxTime=60 PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=ALL State=UP MaxTime=60 PriorityTier=9 PreemptMode=OFF
 """
 
 
@@ -156,3 +160,18 @@ def test_failure_ends_the_run_and_the_job(campus: Campus) -> None:
     drive.eventually("the job has ended", lambda: as_user(campus.lab, LOGIN, "squeue --noheader", USER) == "", 60)
     for node in ("node1", "node2"):
         assert campus.lab.exec(node, ["pgrep", "--uid", USER, "--list-full"]).stdout == ""
+
+
+def test_preemption_is_a_notice_although_slurm_signals_the_ranks(campus: Campus) -> None:
+    """Without preempt_send_user_signal, Slurm sends SIGTERM to all processes when the grace period begins."""
+    play = campus.launch("third", "--stubborn", launch_notice_grace=5, launch_stop_grace=5)
+    play.wait_for("step 3 of rank 0")
+    urgent = (
+        "sbatch --parsable --chdir=/ --partition=urgent --nodes=2 --exclusive --output=/dev/null --wrap='sleep 600'"
+    )
+    as_user(campus.lab, LOGIN, urgent, USER)
+    play.wait()
+    assert "Slurm ends the job in" in play.output, play.output
+    result = json.loads((campus.inventory / "runs" / "third" / "result.json").read_text())
+    assert result["state"] == "interrupted", result
+    as_user(campus.lab, LOGIN, "scancel --partition=urgent", USER)
