@@ -166,9 +166,7 @@ def test_preemption_is_a_notice_although_slurm_signals_the_ranks(campus: Campus)
     """Without preempt_send_user_signal, Slurm sends SIGTERM to all processes when the grace period begins."""
     play = campus.launch("third", "--stubborn", launch_notice_grace=5, launch_stop_grace=5)
     play.wait_for("step 3 of rank 0")
-    urgent = (
-        "sbatch --parsable --chdir=/ --partition=urgent --nodes=2 --exclusive --output=/dev/null --wrap='sleep 600'"
-    )
+    urgent = "sbatch --chdir=/ --partition=urgent --nodes=2 --exclusive --output=/dev/null --wrap='sleep 600'"
     as_user(campus.lab, LOGIN, urgent, USER)
     play.wait()
     assert "Slurm ends the job in" in play.output, play.output
