@@ -56,9 +56,15 @@ class Campus:
     inventory: Path
     env: dict[str, str]
 
+    @property
+    def runs(self) -> Path:
+        """The directory of the records."""
+        return self.inventory.parent / "runs"
+
     def play(self, playbook: str, **extra: Any) -> drive.Play:
         """Start a playbook with the user's inventory and connections."""
-        return drive.start(playbook, self.inventory, env=self.env, **extra)
+        ranks = str(self.inventory.with_name("ranks.yml"))
+        return drive.start(playbook, self.inventory, options=("-i", ranks), env=self.env, **extra)
 
     def launch(self, run_id: str, *args: str, **extra: Any) -> drive.Play:
         """Launch ticks.py on two nodes that Slurm chooses."""
@@ -123,12 +129,11 @@ def campus(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campu
         path = directory / program
         path.write_text(f'#!/bin/sh\nexec /usr/bin/{program} -F {directory}/config "$@"\n')
         path.chmod(0o755)
-    inventory = directory / "inventory"
-    inventory.mkdir()
     login = f"{USER}@{lab.node(LOGIN).address}"
     settings = {"plugin": "muster.training.slurm", "login": login, "partition": "gpu"}
-    (inventory / "slurm.yml").write_text(yaml.safe_dump(settings))
-    (inventory / "z_ranks.yml").write_text("plugin: muster.training.ranks\n")
+    inventory = directory / "slurm.yml"
+    inventory.write_text(yaml.safe_dump(settings))
+    (directory / "ranks.yml").write_text("plugin: muster.training.ranks\n")
     yield Campus(lab, inventory, {"PATH": f"{directory}:{os.environ['PATH']}"})
     remove(lab)
 
@@ -141,11 +146,11 @@ def test_user_without_root_trains_on_nodes_that_slurm_chooses(campus: Campus) ->
     play.wait_for(r"I am rank 0 of 2 on c1, ada at home in /home/ada")
     assert "first" in as_user(lab, LOGIN, "squeue --noheader --format=%j", USER)
     status = campus.play("status.yml", run_id="first").wait()
-    assert status.rc == 0 and re.search(r"c2\s+1\s+running", status.output), status.output
+    assert status.rc == 0 and re.search(r"c2\b.*\brunning", status.output), status.output
     end_run(lab, "first", user=USER)
     assert play.wait().rc == 0, play.output
     logs = campus.play("logs.yml", run_id="first", fetch=True).wait()
-    assert logs.rc == 0 and list(campus.inventory.glob("runs/first/logs/node1/**/*.log")), logs.output
+    assert logs.rc == 0 and list(campus.runs.glob("first/logs/node1/**/*.log")), logs.output
     drive.eventually("the job has ended", lambda: as_user(lab, LOGIN, "squeue --noheader", USER) == "", 60)
     left = as_user(lab, "node2", "find /home/ada /tmp -name '*ansible_collections*'", USER)
     assert left == "", "no collection is installed on a node"
@@ -170,6 +175,6 @@ def test_preemption_is_a_notice_although_slurm_signals_the_ranks(campus: Campus)
     as_user(campus.lab, LOGIN, urgent, USER)
     play.wait()
     assert "Slurm ends the job in" in play.output, play.output
-    result = json.loads((campus.inventory / "runs" / "third" / "result.json").read_text())
+    result = json.loads((campus.runs / "third" / "result.json").read_text())
     assert result["state"] == "interrupted", result
     as_user(campus.lab, LOGIN, "scancel --partition=urgent", USER)
