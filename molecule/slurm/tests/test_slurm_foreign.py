@@ -151,6 +151,9 @@ def test_user_without_root_trains_on_nodes_that_slurm_chooses(campus: Campus) ->
     assert play.wait().rc == 0, play.output
     logs = campus.play("logs.yml", run_id="first", fetch=True).wait()
     assert logs.rc == 0 and list(campus.runs.glob("first/logs/node1/**/*.log")), logs.output
+    for playbook in ("report.yml", "runs.yml"):
+        done = campus.play(playbook).wait()
+        assert done.rc == 0 and "first" in done.output, done.output
     drive.eventually("the job has ended", lambda: as_user(lab, LOGIN, "squeue --noheader", USER) == "", 60)
     left = as_user(lab, "node2", "find /home/ada /tmp -name '*ansible_collections*'", USER)
     assert left == "", "no collection is installed on a node"
