@@ -66,8 +66,10 @@ def take_notice(directory: str) -> list[Data]:
     return []
 
 
-def seconds_until_preemption(job: str, now: float) -> int:
-    """Return how long a job that is being preempted may still run; 0 if it is not being preempted, or is ending.
+def time_until_preemption(job: str, now: float) -> str | None:
+    """Return how long a job that is being preempted may still run, "" if unknown; None if it is not, or is ending.
+
+    Slurm does not show the end of a job without a time limit.
 
     Args:
         job: the output of `scontrol show job --oneliner`.
@@ -75,12 +77,12 @@ def seconds_until_preemption(job: str, now: float) -> int:
     """
     fields = dict(re.findall(r"(?:^|\s)(JobState|PreemptTime|EndTime)=(\S+)", job))
     if fields.get("JobState") != "RUNNING" or fields.get("PreemptTime", "None") == "None":
-        return 0
+        return None
     try:
-        end = time.mktime(time.strptime(fields.get("EndTime", ""), "%Y-%m-%dT%H:%M:%S"))
+        seconds = int(time.mktime(time.strptime(fields.get("EndTime", ""), "%Y-%m-%dT%H:%M:%S")) - now)
     except (ValueError, OverflowError):
-        return 0
-    return max(0, int(end - now))
+        return ""
+    return f"0:{seconds}" if seconds > 0 else None
 
 
 def announces_preemption(directory: str, environment: Mapping[str, str], now: float) -> bool:
@@ -103,13 +105,13 @@ def announces_preemption(directory: str, environment: Mapping[str, str], now: fl
             timeout=PREEMPTION_QUERY_TIMEOUT,
             check=False,
         ).stdout
-        seconds = seconds_until_preemption(shown.decode("utf-8", "replace"), now)
-        if seconds:
+        left = time_until_preemption(shown.decode("utf-8", "replace"), now)
+        if left is not None:
             with contextlib.suppress(FileExistsError):  # the batch script was signalled, too
-                write_private(os.path.join(directory, REQUEST), f"0:{seconds}\n")
+                write_private(os.path.join(directory, REQUEST), f"{left}\n")
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return seconds > 0
+    return left is not None
 
 
 def describe_stop(signal_name: str, directory: str, environment: Mapping[str, str], now: float) -> str:

@@ -13,8 +13,8 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
     announces_preemption,
     describe_stop,
     parse_duration,
-    seconds_until_preemption,
     take_notice,
+    time_until_preemption,
 )
 
 
@@ -79,16 +79,16 @@ PREEMPTED = (
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (PREEMPTED, 90),
-        (PREEMPTED.replace("RUNNING", "PREEMPTED"), 0),
-        (PREEMPTED.replace("2026-11-27T13:59:59", "None"), 0),
-        (PREEMPTED.replace("14:01:30", "13:59:30"), 0),
-        (PREEMPTED.replace("EndTime=2026-11-27T14:01:30", "EndTime=Unknown"), 0),
-        ("", 0),
+        (PREEMPTED, "0:90"),
+        (PREEMPTED.replace("RUNNING", "PREEMPTED"), None),
+        (PREEMPTED.replace("2026-11-27T13:59:59", "None"), None),
+        (PREEMPTED.replace("14:01:30", "13:59:30"), None),
+        (PREEMPTED.replace("EndTime=2026-11-27T14:01:30", "EndTime=Unknown"), ""),  # without a time limit
+        ("", None),
     ],
 )
-def test_seconds_until_a_preemption(shown: str, expected: int) -> None:
-    assert seconds_until_preemption(shown, NOW) == expected
+def test_time_until_a_preemption(shown: str, expected: str | None) -> None:
+    assert time_until_preemption(shown, NOW) == expected
 
 
 def test_signal_ahead_of_a_preemption_becomes_a_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
