@@ -61,14 +61,12 @@ class Fault(NamedTuple):
     blamed: str = "node2"
 
 
-SUPERVISOR = r"^python3 .*/supervisor\.py /"
-GUARD = r"^python3 .*/supervisor\.py --guard /"
+SUPERVISOR = r"^\S*python3\S* .*/supervisor\.py /"
 RANK = r"^\S*python\S* .*ticks\.py"
 FAULTS = {
     "rank raises": Fault(signal("USR1", RANK), 10, "ValueError: boom as told"),
     "rank is killed": Fault(signal("KILL", RANK), 10, "SIGKILL"),
     "supervisor is killed": Fault(signal("KILL", SUPERVISOR), 10, ""),
-    "guard is killed": Fault(signal("KILL", GUARD), 10, ""),
     "supervisor hangs": Fault(signal("STOP", SUPERVISOR), 30, ""),
     "node loses power": Fault(power_off("node2"), 20, "lost", ("node1",)),
     "first node loses power": Fault(power_off("node1"), 20, "lost", ("node2",), "node1"),
