@@ -59,7 +59,8 @@ def containers(lab: Lab, engine: str) -> list[str]:
 
 def kill_supervisor(lab: Lab) -> None:
     """Kill the supervisor of node2."""
-    root(lab, "node2", f"kill -9 {pid_of(lab, 'node2', r'^\S*python3\S* .*/supervisor[.]py /')}")
+    pid = pid_of(lab, "node2", r"^\S*python3\S* .*/supervisor\.py /")
+    root(lab, "node2", f"kill -9 {pid}")
 
 
 ENDS: dict[str, Callable[[Lab], object]] = {
