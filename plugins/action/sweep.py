@@ -53,6 +53,8 @@ ARGUMENT_SPEC = {
     "args": {"type": "raw", "default": []},
     "repeats": {"type": "int", "default": 1},
     "timeout": {"type": "float", "default": 0.0},
+    "parallel": {"type": "int", "default": 1},
+    "queued": {"type": "bool", "default": False},
     "fit": {"type": "bool", "default": False},
     "fit_args": {"type": "raw", "default": []},
     **SEARCH_OPTIONS,
@@ -61,6 +63,19 @@ ARGUMENT_SPEC = {
     "group": {"type": "str", "default": "training"},
 }
 LAUNCH = Path(__file__).resolve().parents[2] / "roles" / "launch"
+
+
+def find_count_error(args: dict[str, Any]) -> str:
+    """Return what is wrong with the numbers of repeats and of variants at the same time; "" if nothing."""
+    for name in ("repeats", "parallel"):
+        if args[name] < 1:
+            return f"sweep_{name} is {args[name]}, but must be 1 or more"
+    if args["parallel"] > 1 and not args["queued"]:
+        return (
+            f"sweep_parallel is {args['parallel']}, but variants that run at the same time need different nodes, which "
+            "Slurm chooses: add -e launch_scheduler=slurm -e launch_slurm_choose=true, or leave sweep_parallel out"
+        )
+    return ""
 
 
 class ActionModule(ActionBase):
@@ -86,6 +101,7 @@ class ActionModule(ActionBase):
             timeout=args["timeout"],
             search=search if args["fit"] else None,
             fit_timeout=args["probe_timeout"],
+            parallel=args["parallel"] if args["queued"] else 0,
         )
         display = Display()
         try:
@@ -104,7 +120,7 @@ class ActionModule(ActionBase):
 
     def variants(self, args: dict[str, Any], machines: int) -> list[Variant]:
         """Return the variants to compare. Raise AnsibleActionFail with all problems."""
-        error_message = "" if args["repeats"] >= 1 else f"sweep_repeats is {args['repeats']}, but must be 1 or more"
+        error_message = find_count_error(args)
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 30:
             error_message = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 30 at most"
         if args["fit"] and not error_message:

@@ -22,7 +22,7 @@ description:
   - Called again after an interruption, it continues. Variants that succeeded with the same settings, job and nodes are
     not launched again; failed ones are.
   - Options that make Ansible prompt, such as C(--ask-become-pass), are refused, since each launch would prompt.
-  - If interrupted, stops the current run on all nodes before exiting.
+  - If interrupted, stops the current runs on all nodes before exiting.
   - Needs the Python package C(ansible-runner) on the controller.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -50,9 +50,19 @@ options:
     type: int
     default: 1
   timeout:
-    description: Seconds after which a launch is stopped and its variant skipped. V(0) means never.
+    description:
+      - Seconds after which a launch is stopped and its variant skipped. V(0) means never.
+      - With O(queued), the time limit of its job, in whole minutes.
     type: float
     default: 0.0
+  parallel:
+    description: Number of variants that are in the queue at the same time. More than 1 requires O(queued).
+    type: int
+    default: 1
+  queued:
+    description: Whether the launches wait in the queue of Slurm, which chooses their nodes.
+    type: bool
+    default: false
   fit:
     description: Also find the largest batch size of each variant, and launch the variant with it.
     type: bool

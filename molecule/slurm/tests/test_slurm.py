@@ -10,44 +10,23 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import drive
+from tests import drive, slurm_hosts
 from tests.lab import Lab
+from tests.slurm_hosts import as_user, changed, end_run, in_queue, root, states
 
 FAKE_GPUS = ["/dev/fakegpu0", "/dev/fakegpu1"]
-SETTINGS = {"slurm_enabled": True, "slurm_gpu_files": "/dev/fakegpu[0-9]*"}
+SETTINGS = {"slurm_gpu_files": "/dev/fakegpu[0-9]*"}
 KEY = ["base64", "--wrap=0", "/etc/munge/munge.key"]
-
-
-def root(lab: Lab, node: str, command: str) -> str:
-    completed = lab.exec(node, ["bash", "-c", command])
-    assert completed.returncode == 0, f"{node}: {command}: {completed.stdout}{completed.stderr}"
-    return completed.stdout.strip()
-
-
-def as_user(lab: Lab, node: str, command: str) -> str:
-    """Run a command as the user who runs the jobs, who has no root here."""
-    return root(lab, node, f"cd / && runuser --user=muster -- {command}")
 
 
 def site(lab: Lab, inventory: Path | None = None, *options: str, **extra: Any) -> drive.Play:
     """Run the role as a user would."""
-    tags = ("--tags", "slurm")
-    return drive.run("site.yml", inventory or lab.inventory, options=(*tags, *options), timeout=540, **SETTINGS | extra)
-
-
-def changed(play: drive.Play) -> list[int]:
-    """The number of changes on each node, from Ansible's recap."""
-    return [int(number) for number in re.findall(r"(?m)^node\d+ .*changed=(\d+)", play.output)]
+    return slurm_hosts.site(lab, inventory, *options, **SETTINGS | extra)
 
 
 def make_gpus(lab: Lab, node: str) -> None:
     """Create device files that stand for GPUs. They vanish when the host restarts, as those of a late driver."""
     root(lab, node, "; ".join(f"mknod {path} c 1 3" for path in FAKE_GPUS))
-
-
-def states(lab: Lab) -> dict[str, str]:
-    """The state of each node as Slurm shows it."""
-    return dict(line.split() for line in root(lab, "node1", "sinfo --noheader --Node --format='%N %T'").splitlines())
 
 
 @pytest.fixture(scope="module")
@@ -185,12 +164,6 @@ def test_replaced_node_gets_the_key_and_its_configuration(lab: Lab, cluster: Pat
     assert as_user(lab, "node3", "srun --nodes=3 printenv SLURMD_NODENAME").split().count("node3") == 1
 
 
-def in_queue(lab: Lab, run_id: str, *args: str, **extra: Any) -> drive.Play:
-    """Launch a job on the first two nodes through the queue."""
-    options: dict[str, Any] = {"nnodes": 2, "run_id": run_id, "launch_launcher": "env", "launch_import_test": False}
-    return drive.launch(lab, "ticks.py", *args, **options, launch_scheduler="slurm", **extra)
-
-
 @pytest.fixture
 def occupied(lab: Lab, cluster: Path) -> Iterator[str]:
     """A job on node2, of the same user; yield its number."""
@@ -206,8 +179,7 @@ def test_run_waits_for_its_nodes_and_then_runs(lab: Lab, occupied: str) -> None:
     play.wait_for(r"\[muster\] queued as job \d+ of Slurm, position 1")
     root(lab, "node1", f"scancel {occupied}")
     play.wait_for("step 1 of rank 0")
-    for node, rank in (("node1", 0), ("node2", 1)):
-        as_user(lab, node, f"touch /home/muster/.muster/runs/waits/node{rank}/enough")
+    end_run(lab, "waits")
     play.wait()
     assert play.rc == 0, play.output
     assert drive.record(lab, "waits")["state"] == "succeeded"
@@ -236,11 +208,39 @@ def test_slurm_chooses_the_nodes_that_are_free(lab: Lab, occupied: str) -> None:
     play.wait_for(r"\[muster\] job \d+ of Slurm has node1, node3")
     play.wait_for("step 1 of rank 0")
     assert as_user(lab, "node1", "squeue --noheader --name=chosen --format=%T") == "RUNNING"
-    for node, rank in (("node1", 0), ("node3", 1)):
-        as_user(lab, node, f"touch /home/muster/.muster/runs/chosen/node{rank}/enough")
+    end_run(lab, "chosen", ("node1", "node3"))
     play.wait()
     assert play.rc == 0, play.output
     assert drive.record(lab, "chosen")["state"] == "succeeded"
+
+
+@pytest.mark.thorough
+def test_variants_of_a_sweep_run_at_the_same_time(lab: Lab, cluster: Path) -> None:
+    assert site(lab).rc == 0  # node3, too
+    settings: dict[str, Any] = {"launch_launcher": "env", "launch_import_test": False, "launch_slurm_choose": True}
+    play = drive.start(
+        "sweep.yml",
+        lab.inventory,
+        run_id="both",
+        sweep_variants=[{"name": name, "args": ["--until", "enough"]} for name in ("one", "two")],
+        sweep_parallel=2,
+        nnodes=1,
+        launch_script=str(drive.JOBS / "ticks.py"),
+        launch_scheduler="slurm",
+        **settings,
+    )
+    running = "squeue --noheader --states=RUNNING --format=%j"
+    names = ["both-one", "both-two"]
+    drive.eventually(
+        "both variants run",
+        lambda: sorted(as_user(lab, "node1", running).split()) == names,
+        180,
+        lambda: f"{as_user(lab, 'node1', 'squeue')}\n{play.output}",
+    )
+    for node in lab.nodes:
+        root(lab, node.name, "for path in ~muster/.muster/runs/both-*/node0; do touch $path/enough || true; done")
+    play.wait()
+    assert play.rc == 0, play.output
 
 
 def test_refused_run_gives_its_nodes_back(lab: Lab, cluster: Path) -> None:
@@ -288,8 +288,7 @@ def test_run_goes_on_while_the_controller_restarts(lab: Lab, cluster: Path) -> N
     root(lab, "node1", "systemctl stop slurmctld")
     play.wait_for("step 60 of rank 0")
     root(lab, "node1", "systemctl start slurmctld")
-    for node, rank in (("node1", 0), ("node2", 1)):
-        as_user(lab, node, f"touch /home/muster/.muster/runs/alone-a-while/node{rank}/enough")
+    end_run(lab, "alone-a-while")
     play.wait()
     assert play.rc == 0, play.output
     drive.eventually("nodes are idle", lambda: states(lab)["node2"] == "idle", 120)
@@ -315,8 +314,7 @@ def test_requeued_job_starts_the_run_again(lab: Lab, cluster: Path) -> None:
         lambda: lab.exec("node1", ["test", "-d", f"{directory}/node0/earlier/0"]).returncode == 0,
         300,
     )
-    for node, rank in (("node1", 0), ("node2", 1)):
-        as_user(lab, node, f"touch {directory}/node{rank}/enough")
+    end_run(lab, "again")
     drive.eventually("it ends", lambda: as_user(lab, "node1", "squeue --noheader --name=again") == "", 120)
     assert '"succeeded"' in as_user(lab, "node1", f"cat {directory}/node0/result.json")
     assert lab.exec("node2", ["test", "-e", f"{directory}/node1/requeue"]).returncode == 1, "secrets remain"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # start the job again.
 JobEnd = collections.namedtuple("JobEnd", "notice requeue")
 UNANNOUNCED = JobEnd(0, False)
+END_SIGNAL = "USR2"  # to the batch script: the run is over, although srun waits for tasks of lost nodes
 MAX_NOTICE = 65535  # seconds, what sbatch accepts
 OPTIONS = ("partition", "account", "qos", "time", "gres", "exclude", "reservation", "dependency")
 """Options of sbatch that a user may set."""
@@ -149,6 +150,7 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
         f'  mv -f "$directory/{REQUEST}.new" "$directory/{REQUEST}"\n'
         "}\n"
         "trap announce USR1\n"
+        f"over=\ntrap 'over=yes' {END_SIGNAL}\n"
         "ended=\ntrap 'ended=yes' TERM\n"  # Slurm ends the tasks as well, and the supervisors write how the run ended
         f"{' '.join(map(shlex.quote, step))} &\n"
         "step=$!\n"
@@ -156,10 +158,11 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
         '  wait "$step"\n'
         "  status=$?\n"
         '  kill -0 "$step" 2> /dev/null || break\n'
+        '  [ -z "$over" ] || { status=1; kill -KILL "$step"; break; }\n'
         "done\n"
         # a signal may have interrupted the last wait; 127 if the step was waited for
         'wait "$step" 2> /dev/null\n'
         "last=$?\n"
-        '[ "$last" -eq 127 ] || status=$last\n'
+        '[ "$last" -eq 127 ] || [ -n "$over" ] || status=$last\n'
         f'{cleanup}exit "$status"\n'
     )

@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
     read_result,
     read_status,
 )
-from ansible_collections.muster.training.plugins.module_utils._slurm import queue
+from ansible_collections.muster.training.plugins.module_utils._slurm import batch_script, queue
 from ansible_collections.muster.training.plugins.module_utils._slurm.queued_run import KEPT, MARKER
 from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import STOP
@@ -160,6 +160,17 @@ def end_life(directory: str, exit_code: int, environment: Mapping[str, str]) -> 
     except RunError as error:
         return f"job {job} of Slurm could not be requeued: {error}"
     return f"job {job} of Slurm is requeued ({life + 1} of {limit})"
+
+
+def end_job_of_lost_nodes(directory: str, environment: Mapping[str, str]) -> None:
+    """Let the batch script end after a run that has lost nodes, for whose tasks srun waits as long as Slurm does.
+
+    Only the node that led the run has its result.
+    """
+    result, job = read_result(directory), environment.get("SLURM_JOB_ID", "")
+    if result is not None and job.isdigit() and any(node["state"] == "lost" for node in result["nodes"]):
+        with contextlib.suppress(RunError):  # then the job ends once Slurm knows that the nodes are down
+            queue.run("scancel", "--batch", f"--signal={batch_script.END_SIGNAL}", job)
 
 
 def forget(directory: str) -> None:

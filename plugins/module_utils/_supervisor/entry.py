@@ -57,5 +57,8 @@ def main(arguments: list[str]) -> int:
 
     lives.begin_life(arguments[0], os.environ)
     code = Supervisor(arguments[0]).run()
-    os.write(2, lives.end_life(arguments[0], code, os.environ).encode())
+    message = lives.end_life(arguments[0], code, os.environ)
+    os.write(2, message.encode())
+    if not message:  # the job has not been requeued
+        lives.end_job_of_lost_nodes(arguments[0], os.environ)
     return code

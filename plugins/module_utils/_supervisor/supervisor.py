@@ -63,7 +63,10 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 from ansible_collections.muster.training.plugins.module_utils._supervisor.live_sampling import NodeSampler
 from ansible_collections.muster.training.plugins.module_utils._supervisor.metrics_file import MetricsFile
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NodeNotices
-from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import describe_stop
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import (
+    announces_preemption,
+    describe_stop,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.outbox import Outbox
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.node_preparation import (
@@ -169,7 +172,9 @@ class Supervisor:
                     connection.events = events
         if self.stop_signal is not None:
             name, self.stop_signal = signal.Signals(self.stop_signal).name, None
-            self.lifeline.on_stop_signal(describe_stop(name, self.journal.directory, os.environ, time.time()))
+            directory, clock = self.journal.directory, time.time()
+            if not announces_preemption(directory, os.environ, clock):
+                self.lifeline.on_stop_signal(describe_stop(name, directory, os.environ, clock))
         self.carry_out_orders()
         self.tend_processes(now)
         self.lifeline.step(now)

@@ -59,7 +59,7 @@ def test_sweep_skips_failed_variant_and_resumes_after_kill(directory: Path) -> N
         output = killed(process)
     assert "[sweep] variant 1 of 3: small" in output and ", about " in output, output
     assert "[sweep] wrong failed and is skipped: one, rank 0: ValueError: no such strategy" in output, output
-    assert json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())["under_way"] == "sweep-large"
+    assert json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())["under_way"] == ["sweep-large"]
     (directory / "wait").unlink()
     done = typed(directory, words(directory, [one for one in VARIANTS if one["name"] != "wrong"]))
     assert done.returncode == 0, done.stdout
@@ -83,6 +83,9 @@ def test_sweep_skips_failed_variant_and_resumes_after_kill(directory: Path) -> N
 def test_invalid_variants_are_refused_before_anything_starts(directory: Path) -> None:
     done = typed(directory, words(directory, []))
     assert done.returncode == 2 and "there are no variants: list what to compare, as in" in done.stdout
+    done = typed(directory, words(directory, VARIANTS, "-e", "sweep_parallel=2", "-e", "launch_scheduler=slurm"))
+    printed = " ".join(done.stdout.split())
+    assert done.returncode == 2 and "add -e launch_scheduler=slurm -e launch_slurm_choose=true" in printed, printed
     wrong = [
         {"name": "a", "nnodse": 2},
         {"name": "a"},

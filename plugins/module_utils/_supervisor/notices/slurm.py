@@ -9,9 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
+import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
-from ansible_collections.muster.training.plugins.module_utils._run.timeouts import TIME_LIMIT_MARGIN
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail, write_private
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    PREEMPTION_QUERY_TIMEOUT,
+    TIME_LIMIT_MARGIN,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -19,7 +24,11 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-REQUEST = "slurm-end"  # written by the batch script into the run directory of its node: the time left
+# This runs on a node without an AnsibleModule, so its run_command is not available.
+# pylint: disable=ansible-bad-function
+
+# The time left, in the run directory: written by the batch script on its node, or by a supervisor that is signalled.
+REQUEST = "slurm-end"
 STOP = "stop"  # written by stop.yml, before it ends the run
 MAX_TEXT = 64  # bytes of a request
 DURATION = re.compile(r"(?:([0-9]{1,5})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?\Z")
@@ -55,6 +64,54 @@ def take_notice(directory: str) -> list[Data]:
         text = f"Slurm ends the job {when}: its time limit is near, or another job needs the nodes"
         return [{"source": "slurm", "text": text, "ends": True, "seconds": float(seconds)}]
     return []
+
+
+def time_until_preemption(job: str, now: float) -> str | None:
+    """Return how long a job that is being preempted may still run, "" if unknown; None if it is not, or is ending.
+
+    Slurm does not show the end of a job without a time limit.
+
+    Args:
+        job: the output of `scontrol show job --oneliner`.
+        now: seconds since 1970.
+    """
+    fields = dict(re.findall(r"(?:^|\s)(JobState|PreemptTime|EndTime)=(\S+)", job))
+    if fields.get("JobState") != "RUNNING" or fields.get("PreemptTime", "None") == "None":
+        return None
+    try:
+        seconds = int(time.mktime(time.strptime(fields.get("EndTime", ""), "%Y-%m-%dT%H:%M:%S")) - now)
+    except (ValueError, OverflowError):
+        return ""
+    return f"0:{seconds}" if seconds > 0 else None
+
+
+def announces_preemption(directory: str, environment: Mapping[str, str], now: float) -> bool:
+    """Return whether a signal to stop comes ahead of a preemption, and record that as a request.
+
+    Slurm sends it at the start of the grace period of a partition, also to the ranks, unless the cluster has
+    preempt_send_user_signal. It waits for a reply of Slurm, for a shorter time than other nodes wait for a heartbeat.
+    """
+    job = environment.get("SLURM_JOB_ID", "")
+    if not job.isdigit() or os.path.lexists(os.path.join(directory, STOP)):
+        return False
+    plain = {name: value for name, value in environment.items() if name != "SLURM_TIME_FORMAT"}
+    try:
+        shown = subprocess.run(
+            ["scontrol", "show", "job", job, "--oneliner"],
+            env=plain,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=PREEMPTION_QUERY_TIMEOUT,
+            check=False,
+        ).stdout
+        left = time_until_preemption(shown.decode("utf-8", "replace"), now)
+        if left is not None:
+            with contextlib.suppress(FileExistsError):  # the batch script was signalled, too
+                write_private(os.path.join(directory, REQUEST), f"{left}\n")
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return left is not None
 
 
 def describe_stop(signal_name: str, directory: str, environment: Mapping[str, str], now: float) -> str:

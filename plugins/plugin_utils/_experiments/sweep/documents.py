@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-VERSION = 1  # increased when a key changes its meaning or is removed
+VERSION = 2  # increased when a key changes its meaning or is removed
 SAME, LARGEST = "same", "largest"  # the two tables: same global batch for all variants, and each one's largest batch
 
 
@@ -104,5 +104,5 @@ class SweepState(TypedDict):
     salt: str
     runs: list[VariantRun]
     fits: dict[str, VariantFit]
-    under_way: str  # run_id of the launch in progress when this was written
+    under_way: list[str]  # run_ids of the launches in progress when this was written
     tables: list[SweepTable]  # empty until all variants have run

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Launch variants one after another, with the state in sweep.json.
+"""Launch variants one after another, or several at a time through a queue, with the state in sweep.json.
 
 It can resume after any interruption: each run is recorded before the next one starts.
 """
@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +58,8 @@ class SweepRequest(NamedTuple):
     """The requested runs.
 
     repeats: runs per variant; search: settings of the search for the largest batch, None for no search. timeout,
-    fit_timeout: seconds that a launch, and a launch of a search, may take.
+    fit_timeout: seconds that a launch, and a launch of a search, may take. parallel: how many variants are in the queue
+    at the same time; 0 without a queue.
     """
 
     variants: Sequence[Variant]
@@ -64,6 +67,7 @@ class SweepRequest(NamedTuple):
     timeout: float
     search: SearchSettings | None
     fit_timeout: float
+    parallel: int = 0
 
 
 class VariantRunner:
@@ -98,6 +102,8 @@ class Sweep:
     ) -> None:
         self.directory, self.runs, self.runner, self.display = directory, runs, runner, display
         self.common = common
+        self.is_queued = False  # whether launches wait in a queue, which counts as no part of their time
+        self.lock = threading.RLock()  # of the state
         self.state: SweepState = self.load_state()
 
     def load_state(self) -> SweepState:
@@ -105,7 +111,7 @@ class Sweep:
         document: Any = RecordFiles(self.directory).read_json(STATE_FILE)
         if document is None:
             salt = secrets.token_hex(16)
-            return {"version": VERSION, "salt": salt, "runs": [], "fits": {}, "under_way": "", "tables": []}
+            return {"version": VERSION, "salt": salt, "runs": [], "fits": {}, "under_way": [], "tables": []}
         if (
             not isinstance(document, dict)
             or document.get("version") != VERSION
@@ -127,10 +133,11 @@ class Sweep:
 
     def run(self, request: SweepRequest) -> SweepState:
         """Launch all runs that have not succeeded yet, then make the tables. Raise SweepError if interrupted."""
-        if self.state["under_way"]:
-            self.display(f"{self.state['under_way']} was still running when the sweep was interrupted: stopping it")
-            self.runner.stop(self.state["under_way"])
-            self.state["under_way"] = ""
+        self.is_queued = request.parallel > 0
+        for run_id in self.state["under_way"]:
+            self.display(f"{run_id} was still running when the sweep was interrupted: stopping it")
+            self.runner.stop(run_id)
+        self.state["under_way"] = []
         settings = {variant["name"]: self.hash_settings(variant) for variant in request.variants}
         self.state["runs"] = [  # failed runs are repeated, as are those with other settings
             run
@@ -144,14 +151,14 @@ class Sweep:
         for batch in batches:
             failed_variants: set[str] = set()
             for repeat in range(1, request.repeats + 1):
-                for index, variant in enumerate(request.variants, 1):
-                    has_succeeded = any(self.matches(run, variant, batch, repeat) for run in self.state["runs"])
-                    if not has_succeeded and variant["name"] not in failed_variants:
-                        launched = True
-                        position = f"variant {index} of {len(request.variants)}"
-                        position += f", repeat {repeat} of {request.repeats}" if request.repeats > 1 else ""
-                        if not self.run_variant(variant, batch, repeat, position, request):
-                            failed_variants.add(variant["name"])
+                variants = [
+                    variant
+                    for variant in request.variants
+                    if variant["name"] not in failed_variants
+                    and not any(self.matches(run, variant, batch, repeat) for run in self.state["runs"])
+                ]
+                launched = launched or bool(variants)
+                failed_variants |= self.run_variants(variants, batch, repeat, request)
         if not launched:
             self.display("nothing to launch: these are the results of an earlier sweep")
         self.state["tables"] = [build_table(batch, request.variants, self.state["runs"]) for batch in batches]
@@ -164,9 +171,25 @@ class Sweep:
     def matches(run: VariantRun, variant: Variant, batch: str, repeat: int) -> bool:
         return (run["variant"], run["batch"], run["repeat"]) == (variant["name"], batch, repeat)
 
-    def run_variant(self, variant: Variant, batch: str, repeat: int, position: str, request: SweepRequest) -> bool:
+    def run_variants(self, variants: Sequence[Variant], batch: str, repeat: int, request: SweepRequest) -> set[str]:
+        """Launch variants, and return the names of those that failed. Raise SweepError if interrupted."""
+        if request.parallel < 2:
+            return {variant["name"] for variant in variants if not self.run_variant(variant, batch, repeat, request)}
+        with ThreadPoolExecutor(request.parallel) as pool:
+            successes = [pool.submit(self.run_queued, variant, batch, repeat, request) for variant in variants]
+        return {variant["name"] for variant, success in zip(variants, successes, strict=True) if not success.result()}
+
+    def run_queued(self, variant: Variant, batch: str, repeat: int, request: SweepRequest) -> bool:
+        """Launch a variant at its turn, and return whether it succeeded. Raise SweepError if interrupted before."""
+        if self.runner.interrupted:
+            raise SweepError("interrupted: the same command resumes from here")
+        return self.run_variant(variant, batch, repeat, request)
+
+    def run_variant(self, variant: Variant, batch: str, repeat: int, request: SweepRequest) -> bool:
         """Launch a variant, and return whether it succeeded. Raise SweepError if interrupted."""
         name, variables = variant["name"], dict(variant["variables"])
+        position = f"variant {request.variants.index(variant) + 1} of {len(request.variants)}"
+        position += f", repeat {repeat} of {request.repeats}" if request.repeats > 1 else ""
         description = name
         if batch == LARGEST and request.search is not None:
             batch_size, reason = self.find_largest_batch(
@@ -200,9 +223,9 @@ class Sweep:
 
     def record_run(self, run: VariantRun) -> None:
         """Record the result of a launch, and report a failure."""
-        self.state["runs"].append(run)
-        self.state["under_way"] = ""
-        self.save()
+        with self.lock:
+            self.state["runs"].append(run)
+            self.save()
         if not run["succeeded"]:
             self.display(f"{run['variant']} failed and is skipped: {run['why']}")
 
@@ -215,8 +238,9 @@ class Sweep:
         if fitted is None or fitted["settings"] != settings:
             name = free_name(self.runs, f"{self.directory.name}-{variant['name']}-fit")
             fitted = {"directory": name, "settings": settings}
-            self.state["fits"][variant["name"]] = fitted
-            self.save()
+            with self.lock:
+                self.state["fits"][variant["name"]] = fitted
+                self.save()
         display: Callable[[str], None] = lambda text: self.display(f"{position}: {text}")  # noqa: E731
         batch_search = BatchSearch(self.runs / fitted["directory"], self.runs, VariantRunner(self, variant), display)
         job = FitJob(args=variant["fit_args"], confirm_args=[], patience=timeout)
@@ -229,14 +253,26 @@ class Sweep:
         return result or 0, "" if result else "no batch fits"
 
     def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
-        """Launch a run; it is recorded as under_way until it has ended."""
-        self.state["under_way"] = run_id
-        self.save()
+        """Launch a run; it is recorded as under_way until it has ended.
+
+        The time that a run waits in a queue does not count: there, Slurm limits its time.
+        """
+        with self.lock:
+            self.state["under_way"].append(run_id)
+            self.save()
+        if self.is_queued and timeout < math.inf:
+            variables, timeout = {**variables, "launch_slurm_time": slurm_minutes(timeout)}, math.inf
         launch_result = self.runner.launch(run_id, variables, timeout)
         if not self.runner.interrupted:
-            self.state["under_way"] = ""
-            self.save()
+            with self.lock:
+                self.state["under_way"].remove(run_id)
+                self.save()
         return launch_result
+
+
+def slurm_minutes(seconds: float) -> str:
+    """Return a time limit for a job of Slurm, which counts in minutes."""
+    return str(max(1, math.ceil(seconds / 60)))
 
 
 def interruption_message(run_id: str) -> str:

@@ -81,6 +81,18 @@ def test_signal_becomes_a_request_in_the_run_directory_of_the_batch_node(tmp_pat
     assert (directory / "slurm-end").read_text() == "2:30\n"
 
 
+def test_script_ends_after_a_run_that_has_lost_nodes_although_srun_waits(tmp_path: Path) -> None:
+    (tmp_path / "srun").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexec sleep 600\n")
+    (tmp_path / "srun").chmod(0o755)
+    nodes = [{"address": "10.0.0.1", "directory": str(tmp_path)}]
+    (tmp_path / "script").write_text(batch_script("bert", nodes, ["gpu1"]))
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu1", "SLURM_JOB_ID": "12"}
+    with subprocess.Popen(["/bin/sh", str(tmp_path / "script")], env=environment) as process:
+        eventually(lambda: (tmp_path / "started").exists())
+        process.send_signal(signal.SIGUSR2)
+        assert process.wait(30) == 1
+
+
 FAKE_SRUN = """#!/bin/sh
 while [ "$1" != /bin/sh ]; do shift; done
 for name in $FAKE_NODES; do SLURMD_NODENAME=$name "$@" || echo "$name failed"; done

@@ -204,3 +204,17 @@ def test_success_ends_the_lives(directory: Path, tmp_path: Path, monkeypatch: py
     write_end(directory, "succeeded")
     assert lives.end_life(str(directory), 0, {"SLURM_JOB_ID": "12"}) == ""
     assert not calls.exists() and not (directory / "requeue").exists()
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [(result("failed", first_node="node1", nodes=LOST), True), (result("failed"), False), ({}, False)],
+)
+def test_job_ends_without_waiting_for_lost_nodes(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], expected: bool
+) -> None:
+    monkeypatch.setattr(lives, "read_result", lambda _directory: end or None)
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr(lives.queue, "run", lambda *argv: calls.append(argv) or "")
+    lives.end_job_of_lost_nodes(str(directory), {"SLURM_JOB_ID": "12"})
+    assert calls == [("scancel", "--batch", "--signal=USR2", "12")] * expected

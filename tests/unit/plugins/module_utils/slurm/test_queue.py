@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import secret
 from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
+from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import ABANDONED_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._slurm import queue, run_job
 from tests.unit.supervised import Run, end_by_force, eventually, make_run
@@ -182,6 +183,33 @@ def test_run_is_requeued_after_a_notice_and_begins_again(tmp_path: Path, fake: P
         assert json.loads((run.node(0) / "earlier" / "0" / "result.json").read_text())["state"] == "interrupted"
         assert not any((run.node(rank) / name).exists() for rank in (0, 1) for name in ("requeue", "token"))
         assert (fake / "requeued").read_text() == "requeue 12\n", "a run that has succeeded is not requeued"
+    finally:
+        end_by_force(run)
+
+
+@pytest.mark.parametrize("command", [[sys.executable, "-c", SAVES], ["/bin/sleep", "600"]], ids=["saves", "dies"])
+def test_signal_of_a_preemption_is_a_notice(tmp_path: Path, fake: Path, command: list[str]) -> None:
+    """Real supervisors: Slurm signals all processes of the step, but not the batch script, and the job goes on."""
+    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 90))
+    shown = f"JobId=12 JobState=RUNNING PreemptTime={end} EndTime={end}"
+    (fake / "scontrol").write_text(
+        f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; "show job"*) echo "{shown}";; esac\n'
+    )
+    run = make_run(tmp_path / "runs", [command] * 2)
+    try:
+        written(run)
+        submit(run, fake)
+        with batch(fake) as script:
+            run.wait_for("running")
+            if command[0] == sys.executable:
+                eventually(lambda: all((run.node(rank) / "ready").exists() for rank in (0, 1)))
+            for rank in (0, 1):
+                supervisor = run.supervisor(rank)
+                for pid in [*descendants(supervisor), supervisor]:
+                    os.kill(pid, signal.SIGTERM)
+            script.wait(60)
+        result = run.result()
+        assert (result["state"], result["notice"]["source"]) == ("interrupted", "slurm"), result
     finally:
         end_by_force(run)
 

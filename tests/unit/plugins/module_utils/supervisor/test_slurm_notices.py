@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices import slurm
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import (
     REQUEST,
+    announces_preemption,
     describe_stop,
     parse_duration,
     take_notice,
+    time_until_preemption,
 )
 
 
@@ -64,3 +68,50 @@ def test_reason_of_a_stop(tmp_path: Path, environment: dict[str, str], expected:
     assert describe_stop("SIGTERM", str(tmp_path), environment, 1000.0) == expected
     (tmp_path / "stop").touch()
     assert describe_stop("SIGTERM", str(tmp_path), environment, 1000.0) == "SIGTERM", "stop.yml has stopped it"
+
+
+NOW = time.mktime((2026, 11, 27, 14, 0, 0, 0, 0, -1))
+PREEMPTED = (
+    "JobId=12 JobName=bert JobState=RUNNING PreemptTime=2026-11-27T13:59:59 EndTime=2026-11-27T14:01:30 Licenses="
+)
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (PREEMPTED, "0:90"),
+        (PREEMPTED.replace("RUNNING", "PREEMPTED"), None),
+        (PREEMPTED.replace("2026-11-27T13:59:59", "None"), None),
+        (PREEMPTED.replace("14:01:30", "13:59:30"), None),
+        (PREEMPTED.replace("EndTime=2026-11-27T14:01:30", "EndTime=Unknown"), ""),  # without a time limit
+        ("", None),
+    ],
+)
+def test_time_until_a_preemption(shown: str, expected: str | None) -> None:
+    assert time_until_preemption(shown, NOW) == expected
+
+
+def test_signal_ahead_of_a_preemption_becomes_a_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "scontrol"
+    program.write_text(f'#!/bin/sh\n[ "$*" = "show job 12 --oneliner" ] && echo "{PREEMPTED}"\n')
+    program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "12"}
+    monkeypatch.setenv("PATH", environment["PATH"])
+    directory = tmp_path / "node0"
+    directory.mkdir()
+    assert announces_preemption(str(directory), environment, NOW)
+    assert take_notice(str(directory))[0]["seconds"] == 90.0
+    assert not announces_preemption(str(directory), {**environment, "SLURM_JOB_ID": "13"}, NOW), "it was cancelled"
+    assert not announces_preemption(str(directory), {}, NOW)
+    (directory / "stop").touch()
+    assert not announces_preemption(str(directory), environment, NOW), "stop.yml has stopped it"
+
+
+def test_signal_stops_the_run_if_slurm_does_not_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "PREEMPTION_QUERY_TIMEOUT", 0.1)
+    program = tmp_path / "scontrol"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "12"}
+    assert not announces_preemption(str(tmp_path), environment, NOW)

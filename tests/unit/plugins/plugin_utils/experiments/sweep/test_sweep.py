@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,11 @@ class Cluster:
         self.given: list[Mapping[str, Any]] = []
         self.patience: list[float] = []
         self.stopped: list[str] = []
+        self.together: threading.Barrier | None = None  # that all launches pass together
 
     def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> PlaybookResult:
+        if self.together is not None:
+            self.together.wait(60)
         self.launched.append(run_id)
         self.given.append(variables)
         self.patience.append(patience)
@@ -107,11 +111,11 @@ def test_interrupted_sweep_resumes_and_retries_failed_variants(cluster: Cluster)
     cluster.wrong, cluster.interrupt_at = {"b"}, "s-a2"
     with pytest.raises(SweepError, match="interrupted: s-a2 was stopped on all nodes; the same command resumes"):
         sweep(cluster, ALL)
-    assert json.loads((cluster.runs / "s" / "sweep.json").read_text())["under_way"] == "s-a2"
+    assert json.loads((cluster.runs / "s" / "sweep.json").read_text())["under_way"] == ["s-a2"]
     cluster.wrong, cluster.launched = set(), []
     state = sweep(cluster, ALL)
     assert cluster.stopped == ["s-a2"] and cluster.launched == ["s-b-2", "s-a2-2"], "a name is never used twice"
-    assert all(row["succeeded"] for row in state["tables"][0]["rows"]) and state["under_way"] == ""
+    assert all(row["succeeded"] for row in state["tables"][0]["rows"]) and state["under_way"] == []
     cluster.launched = []
     assert sweep(cluster, ALL)["tables"] == state["tables"] and cluster.launched == []
 
@@ -178,7 +182,7 @@ def test_overlong_and_refused_launches_are_skipped(cluster: Cluster) -> None:
     assert rows["b"] == "it was not launched: nothing was started: busy on gpu1" and rows["a2"] == ""
 
 
-@pytest.mark.parametrize("text", ["[]", '{"version": 0}', '{"version": 1}'])
+@pytest.mark.parametrize("text", ["[]", '{"version": 1}', '{"version": 2}'])
 def test_sweep_file_of_another_version_is_refused(cluster: Cluster, text: str) -> None:
     (cluster.runs / "s").mkdir(parents=True)
     (cluster.runs / "s" / "sweep.json").write_text(text)
@@ -192,3 +196,27 @@ def test_launch_without_a_timeout_has_no_time_limit(cluster: Cluster) -> None:
     sweep(cluster, ALL[:1])
     sweep(cluster, ALL[1:2], timeout=30.0)
     assert cluster.patience == [math.inf, 30.0]
+
+
+def test_variants_wait_in_the_queue_together(cluster: Cluster) -> None:
+    cluster.together, cluster.wrong = threading.Barrier(len(ALL)), {"b"}
+    state = sweep(cluster, ALL, parallel=len(ALL))
+    assert sorted(cluster.launched) == ["s-a1", "s-a2", "s-b"]
+    assert {row["variant"]: row["succeeded"] for row in state["tables"][0]["rows"]} == {
+        "a1": True,
+        "a2": True,
+        "b": False,
+    }
+    assert state == json.loads((cluster.runs / "s" / "sweep.json").read_text()) and state["under_way"] == []
+
+
+def test_time_in_the_queue_does_not_count(cluster: Cluster) -> None:
+    sweep(cluster, ALL[:1], timeout=90.0, parallel=1)
+    assert cluster.patience == [math.inf] and cluster.given[0]["launch_slurm_time"] == "2"
+
+
+def test_no_variant_begins_after_an_interrupt(cluster: Cluster) -> None:
+    cluster.interrupted = True
+    with pytest.raises(SweepError, match="interrupted: the same command resumes from here"):
+        sweep(cluster, ALL, parallel=2)
+    assert cluster.launched == []

@@ -1,0 +1,184 @@
+"""The faults of docs/running.md when Slurm starts the supervisors, and what only Slurm does to a run.
+
+Slurm tracks processes by their parents here (proctrack/linuxproc), which loses children that detach themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+from tests.slurm_hosts import as_user, end_run, has_job, in_queue, pid_of, root, site, states
+
+pytestmark = pytest.mark.thorough
+NODES = ["node1", "node2"]
+PREEMPTION = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
+
+
+@pytest.fixture(scope="module")
+def cluster(lab: Lab) -> Iterator[Lab]:
+    """The hosts as a cluster whose jobs can be preempted; nothing of it remains."""
+    play = site(lab, slurm_settings=PREEMPTION)
+    assert play.rc == 0, play.output
+    assert "proctrack/linuxproc" in root(lab, "node1", "scontrol show config")
+    yield lab
+    assert site(lab, slurm_state="absent").rc == 0
+
+
+@pytest.fixture
+def idle(cluster: Lab) -> Iterator[Lab]:
+    """The hosts, which are on, reachable and idle, before and after."""
+    lab = cluster
+    yield lab
+    lab.mend()
+    lab.exec("node1", ["scancel", "--user=muster"])
+    drive.nothing_left(lab, NODES, within=120)
+    drive.eventually("all nodes are idle", lambda: set(states(lab).values()) == {"idle"}, 120, lambda: str(states(lab)))
+
+
+def signal(name: str, pattern: str) -> Callable[[Lab], object]:
+    """A fault: a process on node2 receives a signal."""
+    return lambda lab: root(lab, "node2", f"kill -{name} {pid_of(lab, 'node2', pattern)}")
+
+
+def power_off(node: str) -> Callable[[Lab], object]:
+    return lambda lab: lab.power_off(node)
+
+
+class Fault(NamedTuple):
+    """A fault, the seconds in which the run promises to end, and what its verdict says of the first failure."""
+
+    make: Callable[[Lab], object]
+    within: float
+    error: str
+    nodes: tuple[str, ...] = ("node1", "node2")
+    """On which nothing of the run remains then."""
+    blamed: str = "node2"
+
+
+SUPERVISOR = r"^\S*python3\S* .*/supervisor\.py /"
+RANK = r"^\S*python\S* .*ticks\.py"
+FAULTS = {
+    "rank raises": Fault(signal("USR1", RANK), 10, "ValueError: boom as told"),
+    "rank is killed": Fault(signal("KILL", RANK), 10, "SIGKILL"),
+    "supervisor is killed": Fault(signal("KILL", SUPERVISOR), 10, ""),
+    "supervisor hangs": Fault(signal("STOP", SUPERVISOR), 30, ""),
+    "node loses power": Fault(power_off("node2"), 20, "lost", ("node1",)),
+    "first node loses power": Fault(power_off("node1"), 20, "lost", ("node2",), "node1"),
+    "node loses its network": Fault(lambda lab: lab.cut_off("node2"), 20, "lost"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_ends_the_run_on_all_nodes(idle: Lab, name: str) -> None:
+    """Each node has a child of the job that has detached itself, which ends as well."""
+    lab, fault, run_id = idle, FAULTS[name], name.replace(" ", "-")
+    play = in_queue(lab, run_id, "--detach")
+    play.wait_for("step 3 of rank 0")
+    drive.eventually("children are detached", lambda: has_child(lab, "node1") and has_child(lab, "node2"), 30)
+    fault.make(lab)
+    seconds = drive.eventually(
+        f"nothing is left on {', '.join(fault.nodes)}",
+        lambda: not any(drive.traces(lab, node) for node in fault.nodes),
+        fault.within,
+        lambda: str({node: drive.traces(lab, node) for node in fault.nodes}),
+    )
+    print(f"{name}: {seconds:.1f} s")
+    play.wait()
+    assert play.rc == 2, play.output
+    failure = drive.record(lab, run_id)["first_failure"]
+    assert failure["node"] == fault.blamed and fault.error in failure["error"], failure
+
+
+def has_child(lab: Lab, node: str) -> bool:
+    return lab.exec(node, ["pgrep", "--full", "^sleep 4322"]).returncode == 0
+
+
+def test_cancelled_run_ends_although_its_ranks_ignore_it(idle: Lab) -> None:
+    """Slurm sends SIGKILL later than the supervisor, which can still write the verdict."""
+    play = in_queue(idle, "stubborn", "--stubborn", "--detach", launch_stop_grace=5)
+    play.wait_for("step 3 of rank 0")
+    as_user(idle, "node1", "scancel --name=stubborn")
+    seconds = drive.eventually(
+        "nothing is left", lambda: not any(drive.traces(idle, node) for node in NODES), 30, lambda: str(states(idle))
+    )
+    print(f"scancel, SIGTERM ignored, stop grace 5 s: {seconds:.1f} s")
+    play.wait()
+    assert drive.record(idle, "stubborn")["state"] == "stopped", play.output
+
+
+def test_stop_ends_run_and_job(idle: Lab) -> None:
+    play = in_queue(idle, "stops", "--detach")
+    play.wait_for("step 3 of rank 0")
+    assert drive.run("stop.yml", idle.inventory, run_id="stops").rc == 0
+    drive.eventually("the job has ended", lambda: not has_job(idle, "stops"), 10)
+    play.wait()
+    assert drive.record(idle, "stops")["state"] == "stopped"
+
+
+def test_drained_node_completes_its_run_and_gets_no_other(idle: Lab) -> None:
+    play = in_queue(idle, "drained", "--until", "enough")
+    play.wait_for("step 3 of rank 0")
+    root(idle, "node1", "scontrol update NodeName=node2 State=DRAIN Reason='new fan'")
+    try:
+        assert in_queue(idle, "later", detach=True).wait().rc == 0
+        end_run(idle, "drained")
+        assert play.wait().rc == 0, play.output
+        drive.eventually("node2 is drained", lambda: states(idle)["node2"] == "drained", 60)
+        status = drive.run("status.yml", idle.inventory, run_id="later")
+        assert re.search(r"queued as job \d+ of Slurm.*reason \S*(ReqNodeNotAvail|Resources|Nodes)", status.output)
+        assert drive.run("stop.yml", idle.inventory, run_id="later").rc == 0
+    finally:
+        root(idle, "node1", "scontrol update NodeName=node2 State=RESUME")
+
+
+def test_run_goes_on_while_the_controller_is_away_for_a_minute(idle: Lab) -> None:
+    play = in_queue(idle, "minute", "--until", "enough")
+    play.wait_for("step 1 of rank 0")
+    root(idle, "node1", "systemctl stop slurmctld")
+    try:
+        play.wait_for("step 600 of rank 0", 240)  # ten steps per second
+        end_run(idle, "minute")
+        assert play.wait().rc == 0, "the verdict does not need the controller"
+    finally:
+        root(idle, "node1", "systemctl start slurmctld")
+    drive.eventually("the job has ended", lambda: not has_job(idle, "minute"), 180)
+
+
+def test_preempted_run_saves_and_begins_again(idle: Lab) -> None:
+    """A partition with priority takes the nodes away, after the time in which the run may save."""
+    limits = {"launch_notice_grace": 5, "launch_stop_grace": 5}
+    root(
+        idle, "node1", "scontrol create PartitionName=urgent Nodes=ALL PriorityTier=9 State=UP OverSubscribe=EXCLUSIVE"
+    )
+    root(idle, "node1", "scontrol update PartitionName=training PreemptMode=REQUEUE GraceTime=60")
+    try:
+        play = in_queue(idle, "preempted", "--until", "enough", launch_slurm_requeue=1, **limits)
+        play.wait_for("step 3 of rank 0")
+        urgent = as_user(
+            idle, "node1", "sbatch --parsable --partition=urgent --nodes=3 --output=/dev/null --wrap='sleep 600'"
+        )
+        play.wait()
+        assert "Slurm ends the job" in play.output, play.output
+        assert drive.record(idle, "preempted")["state"] == "interrupted"
+        drive.eventually(
+            "the urgent job has the nodes",
+            lambda: as_user(idle, "node1", f"squeue --noheader --jobs={urgent} --format=%T") == "RUNNING",
+            180,
+        )
+        assert has_job(idle, "preempted"), "it waits for another life"
+        as_user(idle, "node1", f"scancel {urgent}")
+        path = "/home/muster/.muster/runs/preempted/node0/earlier/0"
+        drive.eventually("it runs again", lambda: idle.exec("node1", ["test", "-d", path]).returncode == 0, 300)
+        end_run(idle, "preempted")
+        drive.eventually("it ends", lambda: not has_job(idle, "preempted"), 120)
+    finally:
+        root(idle, "node1", "scontrol update PartitionName=training PreemptMode=OFF GraceTime=0")
+        idle.exec("node1", ["scancel", "--user=muster"])
+        drive.eventually("jobs have ended", lambda: root(idle, "node1", "squeue --noheader") == "", 120)
+        root(idle, "node1", "scontrol delete PartitionName=urgent")
