@@ -81,25 +81,32 @@ def prepare_rank(environment):  # type: ignore[no-untyped-def]
         sys.muster_binding_error = error  # type: ignore[attr-defined]
 
 
+def open_stack_file(path):  # type: ignore[no-untyped-def]
+    """Return the descriptor of a file for stacks, which is created."""
+    import fcntl
+
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
+    first = os.open(path, flags, 0o600)
+    try:
+        descriptor = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)
+    except OSError:  # fewer descriptors are allowed
+        return first
+    os.close(first)
+    return descriptor
+
+
 def install(directory):  # type: ignore[no-untyped-def]
     """Register faulthandler for this process. directory: of the run."""
     import _signal
     import atexit
     import faulthandler
-    import fcntl
 
     pid = os.getpid()
     name = file_name(os.environ, pid)
     path = os.path.join(directory, STACKS, name)
     if name.startswith("rank-"):
         prepare_rank(os.environ)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
-    first = os.open(path, flags, 0o600)
-    try:
-        descriptor = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)
-        os.close(first)
-    except OSError:  # fewer descriptors are allowed
-        descriptor = first
+    descriptor = open_stack_file(path)
 
     def remove():  # type: ignore[no-untyped-def]
         for number in (PYTHON_STACK_SIGNAL, PROFILE_SIGNAL):
