@@ -51,6 +51,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stack_dump im
     user_position,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import WORKER_STACKS_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._supervisor.flight_recorder import read_operations
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import stack_hook
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import (
     HOOKS,
@@ -158,6 +159,7 @@ class StackCollector:
         self.ticks: dict[int, int] = {}  # CPU time at the previous collection, by pid
         self.consumed: dict[str, int] = {}  # bytes of each file that were read
         self.last: list[Data] = []  # the groups of the last collection
+        self.since = time.time()  # from which time on a dump of the flight recorder is this attempt's
 
     # - processes
 
@@ -317,6 +319,10 @@ class StackCollector:
                 description = classify(frames, self.source_line(user.file, user.line))
                 groups.append({**empty_group("", ""), **description, "ranks": [rank]})
         return merge_groups(groups)
+
+    def final_operations(self) -> list[Data]:
+        """Return in which collectives the ranks were, from the dumps of torch's flight recorder in this attempt."""
+        return read_operations(self.directory, self.plan, self.since)
 
     def source_line(self, path: str, number: int) -> str:
         """Return a line of the user's code; "" if it cannot be read."""
