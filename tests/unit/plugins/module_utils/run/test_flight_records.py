@@ -56,7 +56,8 @@ def test_process_group_whose_ranks_differ_is_the_one_to_describe() -> None:
     waiting = [row(rank, 3, group="1", description="undefined") for rank in range(4)]
     differing = [row(0, 7, group="2", description="tp"), row(1, 6, group="2", description="tp", state="completed")]
     text, behind = describe_operations([*waiting, *differing])
-    assert text.startswith("flight recorder of tp: rank 0 waits in all_reduce 7, rank 1 has completed") and behind == [1]
+    assert text.startswith("flight recorder of tp: rank 0 waits in all_reduce 7, rank 1 has completed")
+    assert behind == [1]
     assert describe_operations(waiting) == ("flight recorder: ranks 0-3 wait in all_reduce 3", [])
 
 

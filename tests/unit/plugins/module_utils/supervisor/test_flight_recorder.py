@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor import
 from ansible_collections.muster.training.plugins.module_utils._supervisor.flight_recorder import read_operations
 from tests.unit.hostile import BAD_FILES, make_bad_file
 
-DUMPS = Path(__file__).parents[4] / "fixtures" / "flight_recorder"
+DUMPS = Path(__file__).parents[3] / "fixtures" / "flight_recorder"
 LONGEST = 120.0
 
 
@@ -44,7 +44,8 @@ def plan(slots: int = 4) -> Any:
         ("stopped", "flight recorder of default_pg: ranks 0-2 wait in all_reduce 4", []),
         (
             "gloo_loop",
-            "flight recorder: ranks 0-1 wait in all_reduce 6, rank 2 has completed all_reduce 5 and launched nothing since",
+            "flight recorder: ranks 0-1 wait in all_reduce 6, "
+            "rank 2 has completed all_reduce 5 and launched nothing since",
             [2],
         ),
         ("gloo_uneven", "flight recorder: ranks 0-1 wait in all_reduce 6, rank 2 waits in barrier 6", [2]),

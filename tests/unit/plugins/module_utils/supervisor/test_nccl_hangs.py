@@ -19,7 +19,7 @@ from tests.unit.plugins.module_utils.supervisor.test_torch_hangs import (
     reported_hang,
     start_with_short_limits,
 )
-from tests.unit.supervised import Run, end_by_force, eventually
+from tests.unit.supervised import Run, end_by_force, eventually, free_port
 
 torch = pytest.importorskip("torch")
 
@@ -35,8 +35,8 @@ LAST = 3
 KINDS = {
     "loop": (r"is in load \(nccl_hangs\.py:\d+\)", "it was in load", r"ranks? [0-2, -]+ waits? in all_?reduce"),
     "lazy": (r"is in load \(nccl_hangs\.py:\d+\)", "it was in load", r"ranks? [0-2, -]+ waits? in all_?reduce"),
-    "uneven": (r"", "it was waiting", ""),
-    "stopped": (r"is stopped \(process state T", "it was stopped", ""),
+    "uneven": (r"waits in barrier", "it was waiting in barrier", r"rank 3 has completed all_reduce_barrier"),
+    "stopped": (r"is stopped \(process state T", "it was stopped", r"ranks 0-2 wait in all_?reduce"),
     "sizes": ("", "", r"of sizes"),
 }
 
@@ -55,6 +55,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]:
 def test_hang_of_nccl_names_the_rank_and_the_operation(tmp_path: Path, runs: list[Run], kind: str) -> None:
     described, verdict, evidence = KINDS[kind]
     run = make_torch_run(tmp_path, "torchrun", kind, SCRIPT, NCCL)
+    ras = f"localhost:{free_port()}"  # runs on one machine have one port otherwise
+    for plan in run.plans:
+        plan["environment"]["NCCL_RAS_ADDR"] = ras
     runs.append(run)
     start_with_short_limits(run)
     if described:
