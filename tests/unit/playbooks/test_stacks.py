@@ -65,6 +65,8 @@ def test_stacks_and_status_name_the_rank_for_which_the_other_waits(tmp_path: Pat
 
         only = run("stacks", "rank=1")
         assert "all_reduce (fake.py:5)" not in only and "job.py:7: time.sleep(0.05)" in only
+        assert "rank 7 does not run, or its node did not reply" in run("stacks", "rank=7")
+        assert [group["ranks"] for group in json.loads(record.read_text())["groups"]] == [[0], [1]], "all, not only one"
         assert "rank is 'x': use a number, such as -e rank=3" in run("stacks", "rank=x", expected=2)
 
         def status_shows_the_hang() -> str:
@@ -79,4 +81,5 @@ def test_stacks_and_status_name_the_rank_for_which_the_other_waits(tmp_path: Pat
         for name in ("local0", "local1"):
             request = {"run_id": "first", "runs_directory": f"{tmp_path}/nodes", "node": name}
             run_stop.stop({**request, "user": "", "check": False})
-    assert "is not active" in run("stacks", "run_id=first", expected=2)
+    assert "local0: run first is not active on this node" in run("stacks", "run_id=first", expected=2)
+    assert json.loads(record.read_text())["groups"], "those of the hang are kept"

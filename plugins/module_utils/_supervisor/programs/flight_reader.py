@@ -74,7 +74,7 @@ def describe(entry):  # type: ignore[no-untyped-def]
 
 def operations(dump):  # type: ignore[no-untyped-def]
     """Return the operation of each process group at which the rank was."""
-    rows = {}
+    rows = {}  # type: ignore[var-annotated]
     for entry in dump["entries"]:
         row = describe(entry)
         if row is None:

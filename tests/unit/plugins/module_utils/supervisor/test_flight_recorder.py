@@ -16,6 +16,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._run.flight_records import describe_operations
 from ansible_collections.muster.training.plugins.module_utils._supervisor import flight_recorder
 from ansible_collections.muster.training.plugins.module_utils._supervisor.flight_recorder import read_operations
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import flight_reader
 from tests.unit.hostile import BAD_FILES, make_bad_file
 
 DUMPS = Path(__file__).parents[3] / "fixtures" / "flight_recorder"
@@ -104,7 +105,7 @@ def test_reader_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest
     shutil.copytree(DUMPS / "loop", tmp_path, dirs_exist_ok=True)
     slow = tmp_path / "slow.py"
     slow.write_text("import time\ntime.sleep(600)\n")
-    monkeypatch.setattr(flight_recorder.flight_reader, "__file__", str(slow))
+    monkeypatch.setattr(flight_reader, "__file__", str(slow))
     assert read_operations(str(tmp_path), plan(), 0.0, 0.1) == []
     assert not [name for name in os.listdir("/proc") if name.isdigit() and str(slow) in command_line(name)]
 
@@ -118,5 +119,5 @@ def command_line(pid: str) -> str:
 
 def test_reader_imports_nothing_of_ours() -> None:
     """The interpreter is started with -I, so the program's directory is not on its path."""
-    source = Path(flight_recorder.flight_reader.__file__).read_text(encoding="utf-8")
+    source = Path(str(flight_reader.__file__)).read_text(encoding="utf-8")
     assert "ansible_collections" not in source
