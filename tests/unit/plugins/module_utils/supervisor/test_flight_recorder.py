@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,22 @@ from ansible_collections.muster.training.plugins.module_utils._run.flight_record
 from ansible_collections.muster.training.plugins.module_utils._supervisor import flight_recorder
 from ansible_collections.muster.training.plugins.module_utils._supervisor.flight_recorder import read_operations
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import flight_reader
+from tests.unit import supervised
 from tests.unit.hostile import BAD_FILES, make_bad_file
+from tests.unit.supervised import end_by_force, free_port, make_run
 
 DUMPS = Path(__file__).parents[3] / "fixtures" / "flight_recorder"
 LONGEST = 120.0
+NETWORK = supervised.own_network(176)
+JOB = """
+import os, shutil, sys
+rank = os.environ["NODE_RANK"]
+shutil.copy(os.path.join(sys.argv[1], "flight_recorder_rank_" + rank), os.environ["TORCH_FR_DUMP_TEMP_FILE"] + rank)
+open("written-" + rank, "w").close()
+while not all(os.path.exists("written-%d" % other) for other in range(4)):
+    pass
+sys.exit("Watchdog caught collective operation timeout")
+"""
 
 
 def plan(slots: int = 4) -> Any:
@@ -121,3 +134,19 @@ def test_reader_imports_nothing_of_ours() -> None:
     """The interpreter is started with -I, so the program's directory is not on its path."""
     source = Path(str(flight_reader.__file__)).read_text(encoding="utf-8")
     assert "ansible_collections" not in source
+
+
+def test_operations_of_all_nodes_reach_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervised, "NETWORK", NETWORK)
+    (tmp_path / "job.py").write_text(JOB)
+    command = [sys.executable, str(tmp_path / "job.py"), str(DUMPS / "loop")]
+    run = make_run(tmp_path, [command] * 4, lifeline_port=free_port(), master_port=free_port())
+    run.set_constant("FLIGHT_RECORDER_TIMEOUT", LONGEST)
+    try:
+        run.start()
+        reports = [node["report"] for node in run.result()["nodes"]]
+        text, ranks = describe_operations([row for report in reports for row in report["operations"]])
+        assert text.startswith("flight recorder of default_pg: ranks 0-2 wait in all_reduce 4, rank 3 has completed")
+        assert ranks == [3]
+    finally:
+        end_by_force(run)
