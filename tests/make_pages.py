@@ -91,6 +91,9 @@ After {healthy} logs of programs that work, a failure that is not known is never
 | kind of failure | cases | right | partly | unknown | wrong |
 |---|---|---|---|---|---|
 """
+HANGS = """
+Hangs that are planted in real jobs, and whether the rank and the line are right: [Hangs](hangs.md#what-was-tested).
+"""
 
 
 def code(text: str) -> str:
@@ -166,6 +169,7 @@ def how_often_right() -> str:
             healthy=len(list(HEALTHY.glob("*.txt"))),
         )
         + rows
+        + HANGS
     )
 
 

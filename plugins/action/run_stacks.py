@@ -36,6 +36,7 @@ ARGUMENT_SPEC = {
 }
 REPLY = {"node": {"name": NAME, "first_rank": RANK, "slots": RANK}, "groups": list}
 FILE = "stacks.json"
+MAX_REASONS = 3  # in a message
 
 
 def node_groups(replies: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
@@ -43,8 +44,8 @@ def node_groups(replies: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
     nodes, groups, missing = [], [], []
     for name, reply in replies.items():
         if not conforms(reply, REPLY):
-            message = reply.get("msg", "") if isinstance(reply, Mapping) else ""
-            missing.append(f"{name}: {' '.join(str(message).split())[:300] or 'no reply'}")
+            message = " ".join(str(reply.get("msg", "") if isinstance(reply, Mapping) else "").split())
+            missing.append(f"{name}: {message.removeprefix(f'{name}: ')[:300] or 'no reply'}")
             continue
         node = {**reply["node"], "name": name}
         nodes.append(node)
@@ -76,15 +77,18 @@ class ActionModule(ActionBase):
     def show(self, args: dict[str, Any]) -> dict[str, Any]:
         """Show what the ranks do, and write it into the record."""
         display = Display()
+        if args["rank"] and not (args["rank"].isascii() and args["rank"].isdigit()):
+            raise AnsibleActionFail(f"rank is {ascii(args['rank'])[:60]}: use a number, such as -e rank=3")
         nodes, groups, missing = node_groups(args["reads"])
+        if not nodes:
+            raise AnsibleActionFail("; ".join(missing[:MAX_REASONS]) or "no node was asked")
         text, culprits = describe(groups, nodes)
-        if args["rank"]:
-            if not args["rank"].isdigit():
-                raise AnsibleActionFail(f"rank is {ascii(args['rank'])[:60]}: use a number, such as -e rank=3")
-            groups = [group for group in groups if int(args["rank"]) in group["ranks"]]
+        shown = [group for group in groups if not args["rank"] or int(args["rank"]) in group["ranks"]]
         display.display(text or "no rank runs")
-        if groups:
-            display.display("\n".join(["", *format_stacks(groups, nodes)]))
+        if args["rank"] and not shown:
+            display.display(f"rank {args['rank']} does not run, or its node did not reply")
+        if shown:
+            display.display("\n".join(["", *format_stacks(shown, nodes)]))
         for problem in missing:
             display.display(f"without {problem}")
         result = {"text": text, "culprits": culprits, "groups": groups, "missing": missing}

@@ -44,6 +44,7 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
     ),
     "slurm": Bench("Slurm: from the queue to the first line", limits=False),
     "lifeline": Bench("Lifeline: what it costs the first node while a run goes on"),
+    "stacks": Bench("Stacks: what they cost a rank, and how many bytes a node sends"),
     "preflight": Bench("Preflight: from one node to 64"),
     "site": Bench(
         "site.yml where nothing is to be changed, near and far away",

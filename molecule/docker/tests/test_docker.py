@@ -156,6 +156,18 @@ def test_containers_end_with_the_run(image: Lab, how: str) -> None:
         assert "node2" in play.last_lines() and "ValueError: boom at step 5" in play.last_lines()
 
 
+def test_stacks_of_a_hang_in_containers(image: Lab) -> None:
+    """The hook works in an image's own Python, whose processes have other pids inside the container."""
+    play = launch(image, "image-hang", "loop", "3000", job="hangs.py", launch_launcher="env", launch_hang_timeout=10)
+    where = r"rank 1 on node2 is in load \(hangs\.py:\d+\)"
+    play.wait_for(rf"no output for .*rank 0 on node1 waits in all_reduce \(hangs\.py:\d+\); {where}", timeout=300)
+    stacks = drive.run("stacks.yml", image.inventory, run_id="image-hang")
+    assert stacks.rc == 0 and re.search(where, " ".join(stacks.output.split())), stacks.output
+    assert drive.run("stop.yml", image.inventory, run_id="image-hang").rc == 0
+    play.wait()
+    drive.nothing_left(image, NODES, within=30)
+
+
 def test_unknown_docker_settings_are_rolled_back(engine: Lab, tmp_path: Path) -> None:
     lab = engine
     settings = {**SETTINGS, "nonsense": 1}

@@ -342,6 +342,7 @@ class NodeReport(TypedDict):
     last_log: str  # of the rank that failed first, the launcher, or the first rank that was ended; "" if nothing failed
     last_lines: str  # of that log
     stacks: list[Data]  # what its ranks did before they were ended: groups as in _run/hang_analysis.py
+    operations: list[Data]  # in which collectives its ranks were, by torch's flight recorder: _run/flight_records.py
 
 
 class NodeStatus(TypedDict):

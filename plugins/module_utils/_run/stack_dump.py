@@ -40,6 +40,8 @@ GPU = re.compile(r"/torch/(?:cuda|xpu|accelerator)/")
 DECORATORS = ("wrapper", "wrapped", "inner", "_fn", "decorate_context", "func_wrapper", "log_wrapper")
 # A line that waits in a method written in C, which has no Python frame.
 WAITING_LINE = re.compile(r"\.(?:wait|synchronize|monitored_barrier|barrier)\(")
+# A line that waits for the GPU there: a method that copies a tensor from it.
+GPU_LINE = re.compile(r"\.(?P<call>item|tolist|cpu)\(\)")
 
 # What a rank does; the first three may all be a wait for other ranks.
 COLLECTIVE, IN_BACKWARD, ON_GPU, CODE, STOPPED, NO_STACK = "collective", "backward", "gpu", "code", "stopped", "none"
@@ -97,7 +99,9 @@ def kind_of(frames: list[Frame], source: str) -> str:
         return IN_BACKWARD
     if GPU.search(innermost.file):
         return ON_GPU
-    return COLLECTIVE if frames[0] == innermost and is_user(innermost) and WAITING_LINE.search(source) else CODE
+    if frames[0] != innermost or not is_user(innermost):
+        return CODE
+    return COLLECTIVE if WAITING_LINE.search(source) else ON_GPU if GPU_LINE.search(source) else CODE
 
 
 def user_position(frames: list[Frame]) -> int:
@@ -130,6 +134,9 @@ def classify(frames: list[Frame], source: str = "") -> Data:
     if kind == COLLECTIVE and not call:
         match = WAITING_LINE.search(source)
         call = match[0][1:-1] if match else "wait"
+    if kind == ON_GPU and not call:
+        match = GPU_LINE.search(source)
+        call = match["call"] if match else "synchronize"
     shown = [short(frame)[: MAX_NAME + MAX_PATH] for frame in frames[:MAX_SHOWN]]
     return {
         "kind": kind,

@@ -155,6 +155,7 @@ REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("last_log", str, ""),
     ("last_lines", str, ""),
     ("stacks", list, []),
+    ("operations", list, []),
 )
 RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("rank", int, -1),

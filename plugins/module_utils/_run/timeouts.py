@@ -70,6 +70,7 @@ HANG_CONFIRM_INTERVAL = 10.0  # between the two collections of stacks that must 
 LEAST_HANG_TIMEOUT = 120.0  # that is adapted to a run
 HANG_GAP_FACTOR = 5  # how many times longer than the longest gap so far a silence must be
 RAS_TIMEOUT = 2.0  # for NCCL to say which ranks differ, once for each hang; rank 0 does nothing else meanwhile
+FLIGHT_RECORDER_TIMEOUT = 1.5  # for the dumps of a node's ranks to be read before its report
 STACKS_REQUEST_TIMEOUT = 10.0  # for a supervisor to answer stacks.yml
 
 # Notices and notifications

@@ -131,7 +131,7 @@ def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, A
     groups: merged.
     """
     waiting = [group for group in later if group["kind"] in WAITING]
-    before = {rank: position(group) for group in earlier for rank in group["ranks"]}
+    before = positions(earlier)
     if not later or any(before.get(rank) != position(group) for group in waiting for rank in group["ranks"]):
         return False
     culprits = find_culprits(later, ended)
@@ -155,6 +155,11 @@ def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, A
 def position(group: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what must stay the same while a rank waits."""
     return group["kind"], group["call"], group["file"], group["line"], tuple(group["frames"])
+
+
+def positions(groups: Sequence[Mapping[str, Any]]) -> dict[int, tuple[Any, ...]]:
+    """Return the position of each rank."""
+    return {rank: position(group) for group in groups for rank in group["ranks"]}
 
 
 class HangWatch:
@@ -201,26 +206,34 @@ class HangWatch:
         if self.rule.note(max(0.0, now - max(progressed))):
             self.earlier, self.next_due = None, 0.0
             self.resumed = self.resumed or now
-        self.forget_hang(now)
         if self.asked:
             if all(node_rank in self.replies for node_rank in running) or now - self.asked > STACKS_REPLY_TIMEOUT:
                 self.asked = 0.0
                 self.judge(now, merge_groups([group for groups in self.replies.values() for group in groups]), ended)
             return False
+        if self.hang is not None and self.resumed and now - self.resumed > HANG_CONFIRM_INTERVAL:
+            self.resumed, self.asked, self.replies = 0.0, now, {}
+            return True
         lead = HANG_CONFIRM_INTERVAL if self.earlier is None else 0.0  # so that the second collection is on time
         if self.hang is not None or not self.rule.is_due(lead) or now < self.next_due:
             return False
         self.asked, self.replies = now, {}
         return True
 
-    def forget_hang(self, now: float) -> None:
-        """Forget a hang some seconds after the ranks' next output: it may be the error with which they end."""
-        if self.hang is not None and self.resumed and now - self.resumed > HANG_CONFIRM_INTERVAL:
+    def judge_output(self, groups: list[Data]) -> None:
+        """Forget a hang if the stacks some seconds after the ranks' next output show that they go on.
+
+        That output may be the error with which they end: NCCL's watchdog ends a rank up to a minute after it.
+        """
+        if self.hang is not None and positions(self.hang["groups"]) != positions(groups):
             self.hang = None
             self.news = f"the ranks go on, after {format_age(self.rule.longest_gap or 0.0)} without output"
 
     def judge(self, now: float, groups: list[Data], ended: Sequence[int]) -> None:
         """Compare a collection with the one before, and describe the hang if there is one."""
+        if self.hang is not None:
+            self.judge_output(groups)
+            return
         if self.earlier is None:
             self.earlier, self.next_due = groups, now + HANG_CONFIRM_INTERVAL
             return

@@ -14,6 +14,7 @@ import socket
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import RANK_NUMBER, describe_ended_ranks
+from ansible_collections.muster.training.plugins.module_utils._run.flight_records import checked_operations
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import HANG, checked_groups
 from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
 from ansible_collections.muster.training.plugins.module_utils._run.members import (
@@ -241,6 +242,7 @@ class Hub(LifelineEnd):
         elif kind == "report" and isinstance(message.get("report"), dict):
             report = checked_report(message["report"])
             report["stacks"] = checked_groups(report["stacks"], self.ranks_of(node["node_rank"]))
+            report["operations"] = checked_operations(report["operations"], self.ranks_of(node["node_rank"]))
             self.take_report(node, report)
         elif kind == "stop":
             self.stop_everywhere(str(message.get("reason", "")), requested=True)

@@ -457,4 +457,5 @@ class LauncherProcess:
             "last_log": "",
             "last_lines": "",
             "stacks": self.stacks.final_groups(ranks) if self.has_failed() or self.stop_reason else [],
+            "operations": self.stacks.final_operations() if self.has_failed() or self.stop_reason else [],
         }

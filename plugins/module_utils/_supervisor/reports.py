@@ -32,6 +32,7 @@ def shorten_report(report: NodeReport) -> None:
         if len(json.dumps(report)) < MAX_LINE - 1024:
             return
         report["stacks"] = shorten_groups(report.get("stacks", []), 10 * limit)
+        report["operations"] = report.get("operations", [])[: limit // 10]
         report["last_lines"] = report["last_lines"][-limit:] if limit else ""
         for rank in report["ranks"]:
             rank["error"] = rank["error"][:limit]

@@ -51,6 +51,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stack_dump im
     user_position,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import WORKER_STACKS_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._supervisor.flight_recorder import read_operations
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import rank_profile, stack_hook
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import (
     HOOKS,
@@ -78,6 +79,7 @@ MAX_DUMP = 262_144  # bytes
 MAX_LINKS = 40  # symbolic links in a path, as in the kernel
 MAX_SOURCE = 4_194_304  # bytes of a source file that is read to show a line
 STOPPED_STATES = "Tt"
+SET_LOCAL_RANK = "MUSTER_LOCAL_RANK=0; export MUSTER_LOCAL_RANK; "  # the launcher starts the rank without LOCAL_RANK
 EXTEND_PYTHONPATH = 'PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; export PYTHONPATH; exec "$@"'
 
 
@@ -110,7 +112,8 @@ def hook_prefix(plan: Mapping[str, Any], directory: str) -> list[str]:
     """Return what precedes a command in a container, so that the image's own PYTHONPATH stays; [] if not needed."""
     if plan["rank_logs"] == "ranks" or not plan.get("wrap") or not plan.get("stacks"):
         return []
-    return ["/bin/sh", "-c", EXTEND_PYTHONPATH, os.path.join(directory, HOOKS)]
+    single = plan["rank_logs"] == "launcher" and plan["node"]["slots"] == 1
+    return ["/bin/sh", "-c", (SET_LOCAL_RANK if single else "") + EXTEND_PYTHONPATH, os.path.join(directory, HOOKS)]
 
 
 class Process:
@@ -166,6 +169,7 @@ class StackCollector:
         self.ticks: dict[int, int] = {}  # CPU time at the previous collection, by pid
         self.consumed: dict[str, int] = {}  # bytes of each file that were read
         self.last: list[Data] = []  # the groups of the last collection
+        self.since = time.time()  # from which time on a dump of the flight recorder is this attempt's
 
     # - processes
 
@@ -201,13 +205,16 @@ class StackCollector:
         known = {process.local_rank for process in processes.values()}
         if self.plan["rank_logs"] != "launcher" or len(known - {None}) == slots:
             return
-        tops = [process for process in processes.values() if process.has_handler and process.parent not in processes]
+        # a container engine's client, which is written in Go, handles all signals, but is no Python process
+        offering = [process for process in processes.values() if process.path]
+        tops = [process for process in offering if not any(is_below(process, other, processes) for other in offering)]
         if len(tops) != 1:
             return
         children = sorted(
             process.pid for process in processes.values() if process.parent == tops[0].pid and process.has_handler
         )
-        if len(children) == slots and not known - {None}:  # torch.multiprocessing.spawn starts them in order
+        # torch.multiprocessing.spawn starts them in order
+        if slots > 1 and len(children) == slots and not known - {None}:
             for local_rank, pid in enumerate(children):
                 processes[pid].local_rank = local_rank
         elif 0 not in known:  # Lightning: the script itself is local rank 0
@@ -330,6 +337,10 @@ class StackCollector:
                 description = classify(frames, self.source_line(user.file, user.line))
                 groups.append({**empty_group("", ""), **description, "ranks": [rank]})
         return merge_groups(groups)
+
+    def final_operations(self) -> list[Data]:
+        """Return in which collectives the ranks were, from the dumps of torch's flight recorder in this attempt."""
+        return read_operations(self.directory, self.plan, self.since)
 
     def source_line(self, path: str, number: int) -> str:
         """Return a line of the user's code; "" if it cannot be read."""

@@ -12,6 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import format_ranks
+from ansible_collections.muster.training.plugins.module_utils._run.flight_records import (
+    checked_operations,
+    describe_operations,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
     HANG,
     activity,
@@ -55,10 +59,12 @@ class RunRanks:
         self.reports: dict[int, Mapping[str, Any]] = {}
         self.nodes: dict[int, Mapping[str, Any]] = {}
         groups: list[Mapping[str, Any]] = []
+        operations: list[Mapping[str, Any]] = []
         for node, peer in zip(result["nodes"], nodes, strict=False):
             report = node.get("report") or {}
             numbers = range(peer.get("first_rank", 0), peer.get("first_rank", 0) + peer.get("slots", 0))
             groups += checked_groups(report.get("stacks"), numbers)
+            operations += checked_operations(report.get("operations"), numbers)
             for rank in report.get("ranks", []):
                 if rank["rank"] in numbers:
                     self.reports[rank["rank"]], self.nodes[rank["rank"]] = rank, node
@@ -76,6 +82,7 @@ class RunRanks:
             rank for rank, report in self.reports.items() if LOST_PEER.search(report["error"])
         }
         self.groups = merge_groups(self.as_waiting(groups))
+        self.operations, self.behind = describe_operations(operations)
 
     def as_waiting(self, groups: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the groups with the ranks that timed out among those that waited, whatever frame the error is in."""
@@ -156,6 +163,8 @@ def choose_culprits(ranks: RunRanks, ended: Sequence[int]) -> list[int]:
     if not ranks.timed_out:  # they lost a peer: only one that had ended early explains that
         return [rank for rank in ended if rank in ranks.nodes]
     culprits = [rank for rank in find_culprits(ranks.groups, ended) if rank in ranks.nodes]
+    # NCCL's watchdog aborts each rank somewhere else, so that those that waited may differ among themselves
+    culprits = [rank for rank in culprits if rank not in ranks.victims] or culprits
     return culprits or (ranks.silent() if len(ranks.silent()) == 1 else [])
 
 
@@ -182,13 +191,16 @@ def blame_hang(
         ranks.groups = merge_groups(hang["groups"])
         culprits = [rank for rank in hang["culprits"] if rank in ranks.nodes]
     if not culprits:
-        return failure
+        culprits = [rank for rank in ranks.behind if rank in ranks.nodes]
+    if not culprits:
+        return failure and {**failure, "error": failure["error"] + (ranks.operations and f"; {ranks.operations}")}
     rank, node = culprits[0], ranks.nodes[culprits[0]]
+    evidence = f"; {ranks.operations}" if ranks.operations else ""
     return {
         "node": node["name"],
         "node_rank": node["node_rank"],
         "rank": rank,
-        "error": describe_culprits(ranks, culprits, ended),
+        "error": describe_culprits(ranks, culprits, ended) + evidence,
         "log": ranks.reports[rank]["log"],
         "last_lines": [],
     }

@@ -153,6 +153,11 @@ def cpu_binding(job: Job, node: Node, facts: Mapping[str, Any]) -> CpuBinding:
     return bind_ranks(job, node.slots, get_launcher(job).rank_logs != "launcher", facts)
 
 
+def flight_recorder_environment(run_directory: str) -> dict[str, str]:
+    """Return the variable for the files of torch's flight recorder, which newer versions write on each timeout."""
+    return {"TORCH_FR_DUMP_TEMP_FILE": f"{run_directory}/flight_recorder_rank_"}
+
+
 def temporary_directory(run_id: str, node_rank: int) -> str:
     """Return a short path: Unix sockets below it, with multiprocessing's names, must stay under 108 characters."""
     return f"/tmp/muster-{hashlib.sha256(f'{run_id}/{node_rank}'.encode()).hexdigest()[:12]}"
@@ -190,6 +195,7 @@ def build_node_plan(
     temporary = temporary_directory(job.run_id, node.node_rank)
     environment = {
         **network_environment(facts["interface"], node.address),
+        **(flight_recorder_environment(run_directory) if job.stacks else {}),
         **(debug_environment(run_directory) if job.debug else network_log_environment(table, facts, run_directory)),
         **(DEBUGGER_ENVIRONMENT if job.debug_rank is not None else {}),
         **launcher.environment(job, table, node),

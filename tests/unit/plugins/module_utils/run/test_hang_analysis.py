@@ -102,6 +102,13 @@ LOAD: dict[str, Any] = {"kind": "code", "call": "", "function": "load", "file": 
             [3],
             "3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on gpu1 has no Python stack",
         ),
+        (
+            [group(0, 1, 2), group(3, **{**LOAD, "state": "D"})],
+            [],
+            [3],
+            "3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on gpu1 is in load (data.py:41), in uninterruptible "
+            "sleep (process state D: a disk or network file system does not answer)",
+        ),
     ],
 )
 def test_each_planted_hang_is_described(groups: list[Any], ended: list[int], culprits: list[int], text: str) -> None:

@@ -78,6 +78,8 @@ def test_any_text_is_accepted(text: str) -> None:
         (LOADER + TRAIN, "", (CODE, "__next__", "/home/me/train.py", 88)),
         (TRAIN, "x = f(x)", (CODE, "", "/home/me/train.py", 88)),
         (TRAIN, "work.wait()", (COLLECTIVE, "wait", "/home/me/train.py", 88)),
+        (TRAIN, "total += loss.item()", (ON_GPU, "item", "/home/me/train.py", 88)),
+        (TRAIN, "for name, value in losses.items():", (CODE, "", "/home/me/train.py", 88)),
         ([Frame(f"{TORCH}/autograd/graph.py", 8, "_engine_run_backward"), *TRAIN], "", (IN_BACKWARD,)),
         ([Frame(f"{TORCH}/cuda/__init__.py", 8, "synchronize"), *TRAIN], "", (ON_GPU, "synchronize")),
         ([Frame(f"{TORCH}/nn/modules/module.py", 8, "forward"), *ALL_REDUCE, *TRAIN], "", (CODE,)),

@@ -313,8 +313,12 @@ def test_process_in_c_code_that_runs_is_asked_by_the_other_signal(tmp_path: Path
     process = start_python(tmp_path, code, PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="0")
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     path = str(tmp_path / "stacks" / f"rank-0-{process.pid}.txt")
-    assert not request_stacks(StackFiles({process.pid: path}), 60)
-    assert [frame.line for frame in main_stack(parse_dump(Path(path).read_text()))] == [2]
+
+    def lines() -> list[int]:
+        assert not request_stacks(StackFiles({process.pid: path}), 60)
+        return [frame.line for frame in main_stack(parse_dump(Path(path).read_text()))]
+
+    eventually(lambda: lines() == [2])  # it may not yet have come there from its output
     process.kill()
     process.wait()
 

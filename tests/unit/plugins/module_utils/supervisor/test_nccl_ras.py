@@ -55,6 +55,36 @@ MISMATCH = (
 
 """
 )
+# The reply of NCCL 2.28.9 to these requests, with four ranks on an H200 of which one is in a loop (2026-11-27).
+RECORDED = """NCCL version 2.28.9 compiled with CUDA 13.0
+CUDA runtime version 13000, driver version 13000
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      1          4            1          4        4
+
+Communicators... (0.000s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         1         4         4         4   RUNNING  MISMATCH
+
+Errors
+======
+
+Warnings
+========
+
+#0-0 (bda63e34cfe9f119) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  3 ranks have launched up to operation 4
+  Rank 3 has launched up to operation 3 -- GPU 0 managed by process 863 on node 127.0.0.1
+
+"""
 OLD = MISMATCH.replace("different AllReduce operation", "different collective operation")
 INCOMPLETE = HEAD + "INCOMPLETE\n  Missing communicator data from 1 job process\n  Process 7 on node 10.0.0.2\n\n"
 LATE = "AllReduce of communicator 0-0: 3 ranks launched up to operation 6650, rank 3 launched up to operation 6649"
@@ -93,6 +123,7 @@ def server(reply: str, greeting: bytes = b"SERVER PROTOCOL 2\n", closes: bool = 
     ("status", "expected"),
     [
         (MISMATCH, [LATE]),
+        (RECORDED, [LATE.replace("6650", "4").replace("6649", "3")]),
         (OLD, [LATE.replace("AllReduce", "operations")]),
         (
             MISMATCH.replace("has launched up to operation 6649", "has not launched any operations"),

@@ -1,120 +1,64 @@
-"""Reports of a node."""
+"""What a node sends of stacks and operations: as much as fits, and hardly more for more ranks that are alike."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._run.processes import (
-    describe_exit,
+from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import (
+    MAX_GROUPS,
+    checked_groups,
+    merge_groups,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
-    MAX_LINE,
-)
-from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
-    last_lines,
-    last_output,
-    log_of_failure,
-)
-from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_report
+from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import Frame, classify
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import MAX_LINE
+from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_groups, shorten_report
+from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_collector import empty_group
 
-TERMINATED = -15
+LIBRARY = "/opt/env/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 
 
-LONG = f"/home/user/.muster/runs/{'r' * 63}/node1000/ranks/{'r' * 63}_abcdefgh/attempt_0"
+def group_of(rank: int, line: int = 88, path: str = "/c/train.py", function: str = "train") -> dict[str, Any]:
+    """A rank that waits in a collective, 50 calls deep."""
+    frames = [Frame(LIBRARY, 3000, "all_reduce"), *[Frame(path, line, function)] * 50]
+    return {**empty_group("S", "still"), **classify(frames, "dist.all_reduce(gradients)"), "ranks": [rank]}
 
 
-def report_of(errors: list[str]) -> Any:
-    return {
-        "exit_code": 1,
-        "launcher_error": "e" * 2000,
-        "ranks": [
-            {"rank": n, "local_rank": n, "exit_code": 1, "error": error, "log": f"{LONG}/{n}/stderr.log"}
-            for n, error in enumerate(errors)
-        ],
-        "last_log": f"{LONG}/0/stderr.log",
-        "last_lines": "\U0001f4a5" * 4096,
+def size(groups: list[dict[str, Any]]) -> int:
+    return len(json.dumps(groups))
+
+
+def test_ranks_that_do_the_same_are_sent_as_one_group() -> None:
+    """A node sends its groups: each further rank of a group costs its number, so the differences decide the size."""
+    alike = [shorten_groups(merge_groups([group_of(rank) for rank in range(ranks)])) for ranks in (1, 8, 64)]
+    assert [len(groups) for groups in alike] == [1, 1, 1]
+    assert size(alike[0]) < 1000
+    assert size(alike[2]) - size(alike[0]) <= 63 * len(", 63")
+    different = shorten_groups(merge_groups([*(group_of(rank) for rank in range(7)), group_of(7, line=90)]))
+    assert [group["ranks"] for group in different] == [list(range(7)), [7]]
+    assert size(different) < 2000
+
+
+@pytest.mark.parametrize("ranks", [8, 64, 1000])
+def test_message_with_as_many_places_as_ranks_fits_into_a_line_of_the_lifeline(ranks: int) -> None:
+    path, function = "/" + "é" * 299, "f" * 100
+    groups = merge_groups([group_of(rank, rank, path, function) for rank in range(ranks)])
+    sent = shorten_groups(groups)
+    assert sent and len(groups) == min(ranks, MAX_GROUPS)
+    assert len(json.dumps({"type": "stacks", "groups": sent})) < MAX_LINE - 1024
+    assert checked_groups(sent, range(ranks)) == sent
+
+
+def test_report_with_many_stacks_and_operations_fits_into_a_line_of_the_lifeline() -> None:
+    row = {"group": "g" * 100, "description": "é" * 100, "operation": "o" * 100, "sizes": "s" * 100}
+    report: Any = {
+        "stacks": [group_of(rank, rank, "/" + "é" * 300) for rank in range(64)],
+        "operations": [{**row, "rank": rank, "number": 1, "state": "waiting"} for rank in range(64)] * 4,
+        "last_lines": "x" * 20_000,
+        "ranks": [{"rank": rank, "exit_code": 1, "error": "e" * 3000, "log": "/log"} for rank in range(16)],
     }
-
-
-def test_short_report_is_not_changed() -> None:
-    report = report_of(["ValueError: boom"] * 8)
-    before = json.dumps(report)
     shorten_report(report)
-    assert json.dumps(report) == before
-
-
-@given(st.integers(1, 2000), st.sampled_from(["e", "é", "\U0001f4a5", "\0", '"']), st.integers(0, 2000))
-def test_a_report_fits_into_one_line_of_the_lifeline(ranks: int, character: str, length: int) -> None:
-    report = report_of([character * length] * ranks)
-    shorten_report(report)
-    assert len(json.dumps({"type": "report", "report": report}).encode()) < MAX_LINE
-    assert len(report["ranks"]) >= min(ranks, 100)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "code", "log"),
-    [
-        ([(1, 1, "ValueError: boom", {}), (0, None, "", {})], 1, "/1"),
-        ([(0, 1, "Connection closed by peer", {}), (1, 1, "ValueError: boom", {"first": True})], 1, "/1"),
-        ([(0, -15, "SignalException", {"closed": True}), (1, -9, "", {})], 1, "/1"),
-        ([(0, None, "", {}), (1, None, "", {})], 127, "/launcher"),
-        ([(0, -15, "", {}), (1, None, "", {})], -15, ""),
-        ([(0, 0, "", {}), (1, 0, "", {})], 0, ""),
-    ],
-)
-def test_last_lines_come_from_the_rank_that_failed_first(
-    ranks: list[tuple[int, int | None, str, dict[str, bool]]], code: int, log: str
-) -> None:
-    reports = [{"rank": n, "exit_code": one, "error": error, "log": f"/{n}", **more} for n, one, error, more in ranks]
-    report: Any = {"ranks": reports, "exit_code": code, "ended_by_us": False, "launcher_log": "/launcher"}
-    assert log_of_failure(report) == log
-
-
-def test_last_output_of_a_node_that_was_ended_is_kept_in_short(tmp_path: Path) -> None:
-    log = tmp_path / "stderr.log"
-    log.write_text("".join(f"step {number}\n" for number in range(9)))
-    ranks = [{"rank": 0, "exit_code": -15, "error": "", "log": str(log)}]
-    report: Any = {"ranks": ranks, "exit_code": -15, "ended_by_us": True, "launcher_log": "/launcher"}
-    assert last_output(report) == (str(log), "step 6\nstep 7\nstep 8")
-    report["ended_by_us"] = False
-    assert last_output(report) == ("", "")
-
-
-def test_last_lines_are_few_and_as_a_terminal_shows_them(tmp_path: Path) -> None:
-    log = tmp_path / "stderr.log"
-    log.write_text("".join(f"line {n}\n" for n in range(290)) + " 1%\r 2%\r 3%\nValueError: boom\r\n\n")
-    lines = last_lines(str(log)).split("\n")
-    assert lines == [*(f"line {n}" for n in range(172, 290)), " 3%", "ValueError: boom"]
-    log.write_text("x" * 20_000 + "\nend")
-    assert last_lines(str(log)).endswith("x\nend") and len(last_lines(str(log))) == 12288
-    assert last_lines("") == last_lines(str(tmp_path / "none")) == ""
-
-
-def test_failed_rank_stays_in_a_shortened_report_of_1000_ranks() -> None:
-    report = report_of(["Connection closed by peer"] * 1000)
-    for rank in report["ranks"]:
-        rank["exit_code"] = TERMINATED
-    report["ranks"][777]["exit_code"] = -9
-    shorten_report(report)
-    assert report["ranks"][0]["rank"] == 777
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (0, "exit code 0"),
-        (3, "exit code 3"),
-        (-9, "signal SIGKILL"),
-        (-250, "signal 250"),
-        (139, "exit code 139 (SIGSEGV)"),
-        (None, "no exit code"),
-    ],
-)
-def test_exit_codes_are_described_in_words(code: int | None, words: str) -> None:
-    assert describe_exit(code) == words
+    assert len(json.dumps(report)) < MAX_LINE - 1024
+    assert report["ranks"][0]["error"]

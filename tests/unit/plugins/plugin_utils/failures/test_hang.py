@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import (
+    WAITED_FOR_RANK,
+    explain_failure,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
 from tests.unit.plugins.plugin_utils.failures.test_verdict import rank, report, result
 from tests.unit.plugins.plugin_utils.failures.test_waiting import GLOO
@@ -61,3 +65,71 @@ def test_verdict_keeps_the_stacks_of_all_nodes_for_the_report() -> None:
 def test_node_cannot_report_the_stacks_of_ranks_of_another() -> None:
     made = result(report(1, rank(0, 1, GLOO), stacks=[{**WAITS, "ranks": [0, 3]}]), report(1, stacks="x"), hang=7)
     assert [group["ranks"] for group in verdict_from_hub({"nodes": NODES}, made)["stacks"]] == [[0]]
+
+
+# Four ranks of NCCL on an H200 (torch 2.11), of which rank 3 had fewer batches: the watchdog aborted each of the others
+# at another line, rank 0 in a synchronize(), ranks 1 and 2 in their next all_reduce (2026-11-27).
+WATCHDOG = (
+    "c10::DistBackendError: [PG ID 0 PG GUID 0(default_pg) Rank 0] Process group watchdog thread terminated with "
+    "exception: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=11, OpType=ALLREDUCE)"
+)
+ABORTED = "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 1."
+SYNCHRONIZES = {**WAITS, "kind": "gpu", "call": "synchronize", "line": 90}
+IN_BARRIER = {**WAITS, "call": "barrier", "function": "<module>", "line": 95}
+WAITING = {"group": "0", "description": "default_pg", "number": 11, "operation": "all_reduce", "state": "waiting"}
+COMPLETED = {**WAITING, "rank": 3, "operation": "all_reduce_barrier", "state": "completed"}
+EVIDENCE = (
+    "flight recorder of default_pg: ranks 0-2 wait in all_reduce 11, "
+    "rank 3 has completed all_reduce_barrier 11 and launched nothing since"
+)
+
+
+def nccl_result(with_stacks: bool) -> dict[str, Any]:
+    """The result of that run."""
+    stacks = [
+        [{**SYNCHRONIZES, "ranks": [0]}, {**WAITS, "ranks": [1]}],
+        [{**WAITS, "ranks": [2]}, {**IN_BARRIER, "ranks": [3]}],
+    ]
+    aborted = -signal.SIGABRT
+    return result(
+        report(
+            1,
+            rank(0, aborted, WATCHDOG),
+            rank(1, aborted, ABORTED),
+            stacks=stacks[0] if with_stacks else [],
+            operations=[{**WAITING, "rank": number} for number in (0, 1)],
+        ),
+        report(
+            -signal.SIGTERM,
+            rank(2, None, ABORTED),
+            rank(3, None),
+            ended_by_us=True,
+            stacks=stacks[1] if with_stacks else [],
+            operations=[{**WAITING, "rank": 2}, COMPLETED],
+        ),
+        first="node0",
+    )
+
+
+def test_rank_that_nccls_watchdog_aborted_elsewhere_than_the_others_is_not_to_blame() -> None:
+    failure = verdict_from_hub({"nodes": NODES}, nccl_result(with_stacks=True))["first_failure"]
+    assert failure is not None and failure["rank"] == 3
+    assert failure["error"].endswith(f"it was waiting in barrier (train.py:95); {EVIDENCE}")
+    assert explain_failure(failure["error"], []) == WAITED_FOR_RANK
+
+
+def test_flight_recorder_names_the_rank_if_there_are_no_stacks() -> None:
+    made = nccl_result(with_stacks=False)
+    made["nodes"][1]["report"]["ranks"][1].update(exit_code=1, error="ValueError: not about a timeout")
+    failure = verdict_from_hub({"nodes": NODES}, made)["first_failure"]
+    assert failure is not None and failure["rank"] == 3
+    assert EVIDENCE in failure["error"]
+
+
+def test_node_cannot_report_operations_of_ranks_of_another() -> None:
+    made = nccl_result(with_stacks=True)
+    made["nodes"][0]["report"]["operations"] += [COMPLETED]
+    made["nodes"][1]["report"]["operations"] = 7
+    failure = verdict_from_hub({"nodes": NODES}, made)["first_failure"]
+    assert failure is not None
+    assert failure["error"].endswith("; flight recorder of default_pg: ranks 0-1 wait in all_reduce 11")

@@ -157,6 +157,7 @@ def test_env_launcher_passes_the_rendezvous_in_the_environment() -> None:
         "NCCL_SOCKET_FAMILY": "AF_INET",
         "GLOO_SOCKET_IFNAME": "ens5",
         "TP_SOCKET_IFNAME": "ens5",
+        "TORCH_FR_DUMP_TEMP_FILE": "/home/me/.muster/runs/first/node1/flight_recorder_rank_",
         "PYTHONUNBUFFERED": "1",
         "MUSTER_RUN_ID": "first",
         "MUSTER_ATTEMPT": "0",
@@ -332,6 +333,11 @@ def test_debug_adds_nccl_logging_into_the_run_directory() -> None:
         assert added["NCCL_DEBUG"] == "INFO" and added["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "2000"
         assert added["NCCL_DEBUG_FILE"] == "/home/me/.muster/runs/first/node1/nccl.%h.%p.log"
         assert {**more, **plain} == more
+
+
+def test_flight_recorder_writes_into_the_run_directory_unless_stacks_are_disabled() -> None:
+    assert "TORCH_FR_DUMP_TEMP_FILE" in planned(STATIC, FOUR, 0)["environment"]
+    assert "TORCH_FR_DUMP_TEMP_FILE" not in planned(replace(STATIC, stacks=False), FOUR, 0)["environment"]
 
 
 # --- Launchers whose ranks are started by bin/muster-rank -------------------------------------------------------------
