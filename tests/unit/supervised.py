@@ -226,11 +226,13 @@ def make_run(
     commands: list[list[str]],
     timeouts: dict[str, float] | None = None,
     first_address: int = 1,
+    addresses: list[str] | None = None,
     **given: Any,
 ) -> Run:
     """A run of one node a command, planned as every run; only command, addresses and times are ours."""
     job = make_job(**given)
-    hosts = [HostSpec(f"node{n}", f"{NETWORK}.{n + first_address}", 1) for n in range(len(commands))]
+    addresses = addresses or [f"{NETWORK}.{n + first_address}" for n in range(len(commands))]
+    hosts = [HostSpec(f"node{n}", address, 1) for n, address in enumerate(addresses)]
     table = get_launcher(job).order(build_rank_table(hosts))
     facts = {
         "interpreter": sys.executable,
