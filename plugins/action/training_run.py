@@ -15,7 +15,11 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT, STOP_CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import clean_line
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, module_source
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
+    call_node,
+    module_source,
+    read_modules,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_environment
@@ -40,7 +44,9 @@ ARGUMENT_SPEC = {
 }
 OPERATIONS = {"started": "start", "saved": "save", "stopped": "stop", "absent": "remove", None: "read"}
 PROGRAMS = {RANK_PROGRAM: "_supervisor.programs.muster_rank", SHELL_PROGRAM: "_supervisor.programs.ssh_shim"}
-SUPERVISOR = "_supervisor.entry"
+ENTRY, SUPERVISOR = "_run.dispatch", "_supervisor.entry"
+read_modules(ENTRY)
+read_modules(SUPERVISOR)
 
 
 def supervisor_files() -> dict[str, str]:
@@ -114,7 +120,7 @@ class ActionModule(ActionBase):
             request["programs"] = {name: module_source(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
         try:
             timeout = request["wait"] + CALL_TIMEOUT if request["state"] is None else STOP_CALL_TIMEOUT
-            reply = call_node(self, "_run.dispatch", request, task_vars, timeout)
+            reply = call_node(self, ENTRY, request, task_vars, timeout)
             for text in reply.get("events", []):
                 Display().display(f"[muster] {clean_line(text)}")
             return reply

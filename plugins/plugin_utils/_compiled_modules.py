@@ -17,6 +17,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from types import ModuleType
 
+from ansible.utils.collection_loader import AnsibleCollectionConfig
+
 PLUGINS = __name__.rpartition(".plugin_utils.")[0]
 PREFIXES = (f"{PLUGINS}.plugin_utils.", f"{PLUGINS}.module_utils.")
 
@@ -43,6 +45,7 @@ class CompiledModules(MetaPathFinder):
 
 
 def use_compiled_modules() -> None:
-    """Import utilities in this way from now on."""
-    if not any(type(finder).__name__ == CompiledModules.__name__ for finder in sys.meta_path):
-        sys.meta_path.insert(0, CompiledModules())
+    """Import utilities in this way from now on, if Ansible's loader would import them otherwise."""
+    ansible_finder = AnsibleCollectionConfig.collection_finder
+    if ansible_finder in sys.meta_path:
+        sys.meta_path.insert(sys.meta_path.index(ansible_finder), CompiledModules())

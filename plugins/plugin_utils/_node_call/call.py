@@ -107,6 +107,15 @@ def required_modules(module: str) -> tuple[str, ...]:
     return tuple(sorted(modules))
 
 
+def read_modules(module: str) -> None:
+    """Read the sources of a module and its imports, for calls that follow.
+
+    Plugins do that where Ansible loads them: before it starts a process for each node, which would read them again.
+    """
+    for name in required_modules(module):
+        module_source(name)
+
+
 def interpreter_assignment(task_vars: Mapping[str, Any], template: Any) -> str:
     """Return a shell assignment of $P, the interpreter for the code: the configured one, else the system's."""
     configured = template(task_vars.get("ansible_python_interpreter") or "")
