@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.muster.training.plugins.module_utils._facts.imports import TIMEOUT as IMPORT_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._checks.job_request import JOB_SPEC, job_request
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import match_failure
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, read_modules
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, prepare_calls
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
 
 PARTS = [
@@ -80,7 +80,7 @@ ARGUMENT_SPEC = {
 }
 
 ENTRY = "_facts.read"
-read_modules(ENTRY)
+prepare_calls(ENTRY)
 
 
 def probe_lifetime(nodes: int, forks: int, import_test: bool = False) -> int:

@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.explanat
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
     call_node,
     module_source,
-    read_modules,
+    prepare_calls,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
@@ -45,8 +45,7 @@ ARGUMENT_SPEC = {
 OPERATIONS = {"started": "start", "saved": "save", "stopped": "stop", "absent": "remove", None: "read"}
 PROGRAMS = {RANK_PROGRAM: "_supervisor.programs.muster_rank", SHELL_PROGRAM: "_supervisor.programs.ssh_shim"}
 ENTRY, SUPERVISOR = "_run.dispatch", "_supervisor.entry"
-read_modules(ENTRY)
-read_modules(SUPERVISOR)
+prepare_calls(ENTRY, SUPERVISOR)
 
 
 def supervisor_files() -> dict[str, str]:

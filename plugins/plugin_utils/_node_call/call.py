@@ -25,6 +25,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import connection_loader
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT, NODE_CALL_GRACE_PERIOD
@@ -107,12 +108,14 @@ def required_modules(module: str) -> tuple[str, ...]:
     return tuple(sorted(modules))
 
 
-def read_modules(module: str) -> None:
-    """Read the sources of a module and its imports, for calls that follow.
+def prepare_calls(*modules: str) -> None:
+    """Load what calls of these modules to nodes need.
 
-    Plugins do that where Ansible loads them: before it starts a process for each node, which would read them again.
+    Plugins do that where Ansible loads them: before it starts a process for each node, which would load it again, in
+    0.02 s of CPU time for ssh, and 0.01 s for the sources.
     """
-    for name in required_modules(module):
+    connection_loader.get("ssh", class_only=True)
+    for name in {name for module in modules for name in required_modules(module)}:
         module_source(name)
 
 

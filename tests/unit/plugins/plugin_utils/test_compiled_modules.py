@@ -47,7 +47,7 @@ def test_first_import_writes_bytecode(tmp_path: Path) -> None:
     copy = tree / "plugins" / "plugin_utils" / "_text" / "duration.py"
     assert cached == importlib.util.cache_from_source(str(copy))
     assert Path(cached).is_file()
-    assert package_loader == "_AnsibleCollectionPkgLoader", "Ansible imports packages"
+    assert package_loader.startswith("_Ansible"), "Ansible imports packages"
 
 
 def test_other_names_are_left_to_ansible() -> None:
