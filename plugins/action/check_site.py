@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
     find_wrong_values,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
+    STARTED_BY,
     collection_playbooks,
     inventory_files,
     is_installed,
@@ -65,7 +66,7 @@ class ActionModule(ActionBase):
         hosts = {host: task_vars["hostvars"].raw_get(host) for host in task_vars["ansible_play_hosts_all"]}
         roles = collection_roles(play, {name for variables in hosts.values() for name in variables})
         problems = describe_misspelled_variables(roles, hosts, load_extra_vars(self._loader))
-        typed = typed_variables(context.CLIARGS.get("extra_vars") or ())
+        typed = typed_variables(context.CLIARGS.get("extra_vars") or ()) if STARTED_BY not in task_vars else {}
         typed = {
             name: value
             for name, value in typed.items()

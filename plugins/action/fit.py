@@ -103,7 +103,7 @@ class ActionModule(ActionBase):
             else find_option_error(args)
         )
         if error_message:
-            raise UserError(error_message, result={"changed": False})
+            raise UserError(adapt_commands(error_message), result={"changed": False})
         if self._task.check_mode:
             return {"changed": True}
         return self.search(args, runs, task_vars)

@@ -26,9 +26,13 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import classify_failure
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import format_silence
 from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
+from ansible_collections.muster.training.plugins.plugin_utils._page.job_metrics import JobMetrics
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
+from ansible_collections.muster.training.plugins.plugin_utils._text.sparkline import sparkline
 
+MAX_METRICS = 4
+TREND_PARTS = 12  # values of a metric's sparkline
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
     "reads": {"type": "dict", "required": True},
@@ -65,7 +69,39 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
     keys = (*unknown, "node_rank", "state", "run_id", "directory")
     fields = {"job": run.get("job", ""), "hang": checked_hang(run.get("hang")), "attempt": run.get("attempt") or 0}
     fields["lost"] = printable(str(run.get("lost") or ""))[:200]
+    fields["missing"] = run.get("missing") or []
+    fields["metrics"] = read_metrics(run.get("tail"))
     return {**{key: run.get(key) for key in keys}, **fields}
+
+
+def read_metrics(tail: Any) -> list[dict[str, Any]]:
+    """Return the metrics in the end of rank 0's output: name, last value and step, and recent values."""
+    metrics = JobMetrics()
+    for line in tail.splitlines() if isinstance(tail, str) else ():
+        metrics.feed(line.rpartition("\r")[2])
+    curves = metrics.curves()[:MAX_METRICS]
+    return [
+        {**{name: curve[name] for name in ("name", "last", "step")}, "recent": recent_values(curve["points"])}
+        for curve in curves
+    ]
+
+
+def recent_values(points: list[list[float]]) -> list[float]:
+    """Return the means of a curve in at most TREND_PARTS parts."""
+    count = min(TREND_PARTS, len(points))
+    parts = [points[len(points) * part // count : len(points) * (part + 1) // count] for part in range(count)]
+    return [sum(point[2] for point in part) / len(part) for part in parts]
+
+
+def format_metrics(metrics: list[dict[str, Any]]) -> str:
+    """Return the metrics as "loss 0.31 ▇▅▃▁", "" if there are none."""
+    texts = []
+    for metric in metrics:
+        values = metric["recent"]
+        if metric["last"] is not None and values:
+            trend = sparkline(values, min(values), max(values))
+            texts.append(f"{printable(metric['name'])} {metric['last']:.5g} {trend}".rstrip())
+    return ", ".join(texts)
 
 
 def write_json(file: str, status: Any) -> None:
@@ -79,13 +115,15 @@ def write_json(file: str, status: Any) -> None:
 
 
 def format_gpus(gpus: Mapping[str, Any] | None) -> str:
-    """Return the activity of a node's GPUs, such as "91-99 %, 71 of 80 GiB"; the memory is that of the fullest GPU."""
+    """Return the activity of a node's GPUs, such as "▆▇█ 91-99 %, 71 of 80 GiB", memory of the fullest GPU."""
     if gpus is None:
         return ""
     if gpus["age"] > GPU_SILENCE_TIMEOUT:
         return f"no answer for {format_duration(gpus['age'])}"
     busy = sorted({gpu["utilization_percent"] for gpu in gpus["devices"]} - {None})
-    parts = [f"{busy[0]:.0f} %" if len(busy) == 1 else f"{busy[0]:.0f}-{busy[-1]:.0f} %"] if busy else []
+    trend = sparkline(gpus.get("trend"))
+    busy_range = f"{busy[0]:.0f} %" if len(busy) == 1 else f"{busy[0]:.0f}-{busy[-1]:.0f} %" if busy else ""
+    parts = [f"{trend} {busy_range}".strip()] if busy else []
     memory = [(gpu["memory_used_mib"], gpu["memory_total_mib"]) for gpu in gpus["devices"]]
     known_memory = [(used, total) for used, total in memory if used is not None and total is not None]
     if known_memory:
@@ -152,6 +190,8 @@ class ActionModule(ActionBase):
         elif args["run_id"]:
             Display().display(f"no node has a run {args['run_id']}")
         Display().display(render_status(nodes, time.time()))
+        for text in filter(None, [format_metrics(node.get("metrics", [])) for node in nodes]):
+            Display().display(text)
         exited = describe_exited_ranks(nodes)
         if exited:
             Display().display(exited)

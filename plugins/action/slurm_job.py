@@ -14,24 +14,34 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import NAME, conforms
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     CALL_TIMEOUT,
     LONG_POLL_TIMEOUT,
     REPLY_GRACE_PERIOD,
     RETRY_INTERVAL,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._slurm.chosen_nodes import (
+    UnknownNodeError,
+    candidates_of,
+    inventory_names,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import end_play_without_reader
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    "state": {"type": "str", "choices": ["submitted", "started"], "required": True},
-    "run_id": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["submitted", "started", "allocated", "released"], "required": True},
+    "run_id": {"type": "str", "default": ""},
+    "group": {"type": "str", "default": "training"},
+    "count": {"type": "int", "default": 0},
     "nodes": {"type": "list", "elements": "dict", "default": []},
     "directories": {"type": "dict", "default": {}},
     "directory": {"type": "str", "default": ""},
     "job": {"type": "str", "default": ""},
+    "notice": {"type": "int", "default": 0},
+    "requeue": {"type": "int", "default": 0},
     "user": {"type": "str", "default": ""},
     "options": {
         "type": "dict",
@@ -42,7 +52,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
         },
     },
 }
-NEWS = {"state": ("waiting", "started", "ended"), "message": str}
+CONDITIONS = {
+    "required_if": [
+        ("state", "submitted", ["run_id"]),
+        ("state", "started", ["run_id"]),
+        ("state", "released", ["job"]),
+    ]
+}
+NEWS = {"state": ("waiting", "started", "allocated", "ended"), "message": str}
+NODES = {"nodes": [{"name": NAME, "address": str}], "batch": NAME}
 
 
 class ActionModule(ActionBase):
@@ -55,10 +73,16 @@ class ActionModule(ActionBase):
         """Submit the job, or wait until it starts."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, **CONDITIONS)
         if self._task.check_mode:
             return {"changed": args["state"] == "submitted", "skipped": True}
-        return self.submit(args, task_vars) if args["state"] == "submitted" else self.wait(args, task_vars)
+        operations = {
+            "submitted": self.submit,
+            "started": self.wait,
+            "allocated": self.allocate,
+            "released": self.release,
+        }
+        return operations[args["state"]](args, task_vars)
 
     def submit(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Submit the job of the run; return its number."""
@@ -67,29 +91,76 @@ class ActionModule(ActionBase):
             for node in args["nodes"]
         ]
         request = {**args, "operation": "submit", "nodes": nodes}
-        reply: dict[str, Any] = call_node(self, "_slurm.run_job", request, task_vars, CALL_TIMEOUT)
+        node = self._task.delegate_to or task_vars["inventory_hostname"]
+        if args["job"]:  # it has the run's nodes
+            request.update(operation="begin", directory=args["directories"][node])
+        program = "_slurm.allocation" if args["job"] else "_slurm.run_job"
+        reply: dict[str, Any] = call_node(self, program, request, task_vars, CALL_TIMEOUT)
+        return reply
+
+    def allocate(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Let Slurm choose nodes, and wait in its queue for them. Return job, names and batch (in the inventory)."""
+        if args["count"] < 1:
+            raise AnsibleActionFail("Slurm cannot choose the nodes without their number: add -e nnodes=N")
+        if args["requeue"]:
+            raise AnsibleActionFail(
+                "a job whose nodes Slurm chooses cannot be requeued, since it may get others: leave out "
+                "launch_slurm_requeue or launch_slurm_choose"
+            )
+        hostvars, members = task_vars["hostvars"], group_members(args["group"], task_vars["groups"])
+        request = {**args, "operation": "allocate", "nodes": candidates_of(members, hostvars)}
+        job = call_node(self, "_slurm.allocation", request, task_vars, CALL_TIMEOUT).get("job")
+        if not isinstance(job, str):
+            raise AnsibleActionFail("the node sent an invalid reply")
+        reply = self.await_news("_slurm.allocation", {**args, "job": job}, task_vars)
+        if reply is None:  # the launch was interrupted: nobody would use the nodes
+            return self.release({**args, "job": job}, task_vars)
+        if not conforms(reply, NODES):
+            raise AnsibleActionFail("the node sent an invalid reply")
+        try:
+            names = inventory_names(reply["nodes"], members, hostvars)
+        except UnknownNodeError as error:
+            self.release({**args, "job": job}, task_vars)
+            raise AnsibleActionFail(str(error)) from None
+        batch = names.get(reply["batch"], next(iter(names.values()), ""))
+        chosen = [name for name in members if name in names.values()]
+        Display().display(f"[muster] job {job} of Slurm has {', '.join(chosen)}")
+        return {"changed": True, "job": job, "names": chosen, "batch": batch}
+
+    def release(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Give the nodes of a job back."""
+        request = {**args, "operation": "release"}
+        reply: dict[str, Any] = call_node(self, "_slurm.allocation", request, task_vars, CALL_TIMEOUT)
         return reply
 
     def wait(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Show the job's position in the queue until it starts. Fail if it ends before that."""
+        """Show the job's position in the queue until the run starts."""
+        self.await_news("_slurm.run_job", args, task_vars)
+        return {"changed": False}
+
+    def await_news(self, program: str, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any] | None:
+        """Show the job's position in the queue until it starts. Fail if it ends before that.
+
+        Return the last reply, or None if the play was interrupted.
+        """
         request = {**args, "operation": "wait", "message": ""}
         timeout = LONG_POLL_TIMEOUT + REPLY_GRACE_PERIOD
         parent = os.getppid()
         while os.getppid() == parent:
             end_play_without_reader(parent)
             try:
-                reply = call_node(self, "_slurm.run_job", request, task_vars, timeout)
+                reply = call_node(self, program, request, task_vars, timeout)
             except AnsibleConnectionFailure:  # temporary: the job keeps its position in the queue
                 time.sleep(RETRY_INTERVAL)
                 continue
             if not conforms(reply, NEWS):
                 raise AnsibleActionFail("the node sent an invalid reply")
             message = printable(reply["message"])
-            if reply["state"] == "started":
-                break
+            if reply["state"] in ("started", "allocated"):
+                return dict(reply)
             if reply["state"] == "ended":
                 raise AnsibleActionFail(message)
             if message != request["message"]:
                 Display().display(f"[muster] {message}")
             request["message"] = reply["message"]
-        return {"changed": False}
+        return None

@@ -20,10 +20,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
     module_source,
     prepare_calls,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import (
+    PROGRAMS,
+    SUPERVISOR,
+    supervisor_files,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_environment
-from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, SHELL_PROGRAM
 from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 
 ARGUMENT_SPEC = {
@@ -39,18 +42,13 @@ ARGUMENT_SPEC = {
     "replace": {"type": "bool", "default": False},
     "share": {"type": "bool", "default": False},
     "scheduler": {"type": "str", "choices": ["ssh", "slurm"], "default": "ssh"},
+    "requeue": {"type": "int", "default": 0},
     "wait": {"type": "int", "default": 0},
     "hub": {"type": "int"},
 }
 OPERATIONS = {"started": "start", "saved": "save", "stopped": "stop", "absent": "remove", None: "read"}
-PROGRAMS = {RANK_PROGRAM: "_supervisor.programs.muster_rank", SHELL_PROGRAM: "_supervisor.programs.ssh_shim"}
-ENTRY, SUPERVISOR = "_run.dispatch", "_supervisor.entry"
+ENTRY = "_run.dispatch"
 prepare_calls(ENTRY, SUPERVISOR)
-
-
-def supervisor_files() -> dict[str, str]:
-    """Return the supervisor's source files, by path in a run directory."""
-    return program_sources(SUPERVISOR, "supervisor.py")
 
 
 def program_placeholder(*sources: str) -> str:

@@ -51,6 +51,28 @@ options:
     description: Memory for this database, in MiB.
     type: int
     default: 256
+  health_interval:
+    description: Seconds between two checks of the nodes' health. V(0) for none.
+    type: int
+    default: 0
+  health_skip:
+    description: Findings of the health check to skip, by their ids.
+    type: list
+    elements: str
+    default: []
+  program:
+    description: Directories and files of the health check, from P(muster.training.program_files#lookup).
+    type: dict
+    default: {}
+  adopt_logins:
+    description: Whether only users with a job on a node may log in to it.
+    type: bool
+    default: false
+  adopt_admins:
+    description: Accounts that may always log in, besides root and the login users of the nodes.
+    type: list
+    elements: str
+    default: []
   settings:
     description: Further settings of C(slurm.conf), which replace those of the same name.
     type: dict
@@ -83,6 +105,7 @@ EXAMPLES = r"""
         units: {}
         munge_key: ""
         files: {}
+        pam: ""
         proof: ""
 """
 
@@ -91,8 +114,8 @@ _value:
   description:
     - The C(controller), and for each node its name in Slurm (C(names)), C(directories), C(files), C(packages) and
       C(services).
-      Further, a hash of the whole configuration (C(proof)), C(errors) and C(notices) as messages, and the nodes that
-      are C(incomplete).
+      Further, lines of sshd's PAM rules (C(pam)), a hash of the whole configuration (C(proof)), C(errors) and
+      C(notices) as messages, and the nodes that are C(incomplete).
   type: dict
   sample:
     controller: gpu1
@@ -101,6 +124,7 @@ _value:
     files: {gpu1: [{path: /etc/default/slurmd, mode: "0644", content: "SLURMD_OPTIONS=\"-N gpu1\"\n"}]}
     packages: {gpu1: [slurmd, slurm-client, munge, dbus, slurmctld]}
     services: {gpu1: [munge, slurmctld, slurmd]}
+    pam: []
     proof: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
     errors: []
     notices: []

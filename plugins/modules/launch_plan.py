@@ -127,6 +127,13 @@ options:
   restart_min_nodes:
     description: Minimum number of nodes for a restart. By default as many as at the start.
     type: int
+  restart_wait:
+    description:
+      - How long a restart waits for new nodes if there are fewer than O(restart_min_nodes), such as V(30m). By default,
+        the run ends at once.
+      - The playbook C(keep.yml) adds nodes to a run. Requires O(restarts).
+    type: raw
+    default: ""
   spares:
     description:
       - Number of nodes, the last ones, that wait until a node is lost, and then take part. Requires O(restarts).

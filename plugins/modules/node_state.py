@@ -507,6 +507,10 @@ slurm:
           files in directories that others can write to are omitted.
       type: dict
       sample: {}
+    pam:
+      description: Last line of the role's in sshd's PAM rules, empty without one.
+      type: str
+      sample: ""
     proof:
       description: The role's record of which configuration was verified.
       type: str

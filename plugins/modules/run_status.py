@@ -105,6 +105,13 @@ nodes:
       description: As in RV(muster.training.training_run#module:run.gpus).
       type: dict
       sample: {age: 4.2, devices: [{index: 0, utilization_percent: 97}]}
+    metrics:
+      description:
+        - The metrics at the end of the first rank's output, with the last value, its step and recent values. Empty on
+          nodes that do not lead the run.
+      type: list
+      elements: dict
+      sample: [{name: loss, last: 0.31, step: 120, recent: [0.5, 0.4, 0.31]}]
     job:
       description: As in RV(muster.training.training_run#module:run.job).
       type: str
@@ -116,4 +123,10 @@ nodes:
       description: As in RV(muster.training.training_run#module:run.ended_ranks).
       type: dict
       sample: {"0": 184.2}
+    missing:
+      description:
+        - As in RV(muster.training.training_run#module:run.missing). M(muster.training.run_join) replaces these nodes.
+      type: list
+      elements: dict
+      sample: [{node_rank: 2, name: gpu3, excluded: false}]
 """

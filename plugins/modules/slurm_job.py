@@ -14,6 +14,8 @@ description:
   - Submits the job of a run, whose files M(muster.training.training_run) has written with
     O(muster.training.training_run#module:scheduler=slurm), or waits until Slurm starts it. Slurm then starts the
     supervisor of each node as a task of one step.
+  - Or lets Slurm choose the nodes first, from a login host or any node. The job holds them while the run is written on
+    them, and ends if no run follows within 15 minutes.
   - Runs on the first node of the run, with the rights of the user who runs the job. Needs no root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -25,13 +27,24 @@ options:
     description:
       - V(submitted) puts the run into the queue.
       - V(started) shows its position in the queue until it starts, and fails if the job ends before that.
+      - V(allocated) submits a job for any O(count) nodes of O(group), and shows its position in the queue until it has
+        them.
+      - V(released) ends such a job.
     type: str
-    choices: [submitted, started]
+    choices: [submitted, started, allocated, released]
     required: true
   run_id:
-    description: Name of the run, which is also that of the job.
+    description: Name of the run, which is also that of the job. For O(state=submitted) and O(state=started).
     type: str
-    required: true
+    default: ""
+  group:
+    description: Inventory group of the nodes from which Slurm may choose, for O(state=allocated).
+    type: str
+    default: training
+  count:
+    description: Number of nodes, for O(state=allocated).
+    type: int
+    default: 0
   nodes:
     description:
       - RV(muster.training.launch_plan#module:rank_table). Slurm finds each node by its address, or else by its name.
@@ -47,9 +60,22 @@ options:
     type: str
     default: ""
   job:
-    description: RV(job), for O(state=started).
+    description:
+      - RV(job), for O(state=started) and O(state=released).
+      - For O(state=submitted), the job that has the nodes of the run; the task then runs on RV(batch).
     type: str
     default: ""
+  notice:
+    description:
+      - Seconds before the end of the job, at its time limit or when it is preempted, at which the run gets a notice to
+        save. V(0) for none. A job that is shorter than twice that gets none.
+    type: int
+    default: 0
+  requeue:
+    description:
+      - How often the job may be requeued, as in M(muster.training.training_run). Not for O(state=allocated).
+    type: int
+    default: 0
   user:
     description: User who runs the job. If empty, the user of the task.
     type: str
@@ -95,7 +121,18 @@ EXAMPLES = r"""
 RETURN = r"""
 job:
   description: Number of the job.
-  returned: if O(state=submitted) and not in check mode
+  returned: if O(state=submitted) or O(state=allocated), and not in check mode
   type: str
   sample: "12"
+names:
+  description: The nodes that Slurm has chosen, by their names in the inventory.
+  returned: if O(state=allocated), and not in check mode
+  type: list
+  elements: str
+  sample: [gpu3, gpu7]
+batch:
+  description: The node of these on which the job's script runs, by its name in the inventory.
+  returned: if O(state=allocated), and not in check mode
+  type: str
+  sample: gpu3
 """

@@ -102,6 +102,12 @@ options:
     type: str
     choices: [ssh, slurm]
     default: ssh
+  requeue:
+    description:
+      - How often Slurm may start the run again, with O(scheduler=slurm). The run directory then keeps its secrets until
+        the run has ended for good.
+    type: int
+    default: 0
   wait:
     description:
       - Seconds to wait for the run on this node to end before it is inspected. Used without O(state).
@@ -234,17 +240,24 @@ run:
         since: 1795234086.7
         culprits: [3]
         groups: []
+    missing:
+      description: Nodes that the run has lost, and that others can replace; empty unless this node leads the run.
+      type: list
+      elements: dict
+      sample: [{node_rank: 2, name: gpu3, excluded: false}]
     ended_ranks:
       description: Seconds since each of its ranks exited with 0, by global rank, while its launcher waits for others.
       type: dict
       sample: {"0": 184.2}
     gpus:
       description:
-        - Latest sample of the node's GPUs, with one entry each in C(devices), and its C(age) in seconds. Taken every 15
-          s, and stored as C(gpus.csv) in the run directory. V(null) without a GPU, and unless the run is running.
+        - Latest sample of the node's GPUs, with one entry each in C(devices), its C(age) in seconds, and the mean
+          utilization of the last minutes in C(trend). Taken every 15 s, and stored as C(gpus.csv) in the run directory.
+          V(null) without a GPU, and unless the run is running.
       type: dict
       sample:
         age: 4.2
+        trend: [88.0, 91.5]
         devices:
           - index: 0
             utilization_percent: 97
@@ -253,6 +266,10 @@ run:
             temperature_celsius: 64
             power_watts: 641.27
             power_limit_watts: 700
+    tail:
+      description: The end of the first rank's output, on the node that leads the run while it is running.
+      type: str
+      sample: "step 120 loss 0.31\n"
     directory:
       description: The run directory on the node.
       type: str

@@ -25,7 +25,7 @@ from tests.paperspace_server.server import PaperspaceServer
 from tests.unit.supervised import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-OTHER_CLOUDS = ("azure_rm", "digitalocean", "gcp_compute", "hcloud", "lambda_cloud", "openstack", "terraform")
+OTHER_CLOUDS = ("azure_rm", "digitalocean", "gcp_compute", "hcloud", "lambda_cloud", "openstack", "slurm", "terraform")
 INVENTORY_FILES = {
     "paperspace": ["paperspace.yml"],
     "aws_ec2": ["aws_ec2.yml", "ranks.yml"],
@@ -51,10 +51,13 @@ OTHER_FILES = [
     "forgive.yml",
     "group_vars/training.yml",
     "image.yml",
+    "join.yml",
+    "keep.yml",
     "keys.yml",
     "launch.yml",
     "logs.yml",
     "muster",
+    "page.yml",
     "ping.yml",
     "preflight.yml",
     "provision.yml",

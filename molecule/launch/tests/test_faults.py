@@ -272,7 +272,7 @@ def test_run_continues_after_terminal_is_closed(lab: Lab, nodes: list[str]) -> N
     drive.eventually("the run goes on", lambda: steps() > before, 120)
     status = drive.run("status.yml", lab.inventory, json=str(lab.inventory.parent / "status.json"), roll=True)
     assert status.rc == 0 and "step " in status.output and len(drive.plain_lines(status)) <= 12, status.output
-    assert status.output.count("  97 %, 40 of 45 GiB  ") == 4, status.output
+    assert status.output.count(" 97 %, 40 of 45 GiB  ") == 4, status.output
     told = json.loads((lab.inventory.parent / "status.json").read_text())
     assert [(node["node"], node["state"], node["ranks"]) for node in told["nodes"]] == [
         (name, "running", [number]) for number, name in enumerate(nodes)

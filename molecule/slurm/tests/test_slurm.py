@@ -94,6 +94,43 @@ def test_key_is_readable_by_munge_alone_and_the_same_everywhere(lab: Lab, cluste
         assert root(lab, node, "stat -c '%U %a' /etc/munge/munge.key") in ("munge 400", "munge 600")
 
 
+HEALTH_CHECK = "/usr/local/lib/muster/slurm/health-check"
+
+
+def reasons(lab: Lab) -> str:
+    """Why nodes get no jobs, as users see it."""
+    return as_user(lab, "node2", "sinfo --noheader --list-reasons --format='%N %E'")
+
+
+def test_node_without_a_gpu_gets_no_jobs_until_it_is_back(lab: Lab, cluster: Path) -> None:
+    root(lab, "node2", "mv /dev/fakegpu1 /dev/lost")
+    job = as_user(lab, "node1", "sbatch --parsable --requeue --nodelist=node2 --output=/dev/null --wrap=true")
+    drive.eventually("the prolog has drained node2", lambda: "muster: gpu-missing" in reasons(lab), 60)
+    assert states(lab)["node1"] == "idle", "the other nodes are fit"
+    root(lab, "node2", f"mv /dev/lost /dev/fakegpu1 && {HEALTH_CHECK}")
+    assert reasons(lab) == ""
+    lab.exec("node1", ["scancel", job])
+    drive.eventually("node2 is idle", lambda: states(lab)["node2"] == "idle", 60)
+
+
+def test_node_that_a_person_drained_stays_so(lab: Lab, cluster: Path) -> None:
+    root(lab, "node1", "scontrol update NodeName=node2 State=DRAIN Reason='new fan'")
+    root(lab, "node2", HEALTH_CHECK)
+    assert "new fan" in reasons(lab)
+    root(lab, "node1", "scontrol update NodeName=node2 State=RESUME")
+
+
+def test_run_without_a_queue_keeps_jobs_away(lab: Lab, cluster: Path) -> None:
+    play = drive.launch(lab, "ticks.py", nnodes=1, nodes="node2", run_id="alone", launch_launcher="env")
+    play.wait_for("step 1 of rank 0")
+    root(lab, "node2", HEALTH_CHECK)
+    assert "muster: busy: run alone of muster was started without Slurm and is active" in reasons(lab)
+    assert drive.run("stop.yml", lab.inventory, run_id="alone").rc == 0
+    play.wait()
+    root(lab, "node2", HEALTH_CHECK)
+    assert reasons(lab) == ""
+
+
 def test_run_on_some_nodes_is_refused(lab: Lab, cluster: Path) -> None:
     play = site(lab, cluster, "--limit", "node2")
     assert play.rc != 0
@@ -193,6 +230,98 @@ def test_failure_of_a_rank_ends_the_run_and_the_job(lab: Lab, cluster: Path) -> 
     drive.eventually("the job has ended", lambda: as_user(lab, "node1", "squeue --noheader --name=fails") == "", 60)
 
 
+def test_slurm_chooses_the_nodes_that_are_free(lab: Lab, occupied: str) -> None:
+    assert site(lab).rc == 0  # node3, too
+    play = in_queue(lab, "chosen", "--until", "enough", launch_slurm_choose=True)
+    play.wait_for(r"\[muster\] job \d+ of Slurm has node1, node3")
+    play.wait_for("step 1 of rank 0")
+    assert as_user(lab, "node1", "squeue --noheader --name=chosen --format=%T") == "RUNNING"
+    for node, rank in (("node1", 0), ("node3", 1)):
+        as_user(lab, node, f"touch /home/muster/.muster/runs/chosen/node{rank}/enough")
+    play.wait()
+    assert play.rc == 0, play.output
+    assert drive.record(lab, "chosen")["state"] == "succeeded"
+
+
+def test_refused_run_gives_its_nodes_back(lab: Lab, cluster: Path) -> None:
+    play = in_queue(lab, "wrong", launch_slurm_choose=True, launch_python="/no/python").wait()
+    assert play.rc != 0 and "interpreter-missing" in play.output, play.output
+    job = re.search(r"job (\d+) of Slurm has", play.output)
+    assert job is not None
+    lab.exec("node1", ["scancel", job[1]])
+
+
+LAUNCHERS: dict[str, dict[str, Any]] = {
+    "torchrun": {},
+    "accelerate": {"launch_launcher": "accelerate"},
+    "deepspeed": {"launch_launcher": "deepspeed"},
+    "mpirun": {"launch_launcher": "mpirun"},
+}
+
+
+@pytest.mark.parametrize(
+    "launcher", [name if name == "torchrun" else pytest.param(name, marks=pytest.mark.thorough) for name in LAUNCHERS]
+)
+def test_launchers_find_their_ranks_in_a_step(lab: Lab, cluster: Path, launcher: str) -> None:
+    options = {"nnodes": 2, "nproc_per_node": 1, "launch_import_test": False, **LAUNCHERS[launcher]}
+    play = drive.launch(
+        lab, "steps.py", "--raise-on", "1", run_id=f"in-step-{launcher}", launch_scheduler="slurm", **options
+    ).wait()
+    assert play.rc == 2, play.output
+    failure = drive.record(lab, f"in-step-{launcher}")["first_failure"]
+    assert (failure["rank"], failure["error"]) == (1, "ValueError: boom at step 5")
+
+
+def test_scancel_ends_the_run_with_a_verdict(lab: Lab, cluster: Path) -> None:
+    play = in_queue(lab, "cancelled")
+    play.wait_for("step 1 of rank 0")
+    as_user(lab, "node1", "scancel --name=cancelled")
+    play.wait()
+    verdict = drive.record(lab, "cancelled")
+    assert verdict["state"] == "stopped" and "of Slurm was cancelled" in play.output, play.output
+    drive.nothing_left(lab, ["node1", "node2"], within=60)
+
+
+def test_run_goes_on_while_the_controller_restarts(lab: Lab, cluster: Path) -> None:
+    play = in_queue(lab, "alone-a-while", "--until", "enough")
+    play.wait_for("step 1 of rank 0")
+    root(lab, "node1", "systemctl stop slurmctld")
+    play.wait_for("step 60 of rank 0")
+    root(lab, "node1", "systemctl start slurmctld")
+    for node, rank in (("node1", 0), ("node2", 1)):
+        as_user(lab, node, f"touch /home/muster/.muster/runs/alone-a-while/node{rank}/enough")
+    play.wait()
+    assert play.rc == 0, play.output
+    drive.eventually("nodes are idle", lambda: states(lab)["node2"] == "idle", 120)
+
+
+@pytest.mark.thorough  # Slurm checks time limits once a minute
+def test_ranks_get_a_notice_before_the_time_limit(lab: Lab, cluster: Path) -> None:
+    play = in_queue(lab, "limited", launch_slurm_time="2", launch_notice_grace=5, launch_stop_grace=5).wait()
+    assert "Slurm ends the job" in play.output, play.output
+    assert drive.record(lab, "limited")["state"] == "interrupted"
+
+
+@pytest.mark.thorough  # Slurm waits two minutes before a requeued job starts again
+def test_requeued_job_starts_the_run_again(lab: Lab, cluster: Path) -> None:
+    play = in_queue(lab, "again", "--until", "enough", launch_slurm_requeue=1)
+    play.wait_for("step 1 of rank 0")
+    job = as_user(lab, "node1", "squeue --noheader --name=again --format=%i")
+    as_user(lab, "node1", f"scontrol requeue {job}")
+    play.wait()
+    directory = "/home/muster/.muster/runs/again"
+    drive.eventually(
+        "the second life runs",
+        lambda: lab.exec("node1", ["test", "-d", f"{directory}/node0/earlier/0"]).returncode == 0,
+        300,
+    )
+    for node, rank in (("node1", 0), ("node2", 1)):
+        as_user(lab, node, f"touch {directory}/node{rank}/enough")
+    drive.eventually("it ends", lambda: as_user(lab, "node1", "squeue --noheader --name=again") == "", 120)
+    assert '"succeeded"' in as_user(lab, "node1", f"cat {directory}/node0/result.json")
+    assert lab.exec("node2", ["test", "-e", f"{directory}/node1/requeue"]).returncode == 1, "secrets remain"
+
+
 def test_run_without_a_queue_is_refused_on_nodes_with_a_job(lab: Lab, occupied: str) -> None:
     play = drive.launch(lab, "ticks.py", nnodes=2, run_id="refused", launch_launcher="env").wait()
     assert play.rc != 0 and f"slurm-job on node2: Slurm runs job {occupied} on the node" in play.output, play.output
@@ -212,7 +341,10 @@ def test_everything_can_be_removed(lab: Lab, cluster: Path) -> None:
         play = site(lab, slurm_state="absent")
         assert play.rc == 0, play.output
         assert any(changed(play)) is expected, play.output
-    names = "/etc/slurm/slurm.conf /etc/systemd/system/slurm*/* /etc/default/slurmd /var/lib/muster/slurm.proof"
+    names = (
+        "/etc/slurm/slurm.conf /etc/systemd/system/slurm*/* /etc/default/slurmd /var/lib/muster/slurm.proof"
+        " /usr/local/lib/muster/slurm /etc/muster/slurm_health.json"
+    )
     for node in lab.nodes:
         assert lab.exec(node.name, ["pgrep", "slurm"]).returncode == 1
         assert root(lab, node.name, f"ls {names} 2>/dev/null || true") == ""

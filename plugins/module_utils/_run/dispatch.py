@@ -30,6 +30,10 @@ def run_operation(request: Data) -> Data:
         from ansible_collections.muster.training.plugins.module_utils._run.save import save
 
         return save(request)
+    if operation in ("join", "start_member"):
+        from ansible_collections.muster.training.plugins.module_utils._run.join import join, start_member
+
+        return join(request) if operation == "join" else start_member(request)
     if operation == "read":
         from ansible_collections.muster.training.plugins.module_utils._run.status import read
 
@@ -38,6 +42,10 @@ def run_operation(request: Data) -> Data:
         from ansible_collections.muster.training.plugins.module_utils._run.watch import watch
 
         return watch(request)
+    if operation in ("page", "search"):
+        from ansible_collections.muster.training.plugins.module_utils._run.page import page, search
+
+        return page(request) if operation == "page" else search(request)
     if operation == "stacks":
         from ansible_collections.muster.training.plugins.module_utils._run.stacks import read_stacks
 

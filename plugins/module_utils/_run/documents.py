@@ -72,7 +72,22 @@ class RunMachine(TypedDict):
     price_per_hour: float | None  # in the plan's currency
 
 
-class PlanPeer(RunMachine):
+class PlanPeerReplacement(TypedDict, total=False):
+    """Additional field of a node that has joined the run in the place of a missing one."""
+
+    generation: int  # how often the node of this number was replaced
+
+
+class Member(TypedDict):
+    """A node that joins a run in the place of a missing one."""
+
+    node_rank: int
+    name: str
+    address: str
+    generation: int
+
+
+class PlanPeer(RunMachine, PlanPeerReplacement):
     """A node in plan.json, which lists all nodes of the run in rank order."""
 
     name: str
@@ -150,6 +165,7 @@ class RestartPlan(TypedDict):
     restarts: int  # attempts after the first
     when: list[str]  # classes of an attempt's end, see restart_policy.py
     min_nodes: int
+    wait: float  # seconds for which an attempt waits for new nodes if there are too few
     spares: int  # nodes that wait, the last ones of `nodes`
     slots: list[int]  # of each node
     master_port: int  # of the first attempt
@@ -350,6 +366,7 @@ class RankZeroStatus(TypedDict, total=False):
     hub: int  # node_rank of the node whose supervisor leads the run; of all nodes of a run that may restart
     exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
     lost: str  # what the attempts so far lost, such as "40 steps"; "" if none has ended
+    missing: list[Data]  # nodes that new ones can replace: node_rank, name, excluded
 
 
 class Status(RankZeroStatus):

@@ -35,6 +35,7 @@ ACCOUNTING_QUERIES = (
 )
 INDEX = re.compile(r"[0-9]{1,9}\Z")  # the job may write to the file, too
 NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?\Z")
+TREND_PARTS = 12  # of the samples at the end of gpus.csv
 LEGACY_COLUMN_COUNT = 7  # of a file started by a version without the power limit
 HEADER = ", ".join(COLUMNS) + "\n"
 
@@ -66,6 +67,31 @@ def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
             newest = max(newest, timestamp)
             devices[int(sample[1]["index"] or 0)] = sample[1]
     return newest, [devices[index] for index in sorted(devices)]
+
+
+def utilization_trend(text: str) -> list[float]:
+    """Return the mean utilization of a node's GPUs over time, in at most TREND_PARTS equal parts of the samples.
+
+    text: the end of gpus.csv. A sample begins with the first line whose GPU is not after the one before.
+    """
+    means: list[float] = []
+    values: list[float] = []
+    last = -1
+    for line in text.rpartition("\n")[0].splitlines():
+        sample = read_line(line)
+        utilization = sample[1]["utilization_percent"] if sample else None
+        if sample is None or utilization is None:
+            continue
+        index = int(sample[1]["index"] or 0)
+        if index <= last and values:
+            means.append(sum(values) / len(values))
+            values = []
+        values.append(utilization)
+        last = index
+    means += [sum(values) / len(values)] if values else []
+    count = min(TREND_PARTS, len(means))
+    parts = [means[len(means) * part // count : len(means) * (part + 1) // count] for part in range(count)]
+    return [round(sum(part) / len(part), 1) for part in parts]
 
 
 def read_line(line: str) -> tuple[str, dict[str, float | None]] | None:

@@ -29,6 +29,7 @@ INTERNAL_NAMES = frozenset(
         "stacks.request",
         "logs.tar.gz",  # the archive of logs.py
         "program",  # the supervisor's modules
+        "samples.jsonl",  # of live_samples.py
         "reserve",  # disk space of journal.py
         "stop",
         ACCOUNTING_FILE,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 ACTIVE_STATES = ("starting", "running", "stopping", "restarting", "spare")
+METRICS_BYTES = 32768  # of rank 0's output, in which the controller looks for metrics
 UNFINISHED_STATES = (*ACTIVE_STATES, "ended")  # "ended": waiting for rank 0's result
 
 
@@ -63,10 +64,13 @@ def describe(path: str, plan: Data) -> Data:
         "since": modification_time(path),
     }
     state, message = status["state"], status["message"]
-    if state in UNFINISHED_STATES and not is_alive(path):
-        queue_message = queued_run.describe(path, plan["run_id"]) if queued_run.is_waiting(path) else ""
-        state = "starting" if queue_message else "died"
-        message = queue_message or death_message(read_supervisor_boot(path))
+    waits = queued_run.is_waiting(path)
+    if (waits or state in UNFINISHED_STATES) and not is_alive(path):
+        queue_message = queued_run.describe(path, plan["run_id"]) if waits else ""
+        if queue_message:
+            state, message = "starting", queue_message
+        elif state in UNFINISHED_STATES:
+            state, message = "died", death_message(read_supervisor_boot(path))
     local_rank = 0
     out, err = rank_logs(plan, path, local_rank)
     newest = max((out, err), key=modification_time)
@@ -81,11 +85,13 @@ def describe(path: str, plan: Data) -> Data:
         "attempt": plan.get("attempt") or 0,
         "lost": str(status.get("lost") or "")[:200],
         "hub": status.get("hub") or 0,
+        "missing": status.get("missing") or [] if state in ACTIVE_STATES else [],
         "state": state,
         "message": message,
         "since": status["since"],
         "started": status.get("started"),
         "last_line": last_line(newest),
+        "tail": read_tail(newest, METRICS_BYTES) if state == "running" and leads_run(plan) else "",
         "silence": silence_of([out, err]) if state == "running" else None,
         "gpus": latest_gpu_sample(path) if state == "running" else None,
         "ended_ranks": ages_of_ended_ranks(status, plan["node"]) if state == "running" else {},
@@ -149,8 +155,12 @@ def silence_of(paths: list[str]) -> float | None:
 
 
 def latest_gpu_sample(path: str) -> Data | None:
-    """Return the newest sample of the GPUs and its age in seconds, None before the first."""
+    """Return the newest sample of the GPUs, its age in seconds, and recent utilization; None before the first."""
     from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples
 
-    timestamp, devices = gpu_samples.last_sample(read_tail(os.path.join(path, gpu_samples.FILE)))
-    return {"age": max(0.0, time.time() - timestamp), "devices": devices} if devices else None
+    text = read_tail(os.path.join(path, gpu_samples.FILE))
+    timestamp, devices = gpu_samples.last_sample(text)
+    if not devices:
+        return None
+    trend = gpu_samples.utilization_trend(text)
+    return {"age": max(0.0, time.time() - timestamp), "devices": devices, "trend": trend}

@@ -67,6 +67,7 @@ STATUS = {
     "lost": Maybe(str),
     "hub": Maybe(RANK),
     "nodes": Maybe([{"name": NAME, "node_rank": RANK, "state": NODE_STATES, "since": TIME}]),
+    "missing": Maybe([{"name": NAME, "node_rank": RANK, "excluded": bool}]),
 }
 RESULT = {
     "run_id": RUN_ID,

@@ -31,6 +31,10 @@ NODE_CHECK_TIMEOUT = 20.0  # beyond GPU_FREE_TIMEOUT, for a node's checks before
 SMI_TIMEOUT = 10.0  # for nvidia-smi to answer before an attempt
 RETURN_TIMEOUT = 15.0  # for a node that fell silent to return before the next attempt begins without it
 
+# Nodes that join
+JOIN_REQUEST_TIMEOUT = 60.0  # for a run to take a node: a lost one may return first, and the attempt must have ended
+JOIN_TIMEOUT = 75.0  # for the supervisor that leads the run to answer such a request
+
 # Succession
 CANDIDATE_TIMEOUT = 5.0  # for a candidate for the lead of a run to answer before the others turn to the next
 SETTLE_TIMEOUT = 2.0  # for which a candidate that a majority follows waits for the others
@@ -119,6 +123,22 @@ LAST_OUTPUT_GRACE_PERIOD = 0.2  # for the last output of a dead supervisor to re
 STATUS_POLL_INTERVAL = 0.2  # between checks whether a run has ended
 RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does not answer
 
+# Live page
+PAGE_POLL_INTERVAL = 2.0  # between two requests for news while somebody looks at a run; each costs the node a process
+PAGE_IDLE_INTERVAL = 15.0  # between them while nobody does
+PAGE_IDLE_TIMEOUT = 30.0  # since the browser last asked, from which nobody looks
+PAGE_FEED_TIMEOUT = 3600.0  # since then, after which a run is no longer read
+PAGE_CALL_TIMEOUT = 20.0  # for a node to answer
+PAGE_LOST_TIMEOUT = 15.0  # of silence of the node that leads the run, after which the others are asked who leads it
+PAGE_SEARCH_TIMEOUT = 60.0  # for a node to search the output of its ranks
+PAGE_REQUEST_TIMEOUT = 10.0  # for a browser to send a request
+
 # Slurm
 SLURM_COMMAND_TIMEOUT = 60.0  # for a command of Slurm, which itself waits for its controller
+SUBMIT_RETRY_TIMEOUT = 90.0  # for a controller that restarts to accept a job
+SUBMIT_RETRY_INTERVAL = 2.0
 QUEUE_POLL_INTERVAL = 0.5  # between checks whether a run in the queue has started
+STEP_POLL_INTERVAL = 0.2  # between two looks of a job that holds nodes for its step
+REQUEUE_CLEANUP_TIMEOUT = 60  # for all nodes to remove what a job keeps for another life; srun may wait for a lost node
+TIME_LIMIT_MARGIN = 90.0  # by which a job may end before its time limit: Slurm checks it once a minute
+ALLOCATION_HOLD_TIMEOUT = 900.0  # for which a job holds nodes for a launch that checks them and copies code to them

@@ -6,8 +6,13 @@
 
 from __future__ import annotations
 
+import collections
 import re
 import shlex
+
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import REQUEUE_CLEANUP_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._slurm.queued_run import KEPT
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import REQUEST, parse_duration
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -15,6 +20,12 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
+
+# How a job ends. notice: seconds before it at which the run is to save, 0 for no notice. requeue: whether Slurm may
+# start the job again.
+JobEnd = collections.namedtuple("JobEnd", "notice requeue")
+UNANNOUNCED = JobEnd(0, False)
+MAX_NOTICE = 65535  # seconds, what sbatch accepts
 OPTIONS = ("partition", "account", "qos", "time", "gres", "exclude", "reservation", "dependency")
 """Options of sbatch that a user may set."""
 
@@ -53,8 +64,20 @@ def gpu_count(resources: str) -> int:
     return sum(int(count) for count in re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", resources))
 
 
+def signal_argument(time_limit: str, notice: int) -> list[str]:
+    """Return the option of sbatch that signals the batch script this many seconds before the job ends, in a list.
+
+    A job that is hardly longer than that would be signalled as soon as it starts. The signal is not SIGTERM, with which
+    Slurm cancels a job.
+    """
+    limit = parse_duration(time_limit)
+    if not notice or (limit is not None and limit < 2 * notice):
+        return []
+    return [f"--signal=B:USR1@{min(notice, MAX_NOTICE)}"]
+
+
 def submit_arguments(
-    run_id: str, log: str, nodes: Sequence[Mapping[str, str]], options: Mapping[str, str]
+    run_id: str, log: str, nodes: Sequence[Mapping[str, str]], options: Mapping[str, str], end: JobEnd = UNANNOUNCED
 ) -> list[str]:
     """Return the arguments of sbatch. The job gets its nodes whole, with all their GPUs and memory."""
     gpus = min(gpu_count(node.get("Gres", "")) for node in nodes)
@@ -70,8 +93,9 @@ def submit_arguments(
         f"--nodelist={','.join(node['NodeName'] for node in nodes)}",
         "--exclusive",
         "--mem=0",
-        "--no-requeue",
+        "--requeue" if end.requeue else "--no-requeue",
         "--no-kill",
+        *signal_argument(options.get("time", ""), end.notice),
         "--chdir=/",
         f"--output={log.replace('%', '%%')}",
         "--open-mode=append",
@@ -79,24 +103,25 @@ def submit_arguments(
     ]
 
 
-def batch_script(run_id: str, nodes: Iterable[Mapping[str, str]], names: Sequence[str]) -> str:
+def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequence[str], requeue: bool = False) -> str:
     """Return the script that starts each node's supervisor as a task of one step.
 
-    The supervisors end the run: a task that fails must not end the others, and a lost node must not end the job.
+    The supervisors end the run: a task that fails must not end the others, and a lost node must not end the job. A
+    guard removes the container of a supervisor that was killed: Slurm knows nothing of containers.
 
     Args:
         nodes: address and run directory of each node, in rank order.
         names: their names in Slurm.
+        requeue: whether the job may be requeued: what it keeps for that is removed once it has ended for good.
     """
     cases = "".join(
         f"{shlex.quote(name)}) set -- {shlex.quote(node['directory'])} {shlex.quote(node['address'])};;\n"
         for node, name in zip(nodes, names)
     )
-    task = (
-        f'case "$SLURMD_NODENAME" in\n{cases}'
-        '*) echo "$SLURMD_NODENAME is not a node of this run" >&2; exit 1;;\nesac\n'
-        f'exec python3 -I -S "$1/supervisor.py" "$1" {shlex.quote(run_id)} "$2"'
+    choice = (
+        f'case "$SLURMD_NODENAME" in\n{cases}*) echo "$SLURMD_NODENAME is not a node of this run" >&2; exit 1;;\nesac\n'
     )
+    task = f'{choice}exec python3 -I -S "$1/supervisor.py" --guard "$1" {shlex.quote(run_id)} "$2"'
     step = [
         "srun",
         f"--nodes={len(names)}",
@@ -107,6 +132,34 @@ def batch_script(run_id: str, nodes: Iterable[Mapping[str, str]], names: Sequenc
         "--kill-on-bad-exit=0",
         "--no-kill",
         "--wait=0",  # a supervisor that hands the run over ends before the others
-        *("/bin/sh", "-c", task),
     ]
-    return f"#!/bin/sh\nexec {' '.join(map(shlex.quote, step))}\n"
+    cleanup = ""
+    if requeue:  # a job that is requeued or cancelled has received SIGTERM
+        command = ["timeout", str(REQUEUE_CLEANUP_TIMEOUT), *step, "/bin/sh", "-c", f'{choice}rm -rf -- "$1/{KEPT}"']
+        cleanup = f'[ -n "$ended" ] || {" ".join(map(shlex.quote, command))}\n'
+    step += ["/bin/sh", "-c", task]
+    directories = "".join(
+        f"{shlex.quote(name)}) directory={shlex.quote(node['directory'])};;\n" for node, name in zip(nodes, names)
+    )
+    return (
+        "#!/bin/sh\n"
+        f'case "$SLURMD_NODENAME" in\n{directories}esac\n'
+        "announce() {\n"
+        f'  squeue --noheader --jobs="$SLURM_JOB_ID" --format=%L > "$directory/{REQUEST}.new" 2> /dev/null\n'
+        f'  mv -f "$directory/{REQUEST}.new" "$directory/{REQUEST}"\n'
+        "}\n"
+        "trap announce USR1\n"
+        "ended=\ntrap 'ended=yes' TERM\n"  # Slurm ends the tasks as well, and the supervisors write how the run ended
+        f"{' '.join(map(shlex.quote, step))} &\n"
+        "step=$!\n"
+        "while :; do\n"
+        '  wait "$step"\n'
+        "  status=$?\n"
+        '  kill -0 "$step" 2> /dev/null || break\n'
+        "done\n"
+        # a signal may have interrupted the last wait; 127 if the step was waited for
+        'wait "$step" 2> /dev/null\n'
+        "last=$?\n"
+        '[ "$last" -eq 127 ] || status=$last\n'
+        f'{cleanup}exit "$status"\n'
+    )

@@ -29,6 +29,7 @@ UNITS = ("munge", "slurmctld", "slurmd", "slurmdbd", "mariadb")
 # Of GPUs that nvidia-smi lists, without starting it: the driver's own description of each device.
 NVIDIA_DESCRIPTIONS = "/proc/driver/nvidia/gpus/*/information"
 CPUS = "/sys/devices/system/cpu"
+PAM_SSHD, PAM_MARK = "/etc/pam.d/sshd", "# muster: logins of Slurm"
 
 
 def parse_units(text: str) -> dict[str, dict[str, str]]:
@@ -136,5 +137,6 @@ def state(options: Data) -> Data:
         "units": read_units(),
         "munge_key": munge_key.fingerprint(),
         "files": file_state.read_files(options["files"]),
+        "pam": file_state.read_files([PAM_SSHD], PAM_MARK).get(PAM_SSHD, {}).get("line", ""),
         "proof": read(options["proof_file"]).strip(),
     }

@@ -10,18 +10,25 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, become_user, user_name
-from ansible_collections.muster.training.plugins.module_utils._run.timeouts import SLURM_COMMAND_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    SLURM_COMMAND_TIMEOUT,
+    SUBMIT_RETRY_INTERVAL,
+    SUBMIT_RETRY_TIMEOUT,
+)
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Dict, Sequence
 
     Data = Dict[str, Any]
 
 FIELDS = "%i|%T|%r|%S"  # job, state, reason, expected start
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
+NOT_CONNECTED = "Unable to contact slurm controller (connect failure)"
+JOB = re.compile(r"[0-9]{1,12}(?:_[0-9]{1,9})?\Z")
 UNKNOWN = ("", "N/A", "Unknown", "None", "(null)")
 
 
@@ -53,6 +60,25 @@ def run(*argv: str, stdin: str = "") -> str:
         lines = (completed.stderr or completed.stdout).strip().splitlines()
         raise RunError(f"{argv[0]} failed: {' '.join(lines[-3:]) or f'exit code {completed.returncode}'}")
     return completed.stdout
+
+
+def submit(arguments: Sequence[str], script: str) -> str:
+    """Submit a batch script; return the number of its job. Raise RunError.
+
+    While the controller restarts, only a failed connection is repeated: any other request may have been executed.
+    """
+    deadline = time.monotonic() + SUBMIT_RETRY_TIMEOUT
+    while True:
+        try:
+            job = run("sbatch", *arguments, stdin=script).strip().partition(";")[0]
+            break
+        except RunError as error:
+            if NOT_CONNECTED not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(SUBMIT_RETRY_INTERVAL)
+    if not JOB.match(job):
+        raise RunError(f"sbatch printed {ascii(job)[:80]} instead of the number of a job")
+    return job
 
 
 def parse_entry(text: str) -> Data | None:

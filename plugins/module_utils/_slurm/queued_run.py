@@ -10,18 +10,23 @@ Only MARKER tells it from a run that has failed to start. It does not import Slu
 from __future__ import annotations
 
 import contextlib
+import glob
+import json
 import os
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_tree
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import write_json, write_private
 
 MARKER = "supervisor.slurm.json"
 LOG = "supervisor.slurm.log"  # of the batch script
+KEPT = "requeue"  # directory with what another life of the run needs, see lives.py
 
 
-def mark(directory: str) -> None:
-    """Record that Slurm starts the supervisor of this run directory."""
-    write_private(os.path.join(directory, MARKER), "{}\n")
+def mark(directory: str, requeue: int = 0) -> None:
+    """Record that Slurm starts the supervisor of this run directory; requeue: how often it may start it again."""
+    settings = {"requeue": requeue} if requeue else {}
+    write_private(os.path.join(directory, MARKER), f"{json.dumps(settings)}\n")
 
 
 def has_started(directory: str) -> bool:
@@ -30,8 +35,12 @@ def has_started(directory: str) -> bool:
 
 
 def is_waiting(directory: str) -> bool:
-    """Return whether Slurm has yet to start the supervisor of this run directory."""
-    return os.path.lexists(os.path.join(directory, MARKER)) and not has_started(directory)
+    """Return whether Slurm may yet start the supervisor of this run directory, for the first time or again.
+
+    A run that may begin again is in the queue only if describe() says so.
+    """
+    may_begin = not has_started(directory) or os.path.isdir(os.path.join(directory, KEPT))
+    return may_begin and os.path.lexists(os.path.join(directory, MARKER))
 
 
 def describe(directory: str, run_id: str) -> str:
@@ -41,11 +50,27 @@ def describe(directory: str, run_id: str) -> str:
     return queue_message(run_id)
 
 
+def forget_ended(runs: str) -> None:
+    """Remove what runs whose jobs have ended keep for another life; runs: the directory of all runs.
+
+    A run that Slurm stops does not know whether its job was cancelled, or will begin again.
+    """
+    for path in glob.glob(os.path.join(glob.escape(runs), "*", "node*", KEPT)):
+        directory = os.path.dirname(path)
+        if not describe(directory, os.path.basename(os.path.dirname(directory))):
+            with contextlib.suppress(OSError):
+                remove_tree(path)
+
+
 def cancel(directory: str, run_id: str) -> None:
     """Remove a run that waits from the queue, and record that it was stopped."""
     from ansible_collections.muster.training.plugins.module_utils._slurm.queue import cancel as cancel_job
 
+    if has_started(directory) and not describe(directory, run_id):
+        return  # the run has ended for good
     cancel_job(run_id)
+    with contextlib.suppress(OSError):
+        remove_tree(os.path.join(directory, KEPT))
     status = {"state": "stopped", "message": "removed from the queue of Slurm", "since": time.time()}
     with contextlib.suppress(OSError):
         write_json(os.path.join(directory, "status.json"), status)

@@ -28,7 +28,8 @@ def submit(request: Data) -> Data:
     """Submit the job of a run; return its number as ``job``.
 
     Args:
-        request: run_id, nodes (name, address and directory of each, in rank order), options (of sbatch).
+        request: run_id, nodes (name, address and directory of each, in rank order), options (of sbatch), notice
+            (seconds before the end of the job at which the run is to save; 0: none), requeue (how often).
     """
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))
     try:
@@ -36,9 +37,11 @@ def submit(request: Data) -> Data:
     except batch_script.UnknownNodeError as error:
         raise RunError(str(error)) from None
     log = os.path.join(request["nodes"][0]["directory"], queued_run.LOG)
-    arguments = batch_script.submit_arguments(request["run_id"], log, nodes, request["options"])
-    script = batch_script.batch_script(request["run_id"], request["nodes"], [node["NodeName"] for node in nodes])
-    return {"changed": True, "job": queue.run("sbatch", *arguments, stdin=script).strip().partition(";")[0]}
+    end = batch_script.JobEnd(request.get("notice") or 0, bool(request.get("requeue")))
+    arguments = batch_script.submit_arguments(request["run_id"], log, nodes, request["options"], end)
+    names = [node["NodeName"] for node in nodes]
+    script = batch_script.batch_script(request["run_id"], request["nodes"], names, end.requeue)
+    return {"changed": True, "job": queue.submit(arguments, script)}
 
 
 def wait(request: Data) -> Data:

@@ -72,6 +72,7 @@ def plan_of_attempt(plan: Plan, attempt: Attempt, directory: str) -> Plan:
     values = {
         "is_host": int(attempt_rank == 0),
         "master_address": master,
+        "address": plan["nodes"][own]["address"],
         "nnodes": len(members),
         "node_rank": attempt_rank,
         "world_size": world_size,

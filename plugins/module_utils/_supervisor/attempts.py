@@ -67,6 +67,7 @@ class Attempts:
         self.plan = plan
         self.policy = plan.get("restart")
         self.current: Attempt = first_attempt(plan)
+        self.replaced: set[int] = set()  # nodes that have joined since the attempt began, by node_rank
         self.needs_hub = False  # whether the run goes on if another node leads it
         self.size = len(self.current["members"])
         self.started = time.time()
@@ -84,7 +85,17 @@ class Attempts:
         return self.current["number"]
 
     def takes_part(self, node: NodeView) -> bool:
-        return node["node_rank"] in self.current["members"]
+        return node["node_rank"] in self.current["members"] and node["node_rank"] not in self.replaced
+
+    def change(self, attempt: Attempt) -> None:
+        """Begin an attempt."""
+        self.current = attempt
+        self.replaced.clear()
+
+    def current_without_replaced(self) -> Attempt:
+        """Return the current attempt as a node that joins sees it: it takes part in the next one at the earliest."""
+        members = [member for member in self.current["members"] if member not in self.replaced]
+        return {**self.current, "members": members}
 
     def has_ended(self) -> bool:
         """Return whether the end of the current attempt was recorded."""
@@ -165,6 +176,9 @@ class Attempts:
             return None
         members = assign(self.current["members"], checked, self.policy, self.size)
         hub = self.current.get("hub", 0)
+        if not members and self.waits_for_nodes(time.time()):
+            self.waiting = self.describe_wait(checked, nodes)
+            return None
         if not members or hub not in members:
             self.needs_hub = bool(members)
             self.refused = self.describe_shortage(checked, nodes)
@@ -229,6 +243,19 @@ class Attempts:
             names = ", ".join(nodes[member]["name"] for member in checked)
             return f"at least {self.policy['min_nodes']} nodes are needed, and only {names} can be used{why}"
         return f"the first node, {nodes[hub]['name']}, must take part in every attempt but cannot be used again{why}"
+
+    def waits_for_nodes(self, time_now: float) -> bool:
+        """Return whether the next attempt still waits for new nodes."""
+        return bool(self.policy) and time_now < self.history[-1]["ended"] + self.wait_seconds()
+
+    def wait_seconds(self) -> float:
+        """Return how long an attempt waits for new nodes if there are too few."""
+        return float(self.policy.get("wait") or 0) if self.policy else 0.0
+
+    def describe_wait(self, checked: list[int], nodes: list[NodeView]) -> str:
+        """Return what the next attempt waits for, since nodes that it needs are missing."""
+        shortage = self.describe_shortage(checked, nodes)
+        return f"{shortage}; waiting up to {format_seconds(self.wait_seconds())} for new ones (./muster keep)"
 
     def slots(self, members: list[int]) -> list[int]:
         """Return the ranks of these nodes."""

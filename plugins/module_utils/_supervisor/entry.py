@@ -47,4 +47,11 @@ def main(arguments: list[str]) -> int:
         return guard([sys.argv[0]] + arguments[1:])
     from ansible_collections.muster.training.plugins.module_utils._supervisor.supervisor import Supervisor
 
-    return Supervisor(arguments[0]).run()
+    if "SLURM_JOB_ID" not in os.environ:
+        return Supervisor(arguments[0]).run()
+    from ansible_collections.muster.training.plugins.module_utils._slurm import lives
+
+    lives.begin_life(arguments[0], os.environ)
+    code = Supervisor(arguments[0]).run()
+    os.write(2, lives.end_life(arguments[0], code, os.environ).encode())
+    return code

@@ -16,6 +16,11 @@ import time
 from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import RANK_NUMBER, describe_ended_ranks
 from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import HANG, checked_groups
 from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
+from ansible_collections.muster.training.plugins.module_utils._run.members import (
+    connection_name,
+    generation_of,
+    possible_followers,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.processes import describe_exit
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
@@ -54,7 +59,9 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     Stop,
     shutdown_reason,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.live_sampling import SAMPLE_KIND, SampleLog
 from ansible_collections.muster.training.plugins.module_utils._supervisor.nccl_ras import describe_nccl
+from ansible_collections.muster.training.plugins.module_utils._supervisor.new_members import KIND, NewMembers
 from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import (
     has_failed,
     have_succeeded,
@@ -122,10 +129,12 @@ class Hub(LifelineEnd):
         self.named_ranks: set[int] = set()  # those of which an event was written
         self.notices = HubNotices(plan)
         self.pace = PaceWatch(plan)
+        self.samples = SampleLog(journal, plan)
         self.broken: list[dict[str, str]] = []  # hardware, in all attempts: node and text
         self.save_watch = SaveWatch(plan, self.send_request)
         self.is_cut_off = False  # whether the other nodes may go on without this one
         self.replicator = Replicator(self)
+        self.new_members = NewMembers(self)
 
     def admitted_connections(self) -> list[LifelineConnection]:
         """Return the connections to nodes that have proved that they hold the token."""
@@ -177,8 +186,9 @@ class Hub(LifelineEnd):
 
     def admit(self, connection: LifelineConnection, message: Data, now: float) -> None:
         """Admit a connection that proves that it holds the token; drop any other."""
-        run_id = lifeline_name(self.plan["run_id"], self.own)
-        ranks = range(self.own + 1, len(self.nodes))  # those before were lost
+        name = lifeline_name(self.plan["run_id"], self.own)
+        run_id = connection_name(name, self.plan, self.own, message.get("node_rank"))
+        ranks = possible_followers(self.plan, self.own)  # the others before this node were lost
         rank = authenticate_rank(connection, message, self.token, run_id, ranks)
         if rank is None:
             self.drop(connection)
@@ -189,9 +199,13 @@ class Hub(LifelineEnd):
         self.nodes[rank]["broken"] = None
         connection.send({"mac": handshake_mac(self.token, "server", run_id, rank, connection.nonce, message["nonce"])})
         connection.open(rank, handshake_mac(self.token, "key", run_id, rank, connection.nonce, message["nonce"]))
+        connection.side, connection.other_side = "server", "peer"  # also if it is a replacement of node 0
+        self.new_members.arrive(rank)
+        for replacement in self.new_members.messages():
+            connection.send(replacement)
         self.replicator.send_all(connection)
         if self.attempts.number:
-            connection.send({"type": "attempt", **self.attempts.current})
+            connection.send({"type": "attempt", **self.attempts.current_without_replaced()})
         if self.go and self.attempts.takes_part(self.nodes[rank]):
             connection.send({"type": "go"})
         if self.nodes[rank]["remote_started"] and self.attempts.takes_part(
@@ -246,8 +260,12 @@ class Hub(LifelineEnd):
             self.hangs.note_quiet(node_rank, message.get("quiet"), node["heard"])
         elif kind == "stacks":
             self.hangs.take(node_rank, message.get("groups"))
+        elif kind == KIND:
+            self.new_members.acknowledge(node_rank, message)
         elif kind == PACE:
             self.pace.take(node["name"], text, time.monotonic())
+        elif kind == SAMPLE_KIND:
+            self.samples.take(node["name"], text)
         elif kind == ENDED_RANKS:
             self.note_ended_ranks(node_rank, text)
 
@@ -270,7 +288,7 @@ class Hub(LifelineEnd):
                 if connection.node_rank is not None:
                     self.nodes[connection.node_rank]["broken"] = now
                 self.drop(connection)
-        for node in self.nodes[1:]:
+        for node in self.nodes:
             if node["broken"] is not None and now - node["broken"] > RECONNECT_TIMEOUT:
                 self.lose(
                     node, "its supervisor closed the lifeline and did not come back (killed, or the node went down)"
@@ -378,7 +396,8 @@ class Hub(LifelineEnd):
         """Keep a node that does not take part in this attempt for the next; is_back: after it was lost."""
         if node["state"] == "lost" and not node["excluded"]:
             if is_back:
-                self.journal.event("spare", f"{node['name']} is back, and waits as a spare", node=node["name"])
+                returns = "" if generation_of(self.plan, node["node_rank"]) else " is back, and"
+                self.journal.event("spare", f"{node['name']}{returns} waits as a spare", node=node["name"])
             self.set_node(node, "spare")
 
     def node_failed(self, node: NodeView, reason: str) -> None:
@@ -444,6 +463,8 @@ class Hub(LifelineEnd):
             self.on_failing(self.nodes[self.own], text)
         elif kind == PACE:
             self.pace.take(self.names[self.own], text, time.monotonic())
+        elif kind == SAMPLE_KIND:
+            self.samples.take(self.names[self.own], text)
         elif kind == ENDED_RANKS:
             self.note_ended_ranks(self.own, text)
         else:
@@ -598,6 +619,7 @@ class Hub(LifelineEnd):
             self.journal.event("slow", text)
             self.journal.status_due = 0.0
         self.replicator.step(now)
+        self.new_members.step(now)
         self.judge(now)
 
     def judge(self, now: float) -> None:
@@ -661,7 +683,7 @@ class Hub(LifelineEnd):
         """Begin the next attempt: all nodes get ready, and then start as they did the first time."""
         text = self.attempts.describe_next(attempt, self.names)
         self.journal.event("attempt", text, attempt=attempt["number"])
-        self.attempts.current = attempt
+        self.attempts.change(attempt)
         self.go, self.started = False, now
         self.stop_reason = self.first_node = self.deadline = self.local_report = None
         self.end_class, self.phases = "", {}
@@ -787,6 +809,9 @@ class Hub(LifelineEnd):
             "hang": self.hangs.hang,
             "slow": self.pace.texts(),
         }
+        missing = self.new_members.missing(time.monotonic())
+        if missing:
+            fields["missing"] = missing
         if "restart" not in self.plan:
             return fields
         lost = self.attempts.describe_losses()

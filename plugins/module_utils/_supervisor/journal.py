@@ -84,6 +84,12 @@ class Journal:
             self.identify()
         self.set_state("restarting" if plan["node"]["slots"] else "spare")
 
+    def record_plan(self) -> None:
+        """Write the plan again after a node has joined the run."""
+        with self.tolerate_full_disk():
+            write_atomically(self.path("plan.json"), json.dumps(self.plan, indent=1, sort_keys=True))
+            self.identify()
+
     @contextlib.contextmanager
     def tolerate_full_disk(self) -> Iterator[None]:
         """Record that the run directory could not be written, and continue: the job may not need that disk."""

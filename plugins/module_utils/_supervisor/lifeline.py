@@ -17,6 +17,7 @@ line. So no third party can add, replace, reorder or repeat a line.
   peer:   {"type": "gpus", "text"} if nvidia-smi no longer finds all GPUs healthy, or does again
   peer:   {"type": "stacks", "groups"}, the reply to "collect"
   peer:   {"type": "prepared", "reply"}, the reply to "prepare"
+  server: {"type": "member", "node_rank", "name", "address", "generation"} if a node was replaced; peers return it
   server: {"type": "prepare", "request"} before another attempt: check the node, offer or copy a checkpoint
   server: {"type": "collect"} to ask for the stacks of a run that may hang
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
@@ -40,6 +41,8 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Container
+
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 MAX_LINE = 65536
@@ -59,7 +62,7 @@ def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
 
 
 def authenticate_rank(
-    connection: LifelineConnection, message: Data, token: str, run_id: str, ranks: range
+    connection: LifelineConnection, message: Data, token: str, run_id: str, ranks: Container[int]
 ) -> int | None:
     """Return the node_rank of a peer whose message proves that it holds the token, None if it does not.
 

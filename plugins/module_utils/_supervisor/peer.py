@@ -13,6 +13,12 @@ import socket
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
+from ansible_collections.muster.training.plugins.module_utils._run.members import (
+    checked_member,
+    connection_name,
+    generation_of,
+    replace_member,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     AUTHENTICATION_TIMEOUT,
     CHECK_IN_GRACE_PERIOD,
@@ -47,6 +53,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
 from ansible_collections.muster.training.plugins.module_utils._supervisor.replica import KINDS, Replica
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
     choose_candidate,
+    gather_timeout,
     lifeline_name,
     takeover_delay,
 )
@@ -120,7 +127,8 @@ class Peer(LifelineEnd):
         self.selector.register(sock, selectors.EVENT_READ, connection)
 
     def compute_mac(self, side: str, server_nonce: str, connection: LifelineConnection) -> str:
-        run_id = lifeline_name(self.plan["run_id"], self.candidate)
+        name = lifeline_name(self.plan["run_id"], self.candidate)
+        run_id = connection_name(name, self.plan, self.candidate, self.node_rank)
         return handshake_mac(self.token, side, run_id, self.node_rank, server_nonce, connection.nonce)
 
     def on_message(self, connection: LifelineConnection, message: Data, now: float) -> None:
@@ -230,6 +238,8 @@ class Peer(LifelineEnd):
         kind = message.get("type")
         if kind in KINDS:
             self.replica.take(message)
+        elif kind == "member":
+            self.take_member(message)
         elif kind == "attempt":
             attempt = checked_attempt(message, len(self.names))
             if attempt is not None:
@@ -237,6 +247,19 @@ class Peer(LifelineEnd):
         elif kind == "handover" and can_succeed(self.plan):
             self.lost_at, self.loss, self.election_due = now, str(message.get("reason", ""))[:MAX_REASON], now
             self.drop(connection)
+
+    def take_member(self, message: Data) -> None:
+        """Note that a node was replaced, and tell the hub so."""
+        member = checked_member(message, len(self.names))
+        if member is None:
+            return
+        rank = member["node_rank"]
+        if rank != self.node_rank and member["generation"] > generation_of(self.plan, rank):
+            replace_member(self.plan, member)
+            self.names[rank] = member["name"]
+            self.replica.forget_node(rank)
+            self.journal.record_plan()
+        self.send({**member, "type": "member"})
 
     def stop(self, reason: str, leaving: bool = False, shutdown: bool = False) -> None:
         if self.stop_reason is None:
@@ -366,7 +389,12 @@ class Peer(LifelineEnd):
             self.journal.set_state("restarting", f"{self.loss}; the others look for a node that leads the run")
         if self.connection is not None and self.connection.stage != "nonce":  # a candidate is answering
             return
-        candidate = choose_candidate(self.node_rank, self.hub, self.replica.lost, now - self.election)
+        total, elapsed = len(self.names), now - self.election
+        if self.node_rank < self.hub and elapsed > gather_timeout(total):  # it only follows
+            self.stop(self.loss)
+            self.result_state = "failed"
+            return
+        candidate = choose_candidate(self.node_rank, self.hub, self.replica.lost, elapsed, total)
         if candidate == self.node_rank:
             self.orders.append(TakeOver())
             self.election_due = math.inf

@@ -88,6 +88,11 @@ class Replica:
             if line not in self.events:  # a new connection repeats them
                 self.events = [*self.events, line][-MAX_EVENTS:]
 
+    def forget_node(self, node_rank: int) -> None:
+        """Forget that a node was lost, since another one has its place."""
+        self.lost = [rank for rank in self.lost if rank != node_rank]
+        self.excluded = [rank for rank in self.excluded if rank != node_rank]
+
 
 class Replicator:
     """The hub's messages about the past of the run."""

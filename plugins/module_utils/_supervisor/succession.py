@@ -12,6 +12,7 @@ split never run the job at the same time.
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._run.hub_node import can_succeed
+from ansible_collections.muster.training.plugins.module_utils._run.members import possible_followers
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     CANDIDATE_TIMEOUT,
     KILL_TIMEOUT,
@@ -34,9 +35,10 @@ def majority(nnodes: int) -> int:
 def keeps_quorum(plan: Plan, hub: int, connected: Collection[int]) -> bool:
     """Return whether a hub may begin another attempt; connected: the nodes that it can reach.
 
-    If it may not, the others are a majority and may have a successor. A node follows only those before it.
+    If it may not, the others are a majority and may have a successor. A node follows only those before it, except for
+    one that has joined the run in the place of a node before the hub.
     """
-    others = [rank for rank in range(hub + 1, len(plan["nodes"])) if rank not in connected]
+    others = [rank for rank in possible_followers(plan, hub) if rank not in connected]
     return not can_succeed(plan) or len(others) < majority(len(plan["nodes"]))
 
 
@@ -54,13 +56,16 @@ def gather_timeout(nnodes: int) -> float:
     return CANDIDATE_TIMEOUT * (nnodes + 1)
 
 
-def choose_candidate(own: int, hub: int, lost: Collection[int], elapsed: float) -> int:
+def choose_candidate(own: int, hub: int, lost: Collection[int], elapsed: float, total: int = 0) -> int:
     """Return the node that shall lead the run from the point of view of node `own`.
 
     hub: node_rank of the lost hub. lost: nodes that it had already lost. elapsed: seconds since the election began;
-    each candidate has CANDIDATE_TIMEOUT to answer.
+    each candidate has CANDIDATE_TIMEOUT to answer. A node before the hub, which has joined the run later, only follows:
+    total is the number of nodes.
     """
     candidates = [rank for rank in range(hub + 1, own) if rank not in lost] + [own]
+    if own < hub:
+        candidates = [rank for rank in range(hub + 1, total) if rank not in lost] or [hub]
     return candidates[min(int(elapsed // CANDIDATE_TIMEOUT), len(candidates) - 1)]
 
 

@@ -10,6 +10,7 @@ import selectors
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
+from ansible_collections.muster.training.plugins.module_utils._run.members import possible_followers
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     KILL_TIMEOUT,
     REPORT_GRACE_PERIOD,
@@ -69,9 +70,11 @@ class Successor(Hub):
         self.notices.started = replica.started
         self.journal.restore_events(replica.events)
         self.go, self.stop_reason, self.first_node = True, self.loss, self.names[self.predecessor]
+        followers = possible_followers(self.plan, self.own)
         for node in self.nodes:
+            rank = node["node_rank"]
             node["state"] = "lost"
-            node["excluded"] = node["node_rank"] in replica.excluded or node["node_rank"] < self.own
+            node["excluded"] = rank in replica.excluded or rank not in (self.own, *followers)
         self.broken = find_broken(replica.events, self.names)
         self.nodes[0]["launcher_log"] = ""  # on another node
         self.nodes[self.predecessor]["why"] = self.loss
@@ -120,7 +123,8 @@ class Successor(Hub):
 
     def followers(self) -> list[int]:
         """Return the node_ranks of the nodes that can be reached, with this one."""
-        return sorted({self.own, *(connection.node_rank or self.own for connection in self.admitted_connections())})
+        ranks = [connection.node_rank for connection in self.admitted_connections()]
+        return sorted({self.own, *(rank for rank in ranks if rank is not None)})
 
     def has_majority(self) -> bool:
         return len(self.followers()) >= majority(len(self.names))

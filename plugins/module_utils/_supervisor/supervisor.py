@@ -24,6 +24,7 @@ import selectors
 import signal
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._run.hub_node import leads_run
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     become_subreaper,
     reap,
@@ -58,7 +59,9 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     Stop,
     TakeOver,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.live_sampling import NodeSampler
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.node_notices import NodeNotices
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import describe_stop
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.outbox import Outbox
 from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
 from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.node_preparation import (
@@ -98,9 +101,10 @@ class Supervisor:
         self.progress = Progress(directory, self.plan)
         self.notices = NodeNotices(self.journal, self.plan)
         self.health = NodeHealth(self.journal, self.plan)
+        self.sampler = NodeSampler(self.journal, self.plan)
         self.outbox = Outbox(self.journal, self.plan)
         self.preparation = NodePreparation(self.journal, self.plan, token)
-        kind = Peer if self.plan["node"]["node_rank"] else Hub
+        kind = Hub if leads_run(self.plan) else Peer  # a node that joins the run may have number 0
         self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
         self.stop_signal: int | None = None  # the signal that asked this node to stop
         self.report: NodeReport | None = None  # once this node's part has ended
@@ -158,7 +162,7 @@ class Supervisor:
                     connection.events = events
         if self.stop_signal is not None:
             name, self.stop_signal = signal.Signals(self.stop_signal).name, None
-            self.lifeline.on_stop_signal(name)
+            self.lifeline.on_stop_signal(describe_stop(name, self.journal.directory, os.environ, time.time()))
         self.carry_out_orders()
         self.tend_processes(now)
         self.lifeline.step(now)
@@ -270,7 +274,7 @@ class Supervisor:
         for reply in self.preparation.step(now, ended):
             self.lifeline.send_prepared(reply)
         notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
-        notices += self.health.step(now, ended, running)
+        notices += self.health.step(now, ended, running) + self.sampler.step(now, running)
         if self.report is None and not isinstance(self.launcher.phase, LauncherEnded):
             own_pids = self.watchers.pids() + self.notices.pids() + self.outbox.pids()
             own_pids += self.health.pids() + self.preparation.pids()

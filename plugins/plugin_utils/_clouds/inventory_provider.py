@@ -82,3 +82,9 @@ def _read_source(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def has_provider(sources: Iterable[str]) -> bool:
+    """Return whether a source of the inventory lists the machines of a provider that can create some."""
+    providers = inventory_plugins()
+    return any(str(_read_source(path).get("plugin")) in providers for path in _source_files(sources))

@@ -13,6 +13,7 @@ STATE_AFTER = {
     **dict.fromkeys(("ping", "preflight", "status", "logs", "report", "shell", "cost"), READING),
     **dict.fromkeys(("provision", "teardown", "image"), COSTING),
     "launch": "nothing was started",
+    "page": "the page is closed; runs are not affected",
     "benchmark": "nothing was started",
     "stop": "the run may still be active: ansible-playbook status.yml shows whether it is",
 }

@@ -45,7 +45,7 @@ def to_muster_commands(text: str, program: str, site_arguments: str = "") -> str
     """
 
     def command(match: re.Match[str]) -> str:
-        name, options = commands()[match[1]]
+        name, options, args_variable = commands()[match[1]]
         variables: dict[str, Any] = {}
         files = ""
         for option, value, document, file, quoted_file in OPTION.findall(match[2]):
@@ -57,18 +57,23 @@ def to_muster_commands(text: str, program: str, site_arguments: str = "") -> str
                 variables.update(json.loads(document) if document else {option: value})
             except ValueError:  # a job's text that looks like a command
                 return match[0]
-        arguments = option_arguments(variables, options)
+        arguments = option_arguments(variables, options, args_variable)
         return f"{program} {name}{site_arguments if name == 'site' and not files else ''}{files}{arguments}"
 
     return playbook_pattern().sub(command, text)
 
 
-def option_arguments(variables: Mapping[str, Any], options: Mapping[str, str]) -> str:
-    """Return variables as arguments of a command with these options, each after a space."""
+def option_arguments(
+    variables: Mapping[str, Any], options: Mapping[str, str], args_variable: str = "launch_args"
+) -> str:
+    """Return variables as arguments of a command with these options, each after a space.
+
+    args_variable: the variable with the arguments of the script.
+    """
     by_variable = {variable: option for option, variable in reversed(list(options.items()))}
     rest = dict(variables)
     script = rest.pop("launch_script", "")
-    script_args = rest.pop("launch_args", []) if script else []
+    script_args = rest.pop(args_variable, []) if script else []
     arguments = []
     for name, value in rest.items():
         if f"{name}={value}".lower() in by_variable:
@@ -92,14 +97,17 @@ def quote(argument: str) -> str:
 
 
 @functools.cache
-def commands() -> dict[str, tuple[str, dict[str, str]]]:
-    """Return the name and the options of each command of ./muster, by playbook."""
+def commands() -> dict[str, tuple[str, dict[str, str], str]]:
+    """Return each command of ./muster by playbook: name, options, and the variable with the arguments of its script."""
     spec = importlib.util.spec_from_file_location("muster_command", PROGRAM)
     if spec is None or spec.loader is None:
         return {}
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return {playbook: (name, options) for name, (playbook, _role, _summary, options) in module.COMMANDS.items()}
+    return {
+        playbook: (name, options, module.SCRIPT_COMMANDS.get(name, "launch_args"))
+        for name, (playbook, _role, _summary, options) in module.COMMANDS.items()
+    }
 
 
 @functools.cache

@@ -65,6 +65,7 @@ class Job:
     restart_when: tuple[str, ...] = ()  # classes of an attempt's end after which it restarts
     spares: int = 0  # nodes that wait, the last ones
     restart_min_nodes: int | None = None  # with which it restarts; None: as many as at the start
+    restart_wait: float = 0  # seconds for which it then waits for new nodes if there are too few
     notice_signal: str = "SIGTERM"  # sent to ranks that handle it, so that they save; or SIGUSR1, SIGUSR2, none
     notice_grace: int = 100  # seconds for the ranks to save before they are ended
     time_limit: float = 0.0  # 0: no limit

@@ -56,6 +56,7 @@ JOB_OPTIONS: dict[str, dict[str, Any]] = {
     "restarts": {"type": "int", "default": 0},
     "restart_when": {"type": "list", "elements": "str", "default": list(RESTART_WHEN), "choices": list(RESTARTABLE)},
     "restart_min_nodes": {"type": "int"},
+    "restart_wait": {"type": "raw", "default": ""},
     "spares": {"type": "int", "default": 0},
     "start_timeout": {"type": "int", "default": 120},
     "silence_timeout": {"type": "int", "default": 10},

@@ -19,7 +19,7 @@ OPTIONS = (
     *("accelerate_config", "master_port", "lifeline_port", "start_timeout", "silence_timeout", "stop_grace", "debug"),
     *("log_limit", "stacks", "hang_timeout", "on_hang", "outputs", "metrics", "checkpoints", "resume_args"),
     *("restarts", "restart_when", "restart_min_nodes", "spares", "notice_signal", "notice_grace"),
-    *("time_limit", "cost_limit", "stall_limit"),
+    *("restart_wait", "time_limit", "cost_limit", "stall_limit"),
 )
 VARIABLES = {"interpreter": "python"}  # names of variables that differ from their option's
 UNSET: tuple[Any, ...] = ("", None, [], {})

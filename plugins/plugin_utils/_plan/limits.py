@@ -12,7 +12,7 @@ from typing import Any
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([smhdw]?)\Z")
-DURATIONS = ("time_limit", "stall_limit")  # options of a job
+DURATIONS = ("time_limit", "stall_limit", "restart_wait")  # options of a job
 
 
 def parse_duration(value: object) -> float:

@@ -281,6 +281,7 @@ def build_restart_plan(job: Job, table: RankTable, launcher: Launcher, files: Ma
         "restarts": job.restarts,
         "when": list(job.restart_when),
         "min_nodes": job.restart_min_nodes if job.restart_min_nodes is not None else active,
+        "wait": job.restart_wait,
         "spares": job.spares,
         "slots": [node.slots for node in table.nodes],
         "master_port": job.master_port,

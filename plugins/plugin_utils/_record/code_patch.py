@@ -9,7 +9,6 @@ it is executed: no hook, filter or other command of its configuration. A source 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import posixpath
 import shutil
@@ -21,7 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._code.compare import HASH_LIMIT, entry_of, is_file
+from ansible_collections.muster.training.plugins.module_utils._code.compare import (
+    HASH_LIMIT,
+    entry_of,
+    hash_of,
+    is_file,
+)
 from ansible_collections.muster.training.plugins.module_utils._facts.git_checkout import (
     COMMIT,
     git_directory,
@@ -317,7 +321,7 @@ def fingerprints(directory: Path, names: Iterable[str]) -> dict[str, str]:
                 continue
             entry = entry_of(path)
             if entry and is_file(entry) and entry[0] <= HASH_LIMIT:
-                entry[3] = hashlib.sha256(read_bytes(path, HASH_LIMIT)).hexdigest()[:16]
+                entry[3] = hash_of(path)
         except OSError:
             continue
         tree[name] = entry

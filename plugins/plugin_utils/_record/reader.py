@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
-from ansible_collections.muster.training.plugins.plugin_utils._record import code_tree, origin
+from ansible_collections.muster.training.plugins.plugin_utils._record import code_tree, origin, snapshot
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import read_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_text,
@@ -111,6 +111,7 @@ class Record:
     code: dict[str, str] | None = None  # fingerprint of each file of its code; None if it was not recorded
     origin: list[str] = field(default_factory=list)  # lines on its job file, code and requirements
     job_file: str = ""  # path on this machine
+    has_snapshot: bool = False  # whether launch --like can repeat it
     notes: list[str] = field(default_factory=list)  # what could not be read completely
 
 
@@ -121,6 +122,7 @@ def read_record(directory: Path, run_id: str) -> Record:
     code, job_origin = read_files(files.read_json(code_tree.FILE)), files.read_json(origin.FILE)
     job_file = clean_text(to_mapping(job_origin).get("job_file"), origin.MAX_PATH)
     record = Record(run_id, directory, plan, result, code=code, origin=describe_origin(job_origin), job_file=job_file)
+    record.has_snapshot = (directory / snapshot.FILE).is_file()
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:

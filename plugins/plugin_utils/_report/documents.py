@@ -197,7 +197,8 @@ class Report(TypedDict):
     working_directory: str
     commit: str
     dirty: bool
-    repeat: str  # the command that launches the same again
+    repeat: str  # the command that launches the same job with the current code and settings of the project
+    repeat_exactly: str  # the command that also restores the recorded code, settings and environment, or ""
     origin: list[str]  # lines on the job file, code and requirements that it was launched with
     program: list[str]  # the script or module, and its arguments
     environment: list[str]  # names of all variables

@@ -149,9 +149,13 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
     if costs or missing:
         lines += ["## Cost", "", *(table(["", ""], costs) if costs else [])]
         lines += [f"Not known: {escape_long(missing)}.", ""] if missing else [""]
-    if report["repeat"]:
+    repeat = [command for command in (report["repeat_exactly"], report["repeat"]) if command]
+    if repeat:
         origin = [f"- {escape_long(line)}" for line in report["origin"]]
-        lines += ["## How to repeat it", "", *code_block(report["repeat"]), "", *origin, *([""] if origin else [])]
+        lines += ["## How to repeat it", ""]
+        if len(repeat) > 1:
+            lines += ["The first command restores the recorded code, settings and environment.", ""]
+        lines += [*code_block("\n".join(repeat)), "", *origin, *([""] if origin else [])]
     for title, caption, file in plots:
         lines += [f"![{escape(title)}: {escape(caption)}]({record}/{file})", ""]
     return "\n".join(lines) + "\n" + user_notes(previous)

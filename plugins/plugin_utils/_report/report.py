@@ -144,6 +144,7 @@ def compose_report(record: Record, now: float) -> Report:
         "commit": clean_text(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,
         "repeat": with_job_file(repeat_command(program, command, plan, rows), record.job_file),
+        "repeat_exactly": f"{LAUNCH} -e like={record.run_id}" if record.has_snapshot else "",
         "origin": record.origin,
         "program": []
         if program is None
@@ -191,6 +192,7 @@ def adapt_report(report: Report, adapt: Callable[[str], str]) -> Report:
         **report,
         "failure": failure,
         "repeat": adapt_repeat(report["repeat"], adapt),
+        "repeat_exactly": adapt(report["repeat_exactly"]),
         "notes": [adapt(note) for note in report["notes"]],
         "findings": [{**finding, "remedy": adapt(finding["remedy"])} for finding in report["findings"]],
     }

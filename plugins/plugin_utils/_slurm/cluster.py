@@ -51,6 +51,12 @@ class SlurmOptions:
     node_timeout: int = 30
     accounting: bool = False
     database_memory: int = 256  # MiB
+    health_interval: int = 0  # seconds; 0: no health check
+    health_skip: Sequence[str] = ()
+    program: Mapping[str, Any] = field(default_factory=dict)
+    """Directories and files of the health check, from muster.training.program_files."""
+    adopt_logins: bool = False
+    adopt_admins: Sequence[str] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     managed: str = "Ansible managed"
 

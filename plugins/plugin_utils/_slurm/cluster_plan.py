@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from ansible_collections.muster.training.plugins.plugin_utils._slurm import configuration, gpu_resources
+from ansible_collections.muster.training.plugins.plugin_utils._slurm import configuration, gpu_resources, health, logins
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster import Cluster, SlurmNode, SlurmOptions
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.machine_facts import (
     checked_machine,
@@ -38,6 +38,7 @@ class SlurmPlan(TypedDict):
     files: dict[str, list[dict[str, Any]]]
     packages: dict[str, list[str]]
     services: dict[str, list[str]]
+    pam: list[str]
     proof: str
     errors: list[str]
     notices: list[str]
@@ -56,9 +57,10 @@ def release_of(version: str) -> tuple[int, ...]:
 
 def packages_of(name: str, controller: str, options: SlurmOptions) -> list[str]:
     """Return the packages of a node."""
+    node_packages = NODE_PACKAGES + ([logins.PACKAGE] if options.adopt_logins else [])
     if name != controller:
-        return list(NODE_PACKAGES)
-    return NODE_PACKAGES + CONTROLLER_PACKAGES + (ACCOUNTING_PACKAGES if options.accounting else [])
+        return node_packages
+    return node_packages + CONTROLLER_PACKAGES + (ACCOUNTING_PACKAGES if options.accounting else [])
 
 
 def services_of(name: str, controller: str, options: SlurmOptions) -> list[str]:
@@ -87,6 +89,7 @@ def find_errors(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> li
             errors.append(f"{name}: systemd is missing, but Slurm needs it. Turn the role off: -e slurm_enabled=false")
     return [
         *errors,
+        *logins.adopt_errors(cluster),
         *machine_errors(states),
         *name_errors(cluster.nodes),
         *user_errors(states),
@@ -168,10 +171,12 @@ def build_cluster(
     )
 
 
-def directories_of(files: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the directories of files, which nobody but root may change."""
+def directories_of(files: Iterable[Mapping[str, Any]], options: SlurmOptions) -> list[dict[str, Any]]:
+    """Return the directories of files, which nobody but root may change, parents first."""
+    program = health.health_directories(options)
     paths = dict.fromkeys(file["path"].rpartition("/")[0] for file in files)
-    return [{"path": path, "mode": "0755", "only_root": True} for path in paths]
+    known = {directory["path"] for directory in program}
+    return program + [{"path": path, "mode": "0755", "only_root": True} for path in paths if path not in known]
 
 
 def proof_of(files: Mapping[str, Iterable[Mapping[str, Any]]]) -> str:
@@ -194,30 +199,40 @@ def plan_cluster(
     files = {node.inventory_name: configuration.files_of(cluster, node) for node in cluster.nodes}
     proof = proof_of(files)
     services = {name: services_of(name, controller, options) for name in files}
-    key = states[controller]["munge_key"]
+    program, pam = health.program_files(options), logins.pam_lines(cluster, states)
+    expected = (states[controller]["munge_key"], proof, "".join(pam[-1:]))
     return {
         "controller": controller,
         "names": {node.inventory_name: node.name for node in cluster.nodes},
-        "directories": {name: directories_of(entries) for name, entries in files.items()},
+        "directories": {name: directories_of(entries, options) for name, entries in files.items()},
         "files": files,
         "packages": {name: packages_of(name, controller, options) for name in files},
         "services": services,
+        "pam": pam,
         "proof": proof,
         "errors": find_errors(cluster, states),
         "notices": find_notices(cluster, states),
         "incomplete": [
-            name for name, state in states.items() if not is_complete(state, files[name], services[name], (key, proof))
+            name
+            for name, state in states.items()
+            if not is_complete(state, files[name] + program, services[name], expected)
         ],
     }
 
 
 def is_complete(
-    state: Mapping[str, Any], files: Iterable[Mapping[str, Any]], services: Iterable[str], expected: tuple[str, str]
+    state: Mapping[str, Any],
+    files: Iterable[Mapping[str, Any]],
+    services: Iterable[str],
+    expected: tuple[str, str, str],
 ) -> bool:
-    """Return whether a node is as planned: its files, its key, its services, now and at boot, and the verification."""
+    """Return whether a node is as planned: its files, its key, its services, now and at boot, and the verification.
+
+    expected: key, verification, and the last line of the rules for logins.
+    """
     units = state["units"]
     return (
-        (state["munge_key"], state["proof"]) == expected
+        (state["munge_key"], state["proof"], state["pam"]) == expected
         and all(units.get(name) == {"active": "active", "enabled": "enabled"} for name in services)
         and all(is_current(file, state["files"].get(file["path"], {})) for file in files)
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._slurm import gpu_resources
+from ansible_collections.muster.training.plugins.plugin_utils._slurm import gpu_resources, health
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster import Cluster, SlurmNode
 
 PORT = 6817  # Slurm's default for slurmctld
@@ -26,6 +26,7 @@ def files_of(cluster: Cluster, node: SlurmNode) -> list[dict[str, Any]]:
     files = [
         file("/etc/default/slurmd", cluster, slurmd_options(cluster, node)),
         file("/etc/systemd/system/slurmd.service.d/50-muster.conf", cluster, slurmd_unit(node)),
+        *health.health_files(node, cluster.options),
     ]
     if node is cluster.controller:
         files += [
@@ -91,7 +92,8 @@ def settings(cluster: Cluster) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ClusterName": options.cluster_name,
         "SlurmctldHost": f"{controller.hostname}({controller.address})",
-        "SlurmctldParameters": "enable_configless",
+        # a job that is preempted may save first
+        "SlurmctldParameters": "enable_configless,preempt_send_user_signal",
         "SlurmUser": "slurm",
         "AuthType": "auth/munge",
         "StateSaveLocation": "/var/lib/slurm/slurmctld",
@@ -111,7 +113,12 @@ def settings(cluster: Cluster) -> dict[str, Any]:
         "PropagateResourceLimitsExcept": "MEMLOCK",
         **process_settings(cluster),
         **accounting_settings(cluster),
+        **health.health_settings(options),
     }
+    # Alloc: the prolog runs on all nodes of a job, before any of its steps. Contain: a cgroup for logins exists.
+    flags = ["Alloc"] * health.is_enabled(options) + ["Contain"] * options.adopt_logins
+    if flags:
+        result["PrologFlags"] = ",".join(flags)
     if any(node.gpus.files for node in cluster.nodes):
         result["GresTypes"] = "gpu"
     return {**result, **options.settings}

@@ -23,7 +23,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id", "--run-id": "run_id"}  # a word without an option is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true", "--bundle": "bundle=true"}
 DIFF = {"": "run_id", " ": "other_run", "--lines": "lines=true"}  # " ": a second word without an option
+PAGE = {**RUN, "--port": "page_port"}
 SAVE = {**RUN, "--stop": "save_stop=true"}
+KEEP = {**RUN, "--max-usd-per-hour": "max_usd_per_hour"}
+JOIN = {"": "node", "--run-id": "run_id"}
 FORGIVE = {"": "node", "--add": "add", "--reason": "reason"}
 STATUS = {**RUN, "--mounts": "mounts=true"}
 RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
@@ -56,12 +59,15 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "preflight": ("preflight", "preflight", "check for problems that would make a job fail", {"-n": "nnodes"}),
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
     "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", STATUS),
+    "page": ("page", "launch", "show runs in a browser: ./muster page [RUN] [--port PORT]", PAGE),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
     "stacks": ("stacks", "launch", "show which source line each rank executes", {**RUN, "--rank": "rank"}),
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "diff": ("diff", "launch", "show what differs between two runs: ./muster diff RUN RUN", DIFF),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
+    "keep": ("keep", "launch", "replace the nodes that a run loses: ./muster keep [RUN]", KEEP),
+    "join": ("join", "launch", "add a machine to a running run: ./muster join NODE", JOIN),
     "save": ("save", "launch", "ask a run to save now: ./muster save [RUN] [--stop]", SAVE),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "forgive": ("forgive", "", "use a repaired machine again: ./muster forgive [NODE]", FORGIVE),
@@ -83,7 +89,8 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
 MEANINGS = {
     "cluster": "Name of the cluster.",
     "nodes": "Name of a node of the inventory.",
-    "node": "Name of the machine to use again. Default: list the machines that no run uses.",
+    "node": "Name of the machine. Without it, forgive lists the machines that no run uses.",
+    "max_usd_per_hour": "What all machines of the cluster together may cost. Without it, none is created.",
     "add": "Name of a machine that no run may use.",
     "reason": "Reason why no run may use the machine.",
     "nnodes": "Number of nodes. Default: all.",
@@ -103,6 +110,7 @@ MEANINGS = {
     "check_script": "The script to check.",
     "check_skip": "Ids of rules to skip, separated by commas.",
     "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
+    "page_port": "Port of the page on this machine. Default: a free one.",
     "mounts": "Show the data mounts of each node instead.",
     "remove": "Name of the environment to remove.",
     "grep": "Text to look for in the names, arguments, projects and errors of runs.",

@@ -101,7 +101,8 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
     [
         (
             '{"fit_args": ["--batch_size", "8"]}',
-            "fit_args does not contain {batch_size}: put it where the script takes its batch size",
+            "fit_args, the arguments of the script, do not contain {batch_size}: put it where the script takes its "
+            "batch size, such as ",
         ),
         ("fitted=fit", "fitted is the result of a search, and this is a search: remove it"),
         ("fit_strat=4", "did you mean fit_start?"),

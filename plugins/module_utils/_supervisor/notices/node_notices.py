@@ -14,7 +14,7 @@ import sys
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
 from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all, start_shielded
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import SIGNAL_INTERVAL
-from ansible_collections.muster.training.plugins.module_utils._supervisor.notices import sources
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices import slurm, sources
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.ranks import (
     catches,
     rank_pids,
@@ -72,7 +72,7 @@ class NodeNotices:
         if running and not self.has_looked:
             self.has_looked = True
             self.start_child()
-        notices = self.requested() + self.announced()
+        notices = self.requested() + self.announced() + slurm.take_notice(self.journal.directory)
         if self.child is not None and self.child.pid in ended:
             self.child = None
         return notices

@@ -30,8 +30,9 @@ def find_option_error(args: dict[str, Any]) -> str:
             return f"fit_{name} is {type(args[name]).__name__}, but must be a list of arguments or a string"
     if not has_placeholder(args["args"]):
         return (
-            f"fit_args does not contain {PLACEHOLDER}: put it where the script takes its batch size, such as "
-            f'-e \'{{"fit_args": ["--batch_size", "{PLACEHOLDER}", "--max_steps", "20"]}}\''
+            f"fit_args, the arguments of the script, do not contain {PLACEHOLDER}: put it where the script takes its "
+            'batch size, such as ansible-playbook fit.yml -e nnodes=2 -e \'{"launch_script": "train.py", "fit_args": '
+            f'["--batch_size", "{PLACEHOLDER}", "--max_steps", "20"]}}\''
         )
     if args["confirm_args"] and not has_placeholder(args["confirm_args"]):
         return f"fit_confirm_args does not contain {PLACEHOLDER}, so it would not confirm anything"

@@ -127,4 +127,32 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "(x += y, relu(inplace=True))",
         source="pytorch/pytorch#22095",
     ),
+    CatalogueEntry(
+        id="ddp-device-ids",
+        title="DDP got a GPU number for a model that is not on that GPU",
+        example="ValueError: DistributedDataParallel device_ids and output_device arguments only work with "
+        "single-device/multiple-device GPU modules or CPU modules, but got device_ids [0], output_device 0, and "
+        "module parameters {device(type='cpu')}.",
+        texts=(r"device_ids and output_device arguments only work with",),
+        cause="device_ids must name the one GPU that holds the whole model. The model was not moved to it, is on the "
+        'CPU because the node has no GPU, or is spread over several GPUs by device_map="auto".',
+        remedy="call model.to(device) before DistributedDataParallel(model, device_ids=[local_rank]); on the CPU leave "
+        'device_ids out; load the model without device_map="auto"',
+        source="pytorch/pytorch#100243",
+    ),
+    CatalogueEntry(
+        id="process-group-device-id",
+        title="init_process_group got a device that is not a GPU",
+        example="ValueError: init_process_group device_id parameter must be an accelerator with an index",
+        texts=(
+            r"init_process_group device_id parameter must be",
+            r"Please use a device_id with index",
+            r"does not match the current compilation's accelerator support",
+        ),
+        cause="The script passes device_id=torch.device(...) to init_process_group, and the device is the CPU, has no "
+        "index, or is of a kind that this build of torch does not support.",
+        remedy='pass device_id=torch.device("cuda", local_rank) on GPUs only, and leave device_id out on the CPU: '
+        "device_id=device if device.type == 'cuda' else None",
+        source="pytorch/pytorch#190432",
+    ),
 )

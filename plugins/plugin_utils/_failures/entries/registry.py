@@ -37,6 +37,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries 
     rdma,
     s3,
     shared_memory,
+    slurm,
     wandb,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
@@ -70,6 +71,7 @@ TOPICS: dict[str, tuple[CatalogueEntry, ...]] = {
     wandb.TOPIC: wandb.ENTRIES,
     launchers.TOPIC: launchers.ENTRIES,
     ray.TOPIC: ray.ENTRIES,
+    slurm.TOPIC: slurm.ENTRIES,
     exit_codes.TOPIC: exit_codes.ENTRIES,
 }
 CATALOGUE = tuple(entry for entries in TOPICS.values() for entry in entries)

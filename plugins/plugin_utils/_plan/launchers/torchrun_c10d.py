@@ -60,6 +60,7 @@ class TorchrunC10d(TorchrunStatic):
             "--nnodes=": "{nnodes}:{nnodes}",
             "--rdzv-endpoint=": "{master}:{master_port}",
             "--rdzv-conf=": rendezvous_configuration(job, "{is_host}"),
+            "--local-addr=": "{address}",
         }
         return {"arguments": {**arguments, **changed}}
 
@@ -67,3 +68,17 @@ class TorchrunC10d(TorchrunStatic):
 def rendezvous_configuration(job: Job, is_host: str) -> str:
     """Return the value of --rdzv-conf; is_host: 1 on the node that holds the agents' store, 0 on the others."""
     return f"is_host={is_host},join_timeout={job.start_timeout},read_timeout={job.start_timeout}"
+
+
+def joining_command(command: list[str], address: str) -> list[str]:
+    """Return the command of a node that joins an elastic run. command: that of the node which hosts the store."""
+    end = command.index("--") if "--" in command else len(command)
+    options = [
+        f"--local-addr={address}"
+        if option.startswith("--local-addr=")
+        else option.replace("is_host=1", "is_host=0")
+        if option.startswith("--rdzv-conf=")
+        else option
+        for option in command[:end]
+    ]
+    return [*options, *command[end:]]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action.run_status import (
     describe_exited_ranks,
+    format_metrics,
     node_status,
     render_status,
     write_json,
@@ -106,6 +107,23 @@ def test_table_shows_gpu_utilization_and_memory() -> None:
         "d     6-7    running  0:01:15                         step 7\n"
         "e     8-9    running  0:01:15                         step 7"
     )
+
+
+def test_table_shows_how_busy_the_gpus_were() -> None:
+    gpus = {"age": 3.0, "devices": [gpu(0)], "trend": [0.0, 50.0, 100.0]}
+    table = render_status([node_status("a", seen("a", 0, gpus=gpus))], 1075.0)
+    assert "▁▅█ 97 %, 71 of 80 GiB  step 7" in table
+    hostile = {**gpus, "trend": ["\x1b[31m", 5]}
+    assert "  97 %, 71 of 80 GiB" in render_status([node_status("a", seen("a", 0, gpus=hostile))], 1075.0)
+
+
+def test_metrics_of_the_first_rank_are_shown_with_their_course() -> None:
+    tail = "cut loss\n" + "".join(f"step {step}: loss {8.5 - step}\n" for step in range(8)) + "\x1b[31mend"
+    node = node_status("a", seen("a", 0, tail=tail))
+    assert node["metrics"] == [{"name": "loss", "last": 1.5, "step": 7.0, "recent": [8.5 - step for step in range(8)]}]
+    assert format_metrics(node["metrics"]) == "loss 1.5 █▇▆▅▄▃▂▁"
+    assert node_status("a", seen("a", 0, tail=["x"]))["metrics"] == []
+    assert format_metrics([]) == ""
 
 
 def test_node_with_clock_ahead_shows_zero_duration() -> None:

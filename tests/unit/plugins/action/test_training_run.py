@@ -14,8 +14,9 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.muster.training.plugins.action import launch_plan
-from ansible_collections.muster.training.plugins.action.training_run import planned_files, supervisor_files
+from ansible_collections.muster.training.plugins.action.training_run import planned_files
 from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import supervisor_files
 from tests.unit.healthy import arguments, cluster
 
 PROGRAMS = Path(__file__).resolve().parents[4] / "plugins" / "module_utils" / "_supervisor" / "programs"

@@ -6,7 +6,12 @@ import time
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, last_sample
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import (
+    HEADER,
+    TREND_PARTS,
+    last_sample,
+    utilization_trend,
+)
 
 BUSY = "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27, 700.00\n"
 IDLE = "2026/11/22 10:15:00.125, 1, 0, 4, 81559, 31, 70.02, 700.00\n"
@@ -38,6 +43,15 @@ def test_the_last_sample_of_each_gpu_counts() -> None:
         },
         SECOND,
     ]
+
+
+def test_the_trend_is_the_mean_of_the_gpus_over_time() -> None:
+    rows = [(0, 10), (1, 30), (0, 50), (1, 70), (0, 100), (1, None)]
+    lines = [f"2026/11/22 10:15:00.123, {index}, {busy or '[N/A]'}, 1, 2, 3, 4.0, 5.0\n" for index, busy in rows]
+    assert utilization_trend(HEADER + "".join(lines)) == [20.0, 60.0, 100.0]
+    many = utilization_trend("".join(lines) * 100)
+    assert len(many) == TREND_PARTS and all(20 <= value <= 100 for value in many)
+    assert utilization_trend("") == utilization_trend("error\n" + lines[0][:20]) == []
 
 
 def test_file_of_an_older_version_is_read() -> None:

@@ -23,7 +23,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
 from ansible_collections.muster.training.plugins.module_utils._run import dispatch as run_requests
 from ansible_collections.muster.training.plugins.module_utils._run import find_runs as run_runs
 from ansible_collections.muster.training.plugins.module_utils._run import identity as run_identity
@@ -41,6 +40,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
     REPLY_MARK,
     standard_input,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import supervisor_files
 from tests.unit.supervised import end_by_force, eventually, make_run
 
 # --- Reading logs -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from ansible_collections.muster.training.plugins.module_utils._slurm.batch_scrip
     gpu_count,
     match_nodes,
     parse_nodes,
+    signal_argument,
     submit_arguments,
 )
+from tests.unit.supervised import eventually
 
 SHOWN = (
     "NodeName=node1 Arch=x86_64 NodeAddr=10.0.0.11 NodeHostName=node1 Gres=gpu:h100:8(S:0-1) Version=22\n"
@@ -46,6 +49,38 @@ def test_job_gets_whole_nodes_with_all_their_gpus() -> None:
     assert "--gres=none" in submit_arguments("bert", "/log", parse_nodes(SHOWN), {"gres": "none"})
 
 
+@pytest.mark.parametrize(
+    ("time_limit", "notice", "expected"),
+    [("", 135, ["--signal=B:USR1@135"]), ("60", 135, ["--signal=B:USR1@135"]), ("4", 135, []), ("", 0, [])],
+)
+def test_job_is_signalled_before_its_end_unless_it_is_short(time_limit: str, notice: int, expected: list[str]) -> None:
+    assert signal_argument(time_limit, notice) == expected
+
+
+def test_signal_becomes_a_request_in_the_run_directory_of_the_batch_node(tmp_path: Path) -> None:
+    """The script goes on until the step has ended, with its exit code, and ignores the SIGTERM of a cancelled job."""
+    for name, text in {
+        "srun": f"trap '' TERM\ntouch {tmp_path}/started\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\nexit 93",
+        "squeue": "echo 2:30",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    directory = tmp_path / "it's" / "node1"
+    directory.mkdir(parents=True)
+    nodes = [{"address": "10.0.0.1", "directory": "/"}, {"address": "10.0.0.2", "directory": str(directory)}]
+    (tmp_path / "script").write_text(batch_script("bert", nodes, ["gpu1", "gpu2"]))
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu2", "SLURM_JOB_ID": "12"}
+    with subprocess.Popen(["/bin/sh", str(tmp_path / "script")], env=environment) as process:
+        eventually(lambda: (tmp_path / "started").exists())
+        process.send_signal(signal.SIGUSR1)
+        eventually(lambda: (directory / "slurm-end").exists())
+        process.send_signal(signal.SIGTERM)
+        assert process.poll() is None
+        (tmp_path / "go").touch()
+        assert process.wait(30) == 93
+    assert (directory / "slurm-end").read_text() == "2:30\n"
+
+
 FAKE_SRUN = """#!/bin/sh
 while [ "$1" != /bin/sh ]; do shift; done
 for name in $FAKE_NODES; do SLURMD_NODENAME=$name "$@" || echo "$name failed"; done
@@ -69,8 +104,24 @@ def test_script_starts_each_node_with_its_own_directory(tmp_path: Path) -> None:
         ["/bin/sh"], input=script, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert completed.stdout.splitlines() == [
-        f"{directories[1]}/supervisor.py {directories[1]} bert 10.0.0.1",
-        f"{directories[0]}/supervisor.py {directories[0]} bert 10.0.0.0",
+        f"{directories[1]}/supervisor.py --guard {directories[1]} bert 10.0.0.1",
+        f"{directories[0]}/supervisor.py --guard {directories[0]} bert 10.0.0.0",
         "gpu3 failed",
     ], completed.stderr
     assert "gpu3 is not a node of this run" in completed.stderr
+
+
+def test_what_a_requeued_job_needs_is_removed_at_its_end_but_not_before(tmp_path: Path) -> None:
+    """The stand-in for srun sends SIGTERM to the script, as Slurm does when the job is requeued."""
+    directory = tmp_path / "a b" / "node0"
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\nwhile [ "$1" != /bin/sh ]; do shift; done\nSLURMD_NODENAME=gpu1 exec "$@"\n')
+    srun.chmod(0o755)
+    nodes = [{"address": "10.0.0.1", "directory": str(directory)}]
+    script = batch_script("bert", nodes, ["gpu1"], requeue=True)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu1", "SLURM_JOB_ID": "12"}
+    for supervisor, remains in (("pass\n", False), ("import os\nos.kill(os.getppid(), 15)\n", True)):
+        (directory / "requeue").mkdir(parents=True)
+        (directory / "supervisor.py").write_text(supervisor)
+        subprocess.run(["/bin/sh"], input=script, env=environment, text=True, timeout=60, check=True)
+        assert (directory / "requeue").exists() is remains

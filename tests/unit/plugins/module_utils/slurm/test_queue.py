@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import status
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import ABANDONED_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._slurm import queue, run_job
-from tests.unit.supervised import Run, end_by_force, make_run
+from tests.unit.supervised import Run, end_by_force, eventually, make_run
 
 # Each gets the arguments of Slurm's program. The file `queue` holds what squeue prints, `nodes` what scontrol does.
 PROGRAMS = {
@@ -44,13 +47,13 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def written(run: Run) -> list[dict[str, Any]]:
+def written(run: Run, **more: Any) -> list[dict[str, Any]]:
     """Write the run directories of all nodes, as a launch with a scheduler does."""
-    given = {"token": run.token, "environment": {}, "scheduler": "slurm", "supervisor": run.sources}
+    given = {"token": run.token, "environment": {}, "scheduler": "slurm", "supervisor": run.sources, **more}
     return [run_start.start(run.request(rank, plan=plan, share=True, **given)) for rank, plan in enumerate(run.plans)]
 
 
-def submit(run: Run, fake: Path, **options: str) -> dict[str, Any]:
+def submit(run: Run, fake: Path, requeue: int = 0, **options: str) -> dict[str, Any]:
     """Submit the run, whose nodes Slurm knows by other names."""
     nodes = [plan["node"] for plan in run.plans]
     lines = [f"NodeName=gpu{number} NodeAddr={node['address']}\n" for number, node in enumerate(nodes)]
@@ -59,7 +62,8 @@ def submit(run: Run, fake: Path, **options: str) -> dict[str, Any]:
         {"name": node["name"], "address": node["address"], "directory": str(run.node(rank))}
         for rank, node in enumerate(nodes)
     ]
-    return run_job.main({"operation": "submit", "run_id": run.run_id, "nodes": request, "options": options, "user": ""})
+    fields = {"run_id": run.run_id, "nodes": request, "options": options, "requeue": requeue}
+    return run_job.main({"operation": "submit", "user": "", **fields})
 
 
 def test_run_waits_and_shows_its_position(tmp_path: Path, fake: Path) -> None:
@@ -128,6 +132,74 @@ def test_batch_script_starts_the_supervisors_which_end_the_run(tmp_path: Path, f
         assert "MUSTER_RUN_ID=" in environment and "SLURM" not in environment
         run.wait_until_gone()
         assert not (run.node(0) / "token").exists()
+    finally:
+        end_by_force(run)
+
+
+def batch(fake: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """Run the batch script on the first node, as Slurm does."""
+    variables = {**os.environ, "SLURM_JOB_ID": "12", "SLURMD_NODENAME": "gpu0", **environment}
+    return subprocess.Popen(["/bin/sh", str(fake / "script")], env=variables, stderr=subprocess.DEVNULL)
+
+
+SAVES = """
+import os, pathlib, signal, sys, time
+directory = pathlib.Path(os.environ["MUSTER_RUN_DIRECTORY"])
+stopped = []
+signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+(directory / "ready").touch()
+while not stopped and not (directory / "measured" / "enough").exists():
+    time.sleep(0.02)
+(directory / "measured" / "enough").touch()
+"""
+
+
+def test_run_is_requeued_after_a_notice_and_begins_again(tmp_path: Path, fake: Path) -> None:
+    """Real supervisors: Slurm signals the batch script, the ranks save, and the second life succeeds."""
+    run = make_run(tmp_path / "runs", [[sys.executable, "-c", SAVES]] * 2)
+    (fake / "squeue").write_text("#!/bin/sh\necho 1:30\n")
+    (fake / "scontrol").write_text(
+        '#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; requeue*) echo "$*" >> "$FAKE/requeued";; esac\n'
+    )
+    try:
+        written(run, requeue=1)
+        assert submit(run, fake, requeue=1)["job"] == "12"
+        assert "--requeue" in (fake / "options").read_text().split()
+        with batch(fake) as first:
+            eventually(lambda: all((run.node(rank) / "ready").exists() for rank in (0, 1)))
+            first.send_signal(signal.SIGUSR1)
+            eventually(lambda: (fake / "requeued").exists())
+            first.send_signal(signal.SIGTERM)  # as Slurm does then
+            first.wait(60)
+        result = run.result()
+        assert (result["state"], result["notice"]["source"]) == ("interrupted", "slurm")
+        assert result["reason"].startswith("Slurm ends the job in 90 s")
+        assert (run.node(1) / "requeue" / "token").exists()
+
+        with batch(fake, SLURM_RESTART_COUNT="1") as second:
+            assert second.wait(60) == 0
+        assert json.loads((run.node(0) / "result.json").read_text())["state"] == "succeeded"
+        assert json.loads((run.node(0) / "earlier" / "0" / "result.json").read_text())["state"] == "interrupted"
+        assert not any((run.node(rank) / name).exists() for rank in (0, 1) for name in ("requeue", "token"))
+        assert (fake / "requeued").read_text() == "requeue 12\n", "a run that has succeeded is not requeued"
+    finally:
+        end_by_force(run)
+
+
+def test_cancelled_job_ends_with_a_verdict(tmp_path: Path, fake: Path) -> None:
+    """Slurm sends SIGTERM to the supervisors as well."""
+    run = make_run(tmp_path / "runs", [["/bin/sleep", "600"]] * 2)
+    try:
+        written(run)
+        submit(run, fake)
+        with batch(fake, SLURM_JOB_END_TIME="9999999999") as script:
+            run.wait_for("running")
+            script.terminate()
+            for rank in (0, 1):
+                os.kill(run.supervisor(rank), signal.SIGTERM)
+            script.wait(60)
+        result = run.result()
+        assert result["state"] == "stopped" and "job 12 of Slurm was cancelled or preempted" in result["reason"]
     finally:
         end_by_force(run)
 

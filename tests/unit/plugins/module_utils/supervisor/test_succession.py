@@ -42,7 +42,7 @@ __all__ = ["make"]  # the fixture
 
 @given(st.integers(3, 60), st.integers(0, 60), st.sets(st.integers(0, 60)))
 def test_hub_and_successor_never_go_on_at_the_same_time(nnodes: int, hub: int, connected: set[int]) -> None:
-    plan: Any = {"restart": {}, "nodes": [None] * nnodes}
+    plan: Any = {"restart": {}, "nodes": [{}] * nnodes}
     others = set(range(nnodes)) - connected - {hub}
     for successor in others:
         followers = {rank for rank in others if rank >= successor}
@@ -51,7 +51,7 @@ def test_hub_and_successor_never_go_on_at_the_same_time(nnodes: int, hub: int, c
 
 
 def test_two_nodes_have_no_successor_and_keep_no_quorum() -> None:
-    plan: Any = {"restart": {}, "nodes": [None] * 2}
+    plan: Any = {"restart": {}, "nodes": [{}] * 2}
     assert keeps_quorum(plan, 0, {0}) and majority(2) == 2
 
 

@@ -24,8 +24,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
-from ansible_collections.muster.training.plugins.module_utils._facts import deepspeed_config
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
 from ansible_collections.muster.training.plugins.module_utils._run import machine_shutdown
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import final_message, first_error
@@ -78,6 +76,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.report
 from ansible_collections.muster.training.plugins.module_utils._supervisor.supervisor import Supervisor
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import read_sample
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import supervisor_files
 from tests.sanity import real_interpreter
 from tests.unit.hostile import DIGITS
 from tests.unit.supervised import Run, eventually, make_run
@@ -1476,7 +1475,7 @@ def test_reap_returns_every_process_started_in_the_background() -> None:
 # --- Alone on a node --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [entry, muster_rank, ssh_shim, deepspeed_config])
+@pytest.mark.parametrize("module", [entry, muster_rank, ssh_shim])
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_standalone_programs_run_with_only_the_standard_library(version: str, module: Any) -> None:
     interpreter = real_interpreter(version)

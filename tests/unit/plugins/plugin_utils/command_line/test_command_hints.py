@@ -82,6 +82,10 @@ def test_suggested_command_repeats_the_options_that_bring_code(
         ("ansible-playbook logs.yml -e run_id=first -e rank=0.", "./muster logs first --rank 0."),
         ("ansible-playbook logs.yml -e fetch=true and more", "./muster logs --fetch and more"),
         ("ansible-playbook status.yml", "./muster status"),
+        (
+            """fit.yml -e '{"launch_script": "train.py", "fit_args": ["--batch_size", "{batch_size}"]}'""",
+            "./muster fit train.py --batch_size {batch_size}",
+        ),
         ("(status.yml shows what is running)", "(./muster status shows what is running)"),
         ("ansible-playbook site.yml --tags code", "./muster site toy/job.yml --tags code"),
         (

@@ -266,6 +266,17 @@ def test_job_is_recovered_from_the_planned_command_of_each_launcher(tmp_path: Pa
     }
 
 
+def test_run_with_a_snapshot_is_repeated_exactly_by_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = write_record(tmp_path)
+    assert compose_report(read_record(directory, "first"), now=START)["repeat_exactly"] == ""
+    (directory / "snapshot.json").write_text("{}")
+    report = compose_report(read_record(directory, "first"), now=START)
+    assert report["repeat_exactly"] == "ansible-playbook launch.yml -e like=first"
+    monkeypatch.setenv("MUSTER_COMMAND", "./muster")
+    typed = adapt_report(report, adapt_commands)
+    assert typed["repeat_exactly"] == "./muster launch --like first"
+
+
 def test_repeat_command_names_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the code and the environment of the project would be used."""
     directory = write_record(tmp_path, nodes=2, plan=planned(script="train.py", args=("--lr", "0.1")))

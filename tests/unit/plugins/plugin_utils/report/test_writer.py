@@ -299,7 +299,7 @@ def test_a_comparison_shows_what_differs_first(tmp_path: Path) -> None:
     found = check_page(page.read_text())
     assert is_current(one) and (two / "report.html").exists()
     text = found.text
-    assert text.index("Settings that differ") < text.index("Metrics") < text.index("Throughput") < text.index("Cost")
+    assert text.index("Settings that differ") < text.index("Metrics") < text.index("Time") < text.index("Cost")
     settings = text[text.index("Settings that differ") : text.index("Metrics")]
     assert "--lr" in settings and "--warm" in settings and "nodes" in settings
     assert "--epochs" not in settings and "driver" not in settings
@@ -414,6 +414,12 @@ def test_failed_run_still_shows_its_curves_with_last_and_best_values(tmp_path: P
     assert "Last 3.5 at step 3; best (lowest) 2.5 about step 2; 4.5 at first, 3 values." in page.text
     spec = json.loads((directory / "plots" / "curve-01.vl.json").read_text())
     assert spec["layer"][0]["encoding"]["x"]["axis"] == {"tickMinStep": 1}
+
+
+def test_comparison_of_failed_runs_has_no_empty_sections(tmp_path: Path) -> None:
+    runs = [failed_record(tmp_path / str(number) / "runs", TRACEBACK) for number in range(2)]
+    page = write_comparison(runs, tmp_path / "logbook", None, START)[0]
+    assert headings(page.read_text()) == ["Settings that differ", "Time"]
 
 
 def test_overlong_log_keeps_both_ends_and_the_error_stays_short(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +36,7 @@ def state(**changes: Any) -> dict[str, Any]:
         "units": {},
         "munge_key": "k",
         "files": {},
+        "pam": "",
         "proof": "",
         **changes,
     }
@@ -216,3 +220,74 @@ def test_another_node_changes_the_proof_of_all() -> None:
     states = {node["name"]: as_planned(planned, node["name"]) for node in NODES} | {"gpu3": state()}
     nodes = [*NODES, {"name": "gpu3", "address": "10.0.0.13"}]
     assert plan_cluster(nodes, states, SlurmOptions())["incomplete"] == ["gpu1", "gpu2", "gpu3"]
+
+
+PROGRAM: dict[str, list[dict[str, Any]]] = {
+    "directories": [{"path": "/usr/local/lib/muster/slurm", "mode": "0755", "only_root": True}],
+    "files": [{"path": "/usr/local/lib/muster/slurm/health_check.py", "mode": "0644", "content": "pass\n"}],
+}
+
+
+def test_health_check_is_installed_on_each_node_with_its_name_and_gpus() -> None:
+    planned = plan(SlurmOptions(health_interval=120, health_skip=["gpu-xid"], program=PROGRAM))
+    settings = json.loads(text(planned, "gpu2", "/etc/muster/slurm_health.json"))
+    assert settings == {"node": "gpu2", "gpu_files": ["/dev/nvidia0", "/dev/nvidia1"], "skip": ["gpu-xid"]}
+    conf = text(planned, "gpu1", "/etc/slurm/slurm.conf").splitlines()
+    assert "HealthCheckInterval=120" in conf and "Prolog=/usr/local/lib/muster/slurm/prolog" in conf
+    assert text(planned, "gpu2", "/usr/local/lib/muster/slurm/health-check").startswith("#!/bin/sh\n")
+    directories = [directory["path"] for directory in planned["directories"]["gpu2"]]
+    assert directories.count("/usr/local/lib/muster/slurm") == 1 and "/etc/muster" in directories
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, 0), (3, 1), (1, 0)])
+def test_prolog_fails_only_if_the_program_refuses_the_node(tmp_path: Path, status: int, expected: int) -> None:
+    """A program that fails itself must not drain all nodes."""
+    planned = plan(SlurmOptions(health_interval=120, program=PROGRAM))
+    script = text(planned, "gpu1", "/usr/local/lib/muster/slurm/prolog")
+    (tmp_path / "health_check.py").write_text(f"raise SystemExit({status})\n")
+    script = script.replace("/usr/local/lib/muster/slurm", str(tmp_path))
+    assert subprocess.run(["/bin/sh"], input=script, text=True, check=False).returncode == expected
+
+
+def written(file: dict[str, Any]) -> dict[str, str]:
+    """A file of the plan as a node reports it."""
+    return {"user": "root", "mode": file["mode"], "sha256": hashlib.sha256(file["content"].encode()).hexdigest()}
+
+
+def test_outdated_program_makes_a_node_incomplete() -> None:
+    options = SlurmOptions(health_interval=120, program=PROGRAM)
+    planned = plan(options)
+    units = {name: {"active": "active", "enabled": "enabled"} for name in ("munge", "slurmd", "slurmctld")}
+    states = {}
+    for node, files in planned["files"].items():
+        present = {file["path"]: written(file) for file in [*files, *PROGRAM["files"]]}
+        states[node] = state(units=units, proof=planned["proof"], files=present)
+    assert plan_cluster(NODES, states, options)["incomplete"] == []
+    states["gpu2"]["files"][PROGRAM["files"][0]["path"]]["sha256"] = "0"
+    assert plan_cluster(NODES, states, options)["incomplete"] == ["gpu2"]
+
+
+def test_logins_need_a_job_except_those_of_admins() -> None:
+    planned = plan(SlurmOptions(adopt_logins=True, adopt_admins=["ada"]))
+    assert planned["pam"] == [
+        "account sufficient pam_succeed_if.so quiet user in ada:root:ubuntu # muster: logins of Slurm",
+        "-account required pam_slurm_adopt.so # always: ada:root:ubuntu # muster: logins of Slurm",
+    ], "Ansible's own account comes first"
+    assert "libpam-slurm-adopt" in planned["packages"]["gpu2"]
+    assert "PrologFlags=Contain" in text(planned, "gpu1", "/etc/slurm/slurm.conf").splitlines()
+    assert plan()["pam"] == [] and "libpam-slurm-adopt" not in plan()["packages"]["gpu2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "expected"),
+    [
+        ({"adopt_logins": True}, {"cgroups": "hybrid"}, "slurm_adopt_logins needs cgroup v2"),
+        ({"adopt_logins": True, "adopt_admins": ["a:b"]}, {}, "'a:b' is not the name of an account"),
+        ({"adopt_logins": True}, {}, ""),
+    ],
+)
+def test_logins_are_bound_only_where_that_works(
+    options: dict[str, Any], changes: dict[str, Any], expected: str
+) -> None:
+    errors = plan(SlurmOptions(**options), **changes)["errors"]
+    assert (expected in errors[0]) if expected else errors == []

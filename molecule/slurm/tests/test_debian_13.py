@@ -1,0 +1,46 @@
+"""Slurm 24.11 of Debian 13, whose unit, cgroups and messages differ from those of Debian 12."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+from tests.lab.hosts import down
+
+pytestmark = pytest.mark.thorough
+SETTINGS = {"slurm_enabled": True, "slurm_gpu_files": "/dev/fakegpu[0-9]*"}
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Lab]:
+    """Two hosts of Debian 13 with a fake GPU each."""
+    lab = Lab.up(nodes=2, name="slurm13", suite="trixie")
+    try:
+        for node in lab.nodes:
+            assert lab.exec(node.name, ["mknod", "/dev/fakegpu0", "c", "1", "3"]).returncode == 0
+        yield lab
+    finally:
+        down(lab.name)
+
+
+def site(lab: Lab) -> drive.Play:
+    return drive.run("site.yml", lab.inventory, options=("--tags", "slurm"), timeout=540, **SETTINGS)
+
+
+def test_cluster_runs_jobs_and_drains_an_unfit_node(hosts: Lab) -> None:
+    play = site(hosts)
+    assert play.rc == 0, play.output
+    command = "cd / && runuser --user=muster -- srun --nodes=2 --gpus-per-node=1 printenv CUDA_VISIBLE_DEVICES"
+    assert hosts.exec("node2", ["bash", "-c", command]).stdout.split() == ["0", "0"]
+    play = site(hosts)
+    assert play.rc == 0 and "changed=0" in play.output, play.output
+
+    check = "/usr/local/lib/muster/slurm/health-check"
+    hosts.exec("node2", ["bash", "-c", f"rm /dev/fakegpu0; {check}"])
+    shown = hosts.exec("node1", ["scontrol", "show", "node", "node2", "--oneliner"]).stdout
+    assert "+DRAIN" in shown and "Reason=muster: gpu-missing: no device /dev/fakegpu0" in shown
+    hosts.exec("node2", ["bash", "-c", f"mknod /dev/fakegpu0 c 1 3; {check}"])
+    assert "+DRAIN" not in hosts.exec("node1", ["scontrol", "show", "node", "node2", "--oneliner"]).stdout

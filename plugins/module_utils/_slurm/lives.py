@@ -1,0 +1,168 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The lives of a run whose job Slurm requeues: each begins with the files of the first, and the newest checkpoint.
+
+Slurm requeues a job when a node fails or another job preempts it. A run requeues its own job when it has saved ahead of
+the time limit, and after a failure that another start can cure. What the job needs for that, its secrets included, is
+kept in KEPT of the run directory, which only its user can read, until the run has ended for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+
+from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import newest_local_checkpoint
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
+    read_bytes,
+    read_json,
+    remove_tree,
+    write_atomically,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import make_private_directory
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS, remove_secrets
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
+    conforms,
+    read_plan,
+    read_result,
+    read_status,
+)
+from ansible_collections.muster.training.plugins.module_utils._slurm import queue
+from ansible_collections.muster.training.plugins.module_utils._slurm.queued_run import KEPT, MARKER
+from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import STOP
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping
+
+    Data = Dict[str, Any]
+
+EARLIER = "earlier"  # the files of earlier lives, in a directory per life
+MAX_BYTES = 4 * 2**20  # of a file that is kept
+# Files of a life. What else is in the run directory, such as checkpoints, stays.
+OF_A_LIFE = (
+    *("result.json", "status.json", "supervisor.json", "events.jsonl", "launcher.log", "gpus.csv"),
+    *("notice.json", "attempt.json", "ranks", "hooks", "stacks", "attempt-*"),
+)
+CURABLE = (restart_policy.NODE_LOST, restart_policy.HARDWARE, restart_policy.INTERRUPTED, restart_policy.HANG)
+
+
+def requeue_limit(directory: str) -> int:
+    """Return how often the job of this run directory may be requeued; 0 without Slurm."""
+    settings = read_json(os.path.join(directory, MARKER))
+    return settings["requeue"] if conforms(settings, {"requeue": range(1000)}) else 0
+
+
+def restart_count(environment: Mapping[str, str]) -> int:
+    """Return how often Slurm has requeued this job."""
+    text = environment.get("SLURM_RESTART_COUNT", "")
+    return int(text) if text.isdigit() and len(text) < 6 else 0
+
+
+def begin_life(directory: str, environment: Mapping[str, str]) -> None:
+    """Prepare a run directory before its supervisor starts. Raise OSError."""
+    if not requeue_limit(directory):
+        return
+    life = restart_count(environment)
+    has_kept = os.path.isdir(os.path.join(directory, KEPT))
+    if life and has_kept:
+        move_files(directory, life)
+        restore(directory)
+    elif not life and not has_kept:
+        keep(directory)
+
+
+def keep(directory: str) -> None:
+    """Keep the plan and the secrets of the first life."""
+    kept = os.path.join(directory, KEPT)
+    make_private_directory(kept)
+    for name in ("plan.json", *SECRETS):
+        with contextlib.suppress(FileNotFoundError):
+            # the secrets are links to files in memory, which a restart of the node would empty
+            text = read_bytes(os.path.realpath(os.path.join(directory, name)), MAX_BYTES).decode("utf-8")
+            write_atomically(os.path.join(kept, name), text)
+
+
+def move_files(directory: str, life: int) -> None:
+    """Move the files of the last life out of the way."""
+    earlier = os.path.join(directory, EARLIER)
+    make_private_directory(earlier)
+    target = os.path.join(earlier, str(life - 1))
+    if os.path.lexists(target):  # this life has begun before, and its node has failed at once
+        return
+    os.mkdir(target, 0o700)
+    for pattern in OF_A_LIFE:
+        for path in glob.glob(os.path.join(glob.escape(directory), pattern)):
+            os.rename(path, os.path.join(target, os.path.basename(path)))
+
+
+def restore(directory: str) -> None:
+    """Write the files of the first life again, with the newest checkpoint of this node in the plan."""
+    kept = os.path.join(directory, KEPT)
+    remove_secrets(directory)
+    for name in SECRETS:
+        with contextlib.suppress(FileNotFoundError):
+            text = read_bytes(os.path.join(kept, name), MAX_BYTES).decode("utf-8")
+            write_atomically(os.path.join(directory, name), text)
+    plan = json.loads(read_bytes(os.path.join(kept, "plan.json"), MAX_BYTES))
+    with contextlib.suppress(TimeoutError):  # a mount that does not answer: the job itself will say so
+        plan["checkpoint"] = newest_local_checkpoint(plan) or plan.get("checkpoint", "")
+    for name, text in plan["files"].items():
+        write_atomically(os.path.join(directory, name), text)
+    write_atomically(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(os.path.join(directory, "ranks"), 0o700)
+
+
+def is_worth_requeueing(result: Mapping[str, Any], exit_code: int, life: int, limit: int) -> bool:
+    """Return whether another life of the run can get further than this one.
+
+    Args:
+        result: how this life ended.
+        exit_code: the supervisor's.
+        life: how often the job has been requeued.
+        limit: how often it may be.
+    """
+    if life >= limit or exit_code == restart_policy.NO_REQUEUE:
+        return False
+    notice = result.get("notice")
+    if result["state"] == "interrupted" and notice:
+        return bool(notice["source"] == "slurm")
+    if result["state"] != "failed":
+        return False
+    attempts = result.get("attempts") or []
+    end = attempts[-1]["end_class"] if attempts else restart_policy.classify_end(result["first_node"], result["nodes"])
+    return end in CURABLE
+
+
+def end_life(directory: str, exit_code: int, environment: Mapping[str, str]) -> str:
+    """Requeue the job after the supervisor has ended, if that is worth it; return a line for the log, "" if not."""
+    limit, job = requeue_limit(directory), environment.get("SLURM_JOB_ID", "")
+    if not limit or not job.isdigit():
+        return ""
+    state = (read_status(directory) or {}).get("state")
+    is_requested = state == "stopped" and os.path.lexists(os.path.join(directory, STOP))
+    if state == "succeeded" or is_requested:  # a run that Slurm has stopped may have been preempted
+        forget(directory)
+        return ""
+    result, plan = read_result(directory), read_plan(directory)
+    life = restart_count(environment)
+    if result is None or plan is None or not is_worth_requeueing(result, exit_code, life, limit):
+        return ""  # the batch script removes what is kept, unless another node has requeued the job
+    try:
+        queue.run("scontrol", "requeue", job)
+    except RunError as error:
+        return f"job {job} of Slurm could not be requeued: {error}"
+    return f"job {job} of Slurm is requeued ({life + 1} of {limit})"
+
+
+def forget(directory: str) -> None:
+    """Remove what is kept for another life."""
+    with contextlib.suppress(OSError):
+        remove_tree(os.path.join(directory, KEPT))

@@ -1,0 +1,75 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What Slurm announces to a run that is one of its jobs: the end of the job, ahead of it and when it comes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import TIME_LIMIT_MARGIN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Mapping
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+REQUEST = "slurm-end"  # written by the batch script into the run directory of its node: the time left
+STOP = "stop"  # written by stop.yml, before it ends the run
+MAX_TEXT = 64  # bytes of a request
+DURATION = re.compile(r"(?:([0-9]{1,5})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?\Z")
+
+
+def parse_duration(text: str) -> int | None:
+    """Return the seconds of a duration in Slurm's format, None if it is not one.
+
+    Without days: minutes, minutes:seconds or hours:minutes:seconds. After them: hours, hours:minutes or
+    hours:minutes:seconds.
+    """
+    match = DURATION.match(text.strip())
+    if match is None:
+        return None
+    days, *parts = match.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    if days is None and len(numbers) < 3:
+        minutes, seconds = (*numbers, 0)[:2]
+        return 60 * minutes + seconds
+    hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds
+
+
+def take_notice(directory: str) -> list[Data]:
+    """Return the notice that Slurm will end the job, in a list, and remove the request for it; [] without a request."""
+    path = os.path.join(directory, REQUEST)
+    if not os.path.lexists(path):
+        return []
+    seconds = parse_duration(read_tail(path, MAX_TEXT)) or 0
+    with contextlib.suppress(OSError):  # a directory stays, and is not a request
+        os.unlink(path)
+        when = f"in {seconds} s" if seconds else "soon"
+        text = f"Slurm ends the job {when}: its time limit is near, or another job needs the nodes"
+        return [{"source": "slurm", "text": text, "ends": True, "seconds": float(seconds)}]
+    return []
+
+
+def describe_stop(signal_name: str, directory: str, environment: Mapping[str, str], now: float) -> str:
+    """Return why a supervisor received a signal to stop: the signal's name, or what Slurm has done.
+
+    Args:
+        environment: the supervisor's.
+        now: seconds since 1970.
+    """
+    job = environment.get("SLURM_JOB_ID", "")
+    if not job.isdigit() or os.path.lexists(os.path.join(directory, STOP)):
+        return signal_name
+    end = environment.get("SLURM_JOB_END_TIME", "")  # of Slurm since 23.02
+    if not end.isdigit():
+        return f"job {job} of Slurm was cancelled, was preempted or reached its time limit"
+    if now >= int(end) - TIME_LIMIT_MARGIN:
+        return f"job {job} of Slurm reached its time limit"
+    return f"job {job} of Slurm was cancelled or preempted"

@@ -1,0 +1,147 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Watch a run, and replace the nodes that it loses, with the playbooks that a user would run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import write_atomically
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import Between, conforms
+from ansible_collections.muster.training.plugins.plugin_utils._keep.planner import (
+    Action,
+    End,
+    Join,
+    Notes,
+    Prepare,
+    Rent,
+    Situation,
+    Watch,
+    after_failure,
+    after_observation,
+    after_recovery,
+    after_success,
+    first_notes,
+    next_action,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._record.active_run import read_object
+
+FILE = "keep.json"  # in the run's record
+FAILURES = {"count": range(10**6), "next": Between(0, 1e12)}
+NOTES = {
+    "machines": range(10**6),
+    "prepared": [str],
+    "rented": range(10**6),
+    "joined": range(10**6),
+    "lost": dict,
+    "failures": dict,
+}
+
+
+class Steps(Protocol):
+    """What keep can do. Each method can be repeated, and returns why it failed, "" if it succeeded."""
+
+    def observe(self) -> Situation:
+        """Return the situation."""
+
+    def rent(self, nnodes: int) -> str:
+        """Have the provider create machines until the cluster has so many."""
+
+    def prepare(self, names: tuple[str, ...]) -> str:
+        """Set up machines."""
+
+    def join(self, name: str) -> str:
+        """Add a machine to the run."""
+
+
+class Clock(NamedTuple):
+    """The time in seconds since 1970, a pause that returns whether keep shall end, and the time between two looks."""
+
+    now: Callable[[], float]
+    pause: Callable[[float], bool]
+    interval: float
+
+
+def read_notes(record: Path) -> Notes | None:
+    """Return the notes in a record, None if there are none."""
+    value: Any = read_object(record / FILE)
+    if not conforms(value, NOTES) or not all(conforms(entry, FAILURES) for entry in value["failures"].values()):
+        return None
+    return {
+        "machines": value["machines"],
+        "prepared": value["prepared"],
+        "rented": value["rented"],
+        "joined": value["joined"],
+        "lost": {name: is_broken is True for name, is_broken in value["lost"].items()},
+        "failures": value["failures"],
+    }
+
+
+def write_notes(record: Path, notes: Notes) -> None:
+    """Write the notes."""
+    write_atomically(str(record / FILE), json.dumps(notes, indent=1, sort_keys=True) + "\n")
+
+
+class Keeper:
+    """Keeps the nodes of a run complete until it ends."""
+
+    def __init__(self, record: Path, steps: Steps, clock: Clock, show: Callable[[str], None]) -> None:
+        self.record, self.steps, self.clock, self.show = record, steps, clock, show
+        self.shown = ""  # the last text about something that keep waits for
+
+    def run(self) -> bool:
+        """Watch until the run ends; return False if keep was interrupted before."""
+        while True:
+            action = self.step()
+            if isinstance(action, End):
+                return True
+            if self.clock.pause(self.clock.interval if isinstance(action, Watch) else 0.0):
+                return False
+
+    def step(self) -> Action:
+        """Look at the run, and do what is next."""
+        situation = self.steps.observe()
+        stored = read_notes(self.record)
+        notes = stored or first_notes(max(len(situation.machines), len(situation.nodes)))
+        current = after_recovery(after_observation(notes, situation), situation)
+        if current != stored:
+            write_notes(self.record, current)
+        action = next_action(situation, current, self.clock.now())
+        self.describe(action, situation)
+        error = self.carry_out(action)
+        if error and self.clock.pause(0.0):  # keep was interrupted, and so was the step
+            return action
+        if error is not None:
+            follow = after_failure if error else after_success
+            write_notes(self.record, follow(current, action, self.clock.now()))
+            if error:
+                self.show(f"{error}; keep tries again later")
+        return action
+
+    def carry_out(self, action: Action) -> str | None:
+        """Carry out an action; return why it failed, "" if it succeeded, None if there was nothing to do."""
+        if isinstance(action, Rent):
+            return self.steps.rent(action.nnodes)
+        if isinstance(action, Prepare):
+            return self.steps.prepare(action.names)
+        return self.steps.join(action.name) if isinstance(action, Join) else None
+
+    def describe(self, action: Action, situation: Situation) -> None:
+        """Tell the user what comes next, each text once."""
+        missing = ", ".join(node.name for node in situation.missing)
+        if isinstance(action, Rent):
+            text = f"{missing} lost: creating machines until the cluster has {action.nnodes}"
+        elif isinstance(action, Prepare):
+            text = f"setting up {', '.join(action.names)}"
+        elif isinstance(action, Join):
+            text = f"adding {action.name} to the run"
+        else:
+            text = action.text if isinstance(action, Watch) else "the run has ended"
+        if text and text != self.shown:
+            self.show(text)
+        self.shown = text or ("" if not situation.missing else self.shown)

@@ -1,0 +1,66 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The state of a run and its machines, from the status that status.yml writes and from the inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._run.status import UNFINISHED_STATES
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import NAME, conforms
+from ansible_collections.muster.training.plugins.plugin_utils._keep.planner import (
+    ACTIVE,
+    ENDED,
+    UNKNOWN,
+    MissingNode,
+    Situation,
+)
+
+STATUS = {"nodes": [{"node": NAME, "state": str}]}
+MISSING = {"name": NAME, "excluded": bool}
+NOT_READ = ("unreachable", "not read")  # states of a node of which nothing is known
+
+
+def read_situation(
+    status: Any, has_result: bool, run_nodes: Collection[str], machines: Sequence[str], purse: tuple[bool, bool]
+) -> Situation:
+    """Return the situation.
+
+    Args:
+        status: content of the file that status.yml wrote, anything if it failed.
+        has_result: the run's record says how it ended.
+        run_nodes: names of the run's nodes in its record.
+        machines: in the inventory group.
+        purse: whether a provider creates machines, and whether a limit of the cost is set.
+    """
+    nodes = status["nodes"] if conforms(status, STATUS) else []
+    states = {node["node"]: node["state"] for node in nodes}
+    return Situation(
+        state=ENDED if has_result else run_state(states),
+        nodes=frozenset(run_nodes),
+        missing=missing_nodes(nodes),
+        unreachable=frozenset(name for name in run_nodes if name not in states or states[name] in NOT_READ),
+        machines=tuple(machines),
+        rents=purse[0],
+        has_budget=purse[1],
+    )
+
+
+def run_state(states: Mapping[str, str]) -> str:
+    """Return the state of a run from those of its nodes."""
+    if any(state in UNFINISHED_STATES for state in states.values()):
+        return ACTIVE
+    is_known = bool(states) and not any(state in NOT_READ for state in states.values())
+    return ENDED if is_known else UNKNOWN
+
+
+def missing_nodes(nodes: Sequence[Mapping[str, Any]]) -> tuple[MissingNode, ...]:
+    """Return the nodes that the run has lost, as the node says that leads it: the one that lists any."""
+    for node in nodes:
+        entries = node.get("missing")
+        if node["state"] in UNFINISHED_STATES and isinstance(entries, list) and entries:
+            return tuple(MissingNode(entry["name"], entry["excluded"]) for entry in entries if conforms(entry, MISSING))
+    return ()

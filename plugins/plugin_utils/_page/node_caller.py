@@ -1,0 +1,83 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Send requests of the page to nodes, over a connection for each node that is asked."""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import connection_loader
+
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.ssh_reachability import connect
+from ansible_collections.muster.training.plugins.plugin_utils._page.feed import NodeCallError
+
+LOCAL_CONNECTIONS = ("local", "ansible.builtin.local")
+
+
+def connect_locally(action: ActionBase, name: str, variables: Mapping[str, Any]) -> ActionBase:
+    """Return a copy of the action whose commands run on this machine. Raise NodeCallError for another connection."""
+    kind = str(variables.get("ansible_connection"))
+    if kind not in LOCAL_CONNECTIONS:
+        raise NodeCallError(f"{name} is reached by {kind}: the page needs ssh", is_final=True)
+    context = copy.copy(action._play_context)
+    context.connection = "local"
+    node_action = copy.copy(action)
+    node_action._play_context, node_action._connection = context, connection_loader.get("local", context)
+    return node_action
+
+
+class NodeCaller:
+    """Calls the nodes of an inventory, one request at a time for each."""
+
+    def __init__(self, action: ActionBase, task_vars: Mapping[str, Any], user: str, runs_directory: str) -> None:
+        self.action = action
+        self.context = contextvars.copy_context()  # of the task, which Ansible's plugins need in each thread
+        self.hostvars = task_vars["hostvars"]
+        self.fields = {"user": user, "runs_directory": runs_directory}
+        self.connections: dict[str, tuple[ActionBase, dict[str, Any]]] = {}
+        self.locks: dict[str, threading.Lock] = {}
+        self.lock = threading.Lock()  # of the inventory, whose variables are rendered
+
+    def connection(self, name: str) -> tuple[ActionBase, dict[str, Any]]:
+        """Return an action whose commands run on the node, and the node's variables. Raise NodeCallError."""
+        with self.lock:
+            if name not in self.connections:
+                if name not in self.hostvars:
+                    raise NodeCallError(
+                        f"{name} is not in this inventory: use the one with which the run was launched", is_final=True
+                    )
+                variables = self.hostvars[name]
+                node_action = connect(self.action, name, variables, become=bool(self.fields["user"]))
+                node_action = node_action or connect_locally(self.action, name, variables)
+                interpreter = self.action._templar.template(variables.get("ansible_python_interpreter") or "")
+                self.connections[name] = (
+                    node_action,
+                    {"inventory_hostname": name, "ansible_python_interpreter": interpreter},
+                )
+            self.locks.setdefault(name, threading.Lock())
+            return self.connections[name]
+
+    def __call__(self, name: str, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """Return the reply of a node. Raise NodeCallError."""
+        return self.context.copy().run(self.call, name, request, timeout)
+
+    def call(self, name: str, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """Return the reply of a node, in the context of the task."""
+        try:
+            node_action, variables = self.connection(name)
+            with self.locks[name]:
+                return call_node(
+                    node_action, "_run.dispatch", {**request, **self.fields, "node": name}, variables, timeout
+                )
+        except NodeRequestError as error:
+            raise NodeCallError(str(error.message), is_final=True) from None
+        except (AnsibleError, OSError) as error:
+            raise NodeCallError(f"{name} has not answered: {' '.join(str(error).split())[:400]}") from None

@@ -1,0 +1,65 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The last lines that a rank has printed, numbered, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import without_control_sequences
+
+MAX_LINES = 3000
+MAX_CHARACTERS = 1_000_000  # of all lines together
+MAX_LINE = 2000  # characters of a line; it ends with an ellipsis if it was longer
+MAX_REPLY_LINES = 1000
+CUT = 100 * MAX_LINE  # characters before control sequences are removed
+
+
+def visible_line(line: str) -> str:
+    """Return a line as a terminal shows it: after the last carriage return, without control sequences."""
+    text = without_control_sequences(line[-CUT:].rstrip("\r").rpartition("\r")[2])
+    return text if len(text) <= MAX_LINE else text[: MAX_LINE - 1] + "…"
+
+
+class OutputTail:
+    """The last lines of a rank. The number of a line counts all lines before it."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque()
+        self.first = 0  # number of the first line that is kept
+        self.characters = 0
+        self.unfinished = ""
+
+    def add(self, lines: list[str]) -> None:
+        """Append lines, and drop the oldest above the limits."""
+        for line in lines:
+            self.lines.append(line)
+            self.characters += len(line)
+        while len(self.lines) > MAX_LINES or self.characters > MAX_CHARACTERS:
+            self.characters -= len(self.lines.popleft())
+            self.first += 1
+
+    def take(self, reply: Mapping[str, Any], keep: Any = None) -> None:
+        """Append the output in a node's reply. keep: returns whether a line is shown."""
+        for log, size in reply["left_out"].items():
+            self.add([visible_line(f"[{size / 1e6:.0f} MB of output were skipped; the full log is {log}]")])
+        for text in reply["outputs"].values():
+            lines = text.split("\n")
+            lines = lines[:-1] if lines[-1] == "" else lines
+            self.add([visible_line(line) for line in lines if keep is None or keep(line)])
+        self.unfinished = visible_line(reply["unfinished"])
+
+    def after(self, number: int) -> dict[str, Any]:
+        """Return the lines from a number on, at most MAX_REPLY_LINES, and the number of the next one."""
+        end = self.first + len(self.lines)
+        start = min(max(number, self.first, end - MAX_REPLY_LINES), end)
+        return {
+            "from": start,
+            "next": end,
+            "missed": start > number,
+            "lines": list(self.lines)[start - self.first :],
+            "unfinished": self.unfinished,
+        }

@@ -1,0 +1,112 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Samples of many series over a run of any length in fixed memory: parts of time with least, mean and most of each."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import PointBucket
+
+PARTS = 360  # of the time of a run, in which each series has one mean
+FIRST_WIDTH = 15.0  # seconds of a part at first; doubles when all parts are used
+MAX_SERIES = 8192
+LONGEST = 400 * 86400.0  # seconds of a run; later samples come from a wrong clock
+
+
+class Row:
+    """The sums of one series, by part of the time."""
+
+    def __init__(self) -> None:
+        self.total = array("d", [0.0]) * PARTS
+        self.count = array("L", [0]) * PARTS
+        self.least = array("f", [math.inf]) * PARTS
+        self.most = array("f", [-math.inf]) * PARTS
+
+    def add(self, part: int, value: float) -> None:
+        """Add a value to a part of the time."""
+        self.total[part] += value
+        self.count[part] += 1
+        self.least[part] = min(self.least[part], value)
+        self.most[part] = max(self.most[part], value)
+
+    def halve(self) -> None:
+        """Merge each two neighbouring parts, so that the second half of the parts is free."""
+        for part in range(PARTS):
+            first, second = 2 * part, 2 * part + 1
+            is_used = second < PARTS
+            self.total[part] = self.total[first] + self.total[second] if is_used else 0.0
+            self.count[part] = self.count[first] + self.count[second] if is_used else 0
+            self.least[part] = min(self.least[first], self.least[second]) if is_used else math.inf
+            self.most[part] = max(self.most[first], self.most[second]) if is_used else -math.inf
+
+    def means(self, end: int) -> list[float | None]:
+        """Return the mean of each part before an end, None where there was no sample."""
+        return [self.total[part] / self.count[part] if self.count[part] else None for part in range(min(end, PARTS))]
+
+
+class SampleTable:
+    """Series by name over one axis of time, which grows with the run while the memory does not."""
+
+    def __init__(self) -> None:
+        self.start: float | None = None
+        self.width = FIRST_WIDTH
+        self.rows: dict[tuple[str, ...], Row] = {}
+        self.used = 0  # parts with a sample, and those before them
+
+    def add(self, name: tuple[str, ...], moment: float, value: float | None) -> None:
+        """Add a sample. moment: seconds since 1970; earlier than the first sample counts as the first."""
+        if value is None or not math.isfinite(value):
+            return
+        if self.start is None:
+            self.start = moment
+        if moment - self.start > LONGEST:
+            return
+        row = self.rows.get(name)
+        if row is None:
+            if len(self.rows) >= MAX_SERIES:
+                return
+            row = self.rows[name] = Row()
+        while (moment - self.start) / self.width >= PARTS:
+            self.double()
+        part = max(0, int((moment - self.start) / self.width))
+        row.add(part, value)
+        self.used = max(self.used, part + 1)
+
+    def double(self) -> None:
+        """Double the time that each part covers."""
+        self.width *= 2
+        self.used = (self.used + 1) // 2
+        for row in self.rows.values():
+            row.halve()
+
+    def means(self, name: tuple[str, ...]) -> list[float | None]:
+        """Return the mean of each part of a series, [] if it does not exist."""
+        row = self.rows.get(name)
+        return row.means(self.used) if row is not None else []
+
+    def buckets(self, name: tuple[str, ...]) -> list[PointBucket]:
+        """Return the parts of a series that have samples. position: seconds since the first sample."""
+        row = self.rows.get(name)
+        if row is None:
+            return []
+        return [
+            PointBucket(
+                (part + 0.5) * self.width,
+                row.count[part],
+                row.least[part],
+                row.total[part] / row.count[part],
+                row.most[part],
+            )
+            for part in range(self.used)
+            if row.count[part]
+        ]
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the known values, None if there is none."""
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None

@@ -1,0 +1,49 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Logins to the nodes of a Slurm cluster only for users who have a job there, by sshd's PAM rules. Pure functions.
+
+Root and the accounts with which Ansible logs in come first, and are let in whatever pam_slurm_adopt says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._slurm.node_state import PAM_MARK
+from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster import Cluster
+
+PACKAGE = "libpam-slurm-adopt"
+ALWAYS = "root"
+
+
+def admins_of(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the accounts that may always log in."""
+    users = {str(state["user"]["name"]) for state in states.values()}
+    return sorted({ALWAYS, *users, *cluster.options.adopt_admins})
+
+
+def pam_lines(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the lines for /etc/pam.d/sshd, [] if everybody may log in. The last one names all that decides."""
+    if not cluster.options.adopt_logins:
+        return []
+    admins = ":".join(admins_of(cluster, states))
+    return [
+        f"account sufficient pam_succeed_if.so quiet user in {admins} {PAM_MARK}",
+        # "-": without the package, everybody may log in
+        f"-account required pam_slurm_adopt.so # always: {admins} {PAM_MARK}",
+    ]
+
+
+def adopt_errors(cluster: Cluster) -> Iterable[str]:
+    """Yield why logins cannot be bound to jobs, as messages."""
+    invalid = [name for name in cluster.options.adopt_admins if not name.replace("_", "").replace("-", "").isalnum()]
+    if invalid:
+        yield f"slurm_adopt_admins: {ascii(invalid[0])} is not the name of an account. Use letters, digits, '_' and '-'"
+    if cluster.options.adopt_logins and not cluster.cgroups:
+        yield (
+            "slurm_adopt_logins needs cgroup v2 on all nodes, and Slurm 22.05 or newer: pam_slurm_adopt cannot tell "
+            "which job a login belongs to. Leave it out"
+        )

@@ -1,0 +1,148 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How long a job takes from the queue of Slurm to its first line, next to srun and sbatch without muster.
+
+By hand: python -m tests.bench.bench_slurm --nodes 2 --rounds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Sequence
+from contextlib import contextmanager, redirect_stdout
+from operator import truediv
+from typing import TYPE_CHECKING
+
+from tests import drive
+from tests.bench.bench_launch import (
+    BIN,
+    PYTHON,
+    SCRIPT,
+    Bench,
+    BenchError,
+    Figures,
+    Seconds,
+    Way,
+    compared,
+    fresh,
+    measure,
+    middle,
+    workplace,
+)
+from tests.lab import Lab, LabError
+from tests.lab.hosts import down
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LAB = "bench-slurm"
+EXPLANATION = """\
+Seconds from the start of the command until the last rank ran its first line, and until the command had ended; medians
+(fastest-slowest) of {rounds} rounds. All nodes are idle. The ratio is to a. sbatch waits for its job (--wait).
+"""
+
+
+def step(bench: Bench, mark: str) -> list[str]:
+    """The arguments of srun for one rank per node."""
+    return [f"--nodes={bench.count}", "--ntasks-per-node=1", "--exclusive", "--chdir=/", PYTHON, SCRIPT, mark]
+
+
+def srun(bench: Bench, mark: str) -> list[list[str]]:
+    """One job, whose first line comes as soon as the nodes are allocated."""
+    return [bench.ssh(bench.nodes[0], "srun", *step(bench, mark))]
+
+
+def sbatch(bench: Bench, mark: str) -> list[list[str]]:
+    """A batch script with one step."""
+    wrapped = shlex.join(["srun", "--ntasks-per-node=1", "--chdir=/", PYTHON, SCRIPT, mark])
+    options = [f"--nodes={bench.count}", "--exclusive", "--chdir=/", "--output=/dev/null", "--wait"]
+    return [bench.ssh(bench.nodes[0], "sbatch", *options, f"--wrap={wrapped}")]
+
+
+def queued(bench: Bench, mark: str) -> list[list[str]]:
+    """launch.yml through the queue, with its checks, supervisors and record."""
+    variables = {
+        "nnodes": bench.count,
+        "launch_scheduler": "slurm",
+        "launch_launcher": "env",
+        "launch_script": SCRIPT,
+        "launch_args": [mark],
+        "launch_runs_directory": str(bench.directory / "runs"),
+        "ansible_control_path": f"{fresh(bench.directory)}/%%h",
+    }
+    playbook = [str(BIN / "ansible-playbook"), "playbooks/launch.yml", "-i", str(bench.lab.inventory)]
+    return [[*playbook, "-e", json.dumps(variables)]]
+
+
+WAYS = (
+    Way("a", "srun, bare script", "a", srun),
+    Way("b", "sbatch, bare script", "a", sbatch),
+    Way("c", "launch.yml --scheduler slurm", "a", queued),
+)
+
+
+@contextmanager
+def cluster(count: int, keep: bool) -> Iterator[Lab]:
+    """A Slurm cluster for the time of the measurement."""
+    try:
+        lab = Lab.up(count, LAB)
+        options = ("--tags", "slurm")
+        play = drive.run("site.yml", lab.inventory, options=options, timeout=540, slurm_enabled=True)
+        if play.rc:
+            raise BenchError(f"Slurm could not be set up:\n{play.output[-2000:]}")
+        yield lab
+    finally:
+        if not keep:
+            down(LAB)
+
+
+def row(way: Way, figures: Figures) -> str:
+    """Return the line of a way."""
+    result, seen = middle(figures[way.key]), [seconds.first_line for seconds in figures[way.key]]
+    ratio = compared(figures, way.key, way.floor, truediv, "first_line")
+    spread = f"({min(seen):.2f}-{max(seen):.2f})"
+    return f"{way.key:<4}{way.title:<32}{result.first_line:>7.2f} s {spread:<15}{ratio:>6.2f} a{result.whole:>8.2f} s"
+
+
+def collect(count: int, rounds: int, keep: bool) -> Figures:
+    """Return the figures of each way. The first turn fills caches, and is not counted."""
+    figures: Figures = {way.key: [] for way in WAYS}
+    with redirect_stdout(sys.stderr), cluster(count, keep) as lab, workplace() as directory:
+        bench = Bench(lab, count, directory)
+        for turn in range(rounds + 1):
+            for number, way in enumerate(WAYS if turn % 2 else WAYS[::-1]):
+                seconds: Seconds = measure(bench, way, turn * len(WAYS) + number)
+                if turn:
+                    figures[way.key].append(seconds)
+    return figures
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; return 2 if something could not be measured."""
+    parser = argparse.ArgumentParser(description="Time from the queue of Slurm to a job's first line.")
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--keep", action="store_true", help="keep the test hosts")
+    options = parser.parse_args(arguments)
+    try:
+        figures = collect(options.nodes, options.rounds, options.keep)
+    except (BenchError, LabError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(EXPLANATION.format(rounds=options.rounds))
+    print(f"{f'{options.nodes} nodes, one rank each':<36}{'last rank runs':>30}{'whole command':>18}")
+    print("\n".join(row(way, figures) for way in WAYS))
+    overhead = statistics.median(
+        ours.first_line - theirs.first_line for ours, theirs in zip(figures["c"], figures["b"], strict=True)
+    )
+    print(f"\nc - b: {overhead:.2f} s for the checks, the supervisors and the record")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the live page prints, and which nodes it cannot ask."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.action.live_page import ActionModule, tunnel_hint
+from ansible_collections.muster.training.plugins.plugin_utils._page import node_caller
+from ansible_collections.muster.training.plugins.plugin_utils._page.feed import NodeCallError
+from ansible_collections.muster.training.plugins.plugin_utils._page.node_caller import NodeCaller
+from ansible_collections.muster.training.plugins.plugin_utils._page.server import PageServer
+from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
+
+
+def test_a_user_who_logged_in_over_ssh_gets_the_command_that_forwards_the_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    assert tunnel_hint(8765) == []
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 1 192.0.2.2 22")
+    monkeypatch.setenv("USER", "ada")
+    (line,) = tunnel_hint(8765)
+    assert "ssh -N -L 8765:127.0.0.1:8765 ada@" in line
+
+
+def test_a_port_in_use_is_an_error_of_the_user() -> None:
+    api: Any = None
+    with PageServer(api) as server, pytest.raises(UserError) as caught:
+        ActionModule.open_server(api, server.port)
+    assert f"port {server.port} of this machine cannot be used: Address already in use" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        (None, "gpu0 is not in this inventory"),
+        ({"ansible_connection": "community.docker.docker"}, "gpu0 is reached by community.docker.docker"),
+    ],
+)
+def test_a_node_that_cannot_be_asked_says_why_once_and_for_all(
+    variables: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_caller, "connect", lambda *_arguments, **_options: None)
+    action: Any = SimpleNamespace(_play_context=SimpleNamespace(), _templar=SimpleNamespace(template=str))
+    hostvars = {} if variables is None else {"gpu0": variables}
+    caller = NodeCaller(action, {"hostvars": hostvars}, "", "~/.muster/runs")
+    with pytest.raises(NodeCallError) as caught:
+        caller("gpu0", {"operation": "page"}, 1.0)
+    assert str(caught.value).startswith(reason) and caught.value.is_final
