@@ -101,6 +101,13 @@ def ends(processes: Sequence[int], clock: float) -> list[float]:
     return seconds
 
 
+def job_process(path: Path) -> int:
+    """Return the process that a job has written into a file, once it has."""
+    from tests.unit.supervised import eventually
+
+    return int(eventually(lambda: path.exists() and path.read_text()))
+
+
 def simulate(run: Run, pids: Path, quiet: float) -> Figures:
     """Start a run, let it go on for a while, kill the job of its last node, and wait for the end of all nodes."""
     from ansible_collections.muster.training.plugins.module_utils._run.status import read
@@ -108,7 +115,6 @@ def simulate(run: Run, pids: Path, quiet: float) -> Figures:
         verdict_from_hub,
         with_replies,
     )
-    from tests.unit.supervised import eventually
 
     ranks = range(len(run.plans))
     for first in ranks[::BATCH]:
@@ -117,7 +123,7 @@ def simulate(run: Run, pids: Path, quiet: float) -> Figures:
         for rank in batch:
             run.supervisor(rank)
     run.wait_for("running", 0, seconds=END_TIMEOUT)
-    jobs = [int(eventually(lambda path=pids / str(rank): path.exists() and path.read_text())) for rank in ranks]
+    jobs = [job_process(pids / str(rank)) for rank in ranks]
     supervisors = [run.supervisor(rank) for rank in ranks]
     began, before = time.monotonic(), processor_seconds(supervisors[0])
     time.sleep(quiet)
@@ -143,12 +149,12 @@ def simulate(run: Run, pids: Path, quiet: float) -> Figures:
 
 def measure(directory: Path, nodes: int, quiet: float = QUIET_SECONDS, network: str = NETWORK) -> Figures:
     """Simulate a run of so many nodes below a directory."""
-    from tests.unit.supervised import end_by_force, make_run
+    from tests.unit.supervised import end_by_force, run_at
 
     pids = directory / "pids"
     pids.mkdir(parents=True)
     commands = [["/bin/sh", "-c", f"echo $$ > {pids}/{rank}; exec sleep 7200"] for rank in range(nodes)]
-    run = make_run(directory, commands, TIMEOUTS, addresses=addresses(nodes, network))
+    run = run_at(addresses(nodes, network), directory, commands, TIMEOUTS)
     try:
         return simulate(run, pids, quiet)
     finally:
