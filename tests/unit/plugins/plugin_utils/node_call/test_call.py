@@ -178,7 +178,7 @@ def test_kernel_ends_a_call_that_is_left_behind(tmp_path: Path) -> None:
     assert completed.returncode == -signal.SIGALRM, completed.stderr
 
 
-def test_plugins_that_call_nodes_have_loaded_what_a_call_needs(tmp_path: Path) -> None:
+def test_plugins_that_call_nodes_have_read_what_a_call_sends(tmp_path: Path) -> None:
     """Ansible loads these plugins before it starts a process for each node; a process of its own shows only theirs."""
     program = """
 import sys
@@ -190,8 +190,7 @@ before = module_source.cache_info().misses
 for module in ("_run.dispatch", "_supervisor.entry"):
     for name in required_modules(module):
         module_source(name)
-assert module_source.cache_info().misses == before, "sources"
-assert "ansible.plugins.connection.ssh" in sys.modules, "ssh"
+assert module_source.cache_info().misses == before
 """
     give_collection(tmp_path)
     command = [sys.executable, "-c", program, str(tmp_path / "collections")]
