@@ -31,6 +31,7 @@ ARGUMENT_SPEC = {
     "spares": {"type": "int", "default": 0},
     "nodes": {"type": "list", "elements": "str", "default": []},
     "ports": {"type": "list", "elements": "int", "default": []},
+    "job": {"type": "dict", "default": {}},
 }
 MAX_DIGITS = 6  # of nnodes
 EPHEMERAL_PORTS = range(32768, 61000)  # Linux's default net.ipv4.ip_local_port_range
@@ -146,4 +147,5 @@ class ActionModule(ActionBase):
                 "token_file": write_token(C.DEFAULT_LOCAL_TMP),  # Ansible removes this directory when it ends
                 "candidates": random.sample(EPHEMERAL_PORTS, 3),
             },
+            "job": args["job"],
         }

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.parsing.dataloader import DataLoader
@@ -16,13 +16,6 @@ from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.apply_result import apply_fit
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import (
-    BatchSearch,
-    FitError,
-    FitJob,
-    SearchState,
-)
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.options import (
     SEARCH_OPTIONS,
     find_option_error,
@@ -34,6 +27,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_argument
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import records_directory
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
+if TYPE_CHECKING:
+    from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import SearchState
+
+# The methods import the search and what it needs of reports themselves: every launch loads this file, for a task that
+# most launches skip, and those imports take 0.1 s.
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["searched", "taken"], "default": "searched"},
     "program": {"type": "str", "default": ""},
@@ -71,6 +69,8 @@ def describe_result(state: SearchState, name: str) -> str:
 
 def apply_fitted_batch(args: dict[str, Any], runs: Path, loader: DataLoader) -> dict[str, Any]:
     """Return a launch's arguments with the batch of a search. Raise FitError, or ValueError for invalid arguments."""
+    from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.apply_result import apply_fit
+
     fitted = apply_fit(runs, args["run_id"], args["program"], parse_arguments(args["args"], loader))
     display = Display()
     display.display(f"[fit] batch {fitted.batch}, found by {args['run_id']}")
@@ -95,12 +95,7 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         runs = records_directory(args["directory"], args["group"], task_vars)
         if args["state"] == "taken":
-            try:
-                return apply_fitted_batch(args, runs, self._loader)
-            except FitError as error:
-                raise UserError(adapt_commands(str(error)), result={"changed": False}) from error
-            except ValueError as error:
-                raise AnsibleActionFail(f"the job cannot be planned:\n{error}") from error
+            return self.take(args, runs)
         result_variables = [name for name in ("fitted", "launch_fitted") if name in load_extra_vars(self._loader)]
         error_message = (
             f"{result_variables[0]} is the result of a search, and this is a search: remove it"
@@ -111,6 +106,27 @@ class ActionModule(ActionBase):
             raise UserError(adapt_commands(error_message), result={"changed": False})
         if self._task.check_mode:
             return {"changed": True}
+        return self.search(args, runs, task_vars)
+
+    def take(self, args: dict[str, Any], runs: Path) -> dict[str, Any]:
+        """Return a launch's arguments with the batch of a search."""
+        from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import FitError
+
+        try:
+            return apply_fitted_batch(args, runs, self._loader)
+        except FitError as error:
+            raise UserError(adapt_commands(str(error)), result={"changed": False}) from error
+        except ValueError as error:
+            raise AnsibleActionFail(f"the job cannot be planned:\n{error}") from error
+
+    def search(self, args: dict[str, Any], runs: Path, task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Search for the largest batch that fits, by launches."""
+        from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import (
+            BatchSearch,
+            FitError,
+            FitJob,
+        )
+
         directory = runs / args["run_id"]
         job = FitJob(
             args=args["args"],

@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.muster.training.plugins.module_utils._facts.imports import TIMEOUT as IMPORT_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._checks.job_request import JOB_SPEC, job_request
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import match_failure
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, prepare_calls
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
 
 PARTS = [
@@ -79,6 +79,9 @@ ARGUMENT_SPEC = {
     },
 }
 
+ENTRY = "_facts.read"
+prepare_calls(ENTRY)
+
 
 def probe_lifetime(nodes: int, forks: int, import_test: bool = False) -> int:
     """Return the seconds for which a node waits for its peers, if Ansible queries `forks` nodes at a time.
@@ -127,7 +130,7 @@ class ActionModule(ActionBase):
         request["job"] = job_request(request["job"]) if request["job"] else {}
         before = time.time()
         try:
-            reply = call_node(self, "_facts.read", request, task_vars)
+            reply = call_node(self, ENTRY, request, task_vars)
         except AnsibleError as error:
             # Return it, so that with failed_when and ignore_unreachable a later task judges it, once.
             if self._task.ignore_unreachable and (

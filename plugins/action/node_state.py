@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, prepare_calls
 
 FILES = {"type": "list", "elements": "str", "default": []}
 ARGUMENT_SPEC = {
@@ -60,6 +60,9 @@ ARGUMENT_SPEC = {
     },
 }
 
+ENTRY = "_facts.role_state"
+prepare_calls(ENTRY)
+
 
 class ActionModule(ActionBase):
     """Action plugin. One read-only call to the node."""
@@ -73,4 +76,4 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, options_by_part = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         request = {name: options for name, options in options_by_part.items() if options}
-        return {"changed": False, **call_node(self, "_facts.role_state", request, task_vars)}
+        return {"changed": False, **call_node(self, ENTRY, request, task_vars)}

@@ -15,8 +15,16 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT, STOP_CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import clean_line
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, module_source
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import PROGRAMS, supervisor_files
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
+    call_node,
+    module_source,
+    prepare_calls,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import (
+    PROGRAMS,
+    SUPERVISOR,
+    supervisor_files,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_environment
 from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
@@ -39,6 +47,8 @@ ARGUMENT_SPEC = {
     "hub": {"type": "int"},
 }
 OPERATIONS = {"started": "start", "saved": "save", "stopped": "stop", "absent": "remove", None: "read"}
+ENTRY = "_run.dispatch"
+prepare_calls(ENTRY, SUPERVISOR)
 
 
 def program_placeholder(*sources: str) -> str:
@@ -107,7 +117,7 @@ class ActionModule(ActionBase):
             request["programs"] = {name: module_source(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
         try:
             timeout = request["wait"] + CALL_TIMEOUT if request["state"] is None else STOP_CALL_TIMEOUT
-            reply = call_node(self, "_run.dispatch", request, task_vars, timeout)
+            reply = call_node(self, ENTRY, request, task_vars, timeout)
             for text in reply.get("events", []):
                 Display().display(f"[muster] {clean_line(text)}")
             return reply

@@ -47,6 +47,12 @@ options:
     type: list
     elements: int
     default: []
+  job:
+    description:
+      - What a later task asks each node about the job, returned unchanged as RV(job). Ansible then evaluates its
+        templates once, not once for each node.
+    type: dict
+    default: {}
 seealso:
   - module: muster.training.launch_plan
   - plugin: muster.training.ranks
@@ -131,4 +137,9 @@ probe:
       type: list
       elements: int
       sample: [41234, 52345, 33456]
+job:
+  description: O(job).
+  returned: success
+  type: dict
+  sample: {run_id: first, parts: [gpus, storage]}
 """

@@ -33,6 +33,7 @@ class Bench(NamedTuple):
 
 BENCHES = {
     "launch": Bench("Launch: until the last rank runs its first line, and to the end"),
+    "phases": Bench("Launch: where the time goes", limits=False),
     "launchers": Bench(
         "Each launcher, bare and under launch.yml, on 2, 4 and 8 nodes",
         ("--rounds", "2"),  # of three sizes, each with nine ways
@@ -45,6 +46,7 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
     "slurm": Bench("Slurm: from the queue to the first line", limits=False),
     "lifeline": Bench("Lifeline: what it costs the first node while a run goes on"),
     "stacks": Bench("Stacks: what they cost a rank, and how many bytes a node sends"),
+    "scale": Bench("A run on up to 512 nodes, simulated"),
     "preflight": Bench("Preflight: from one node to 64"),
     "site": Bench(
         "site.yml where nothing is to be changed, near and far away",

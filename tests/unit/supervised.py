@@ -230,8 +230,20 @@ def make_run(
     **given: Any,
 ) -> Run:
     """A run of one node a command, planned as every run; only command, addresses and times are ours."""
+    addresses = [f"{NETWORK}.{n + first_address}" for n in range(len(commands))]
+    return run_at(addresses, directory, commands, timeouts, **given)
+
+
+def run_at(
+    addresses: list[str],
+    directory: Path,
+    commands: list[list[str]],
+    timeouts: dict[str, float] | None = None,
+    **given: Any,
+) -> Run:
+    """Return a run as make_run(), on nodes with these addresses."""
     job = make_job(**given)
-    hosts = [HostSpec(f"node{n}", f"{NETWORK}.{n + first_address}", 1) for n in range(len(commands))]
+    hosts = [HostSpec(f"node{n}", address, 1) for n, address in enumerate(addresses)]
     table = get_launcher(job).order(build_rank_table(hosts))
     facts = {
         "interpreter": sys.executable,

@@ -107,6 +107,16 @@ def required_modules(module: str) -> tuple[str, ...]:
     return tuple(sorted(modules))
 
 
+def prepare_calls(*modules: str) -> None:
+    """Read the sources that calls of these modules send to nodes.
+
+    Plugins do that where Ansible loads them: before it starts a process for each node, which would read them again, in
+    0.01 s of CPU time.
+    """
+    for name in {name for module in modules for name in required_modules(module)}:
+        module_source(name)
+
+
 def interpreter_assignment(task_vars: Mapping[str, Any], template: Any) -> str:
     """Return a shell assignment of $P, the interpreter for the code: the configured one, else the system's."""
     configured = template(task_vars.get("ansible_python_interpreter") or "")

@@ -33,6 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
     shell_command,
 )
 from tests.unit.hostile import BRACKETS
+from tests.unit.typed import give_collection
 
 
 def called(rc: int, stdout: str = "", stderr: str = "") -> dict[str, Any]:
@@ -175,3 +176,23 @@ def test_kernel_ends_a_call_that_is_left_behind(tmp_path: Path) -> None:
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
     completed = subprocess.run(command, input=data, text=True, capture_output=True, check=False)
     assert completed.returncode == -signal.SIGALRM, completed.stderr
+
+
+def test_plugins_that_call_nodes_have_read_what_a_call_sends(tmp_path: Path) -> None:
+    """Ansible loads these plugins before it starts a process for each node; a process of its own shows only theirs."""
+    program = """
+import sys
+from ansible.plugins.loader import action_loader, init_plugin_loader
+init_plugin_loader([sys.argv[1]])
+action_loader.get("muster.training.training_run", class_only=True)
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import module_source, required_modules
+before = module_source.cache_info().misses
+for module in ("_run.dispatch", "_supervisor.entry"):
+    for name in required_modules(module):
+        module_source(name)
+assert module_source.cache_info().misses == before
+"""
+    give_collection(tmp_path)
+    command = [sys.executable, "-c", program, str(tmp_path / "collections")]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr

@@ -1,0 +1,190 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Simulate a large run: real supervisors on loopback addresses of this machine, each with a job that only sleeps.
+
+Measure how long after a failure the last node ends, and what the run costs node 0. All nodes share this machine's
+cores, so the seconds are upper bounds. Exit code 1 beyond a limit.
+
+By hand: python -m tests.bench.bench_scale [NODES ...]
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.bench.bench_lifeline import CHECKOUT, HEARTBEAT, processor_seconds
+
+if TYPE_CHECKING:
+    from tests.unit.supervised import Run
+
+NODES = (64, 256, 512)
+NETWORK = "127.77"
+QUIET_SECONDS = 20.0
+TIMEOUTS = {"start": 3600.0, "heartbeat": HEARTBEAT, "silence": 300.0, "grace": 5.0}
+"""As in a launch, except for start and silence: all nodes start on the same cores, which takes minutes."""
+BATCH = 8
+"""Nodes that start at the same time."""
+END_TIMEOUT = 600.0
+"""Seconds until the end of a run counts as hung."""
+LIMITS = {"last_job": 20.0, "quiet_cpu": 10.0, "memory": 200.0}
+"""Of Figures, for the largest number of nodes."""
+ROWS = {
+    "last_job": ("seconds from the failure to the end of the last job", ".2f"),
+    "last_supervisor": ("seconds from the failure to the end of the last supervisor", ".2f"),
+    "quiet_cpu": ("node 0: % of a core while the run goes on", ".2f"),
+    "end_cpu": ("node 0: CPU seconds from the failure to its end", ".2f"),
+    "memory": ("node 0: most memory, MB", ".1f"),
+    "peer_memory": ("node 1: most memory, MB", ".1f"),
+    "status": ("node 0: seconds to read its status", ".3f"),
+    "verdict": ("controller: seconds to reach the verdict", ".3f"),
+}
+EXPLANATION = f"""\
+Simulated: real supervisors on loopback addresses of this machine, each with a job that only sleeps. Then the job of
+the last node is killed. Status and verdict: without SSH and Ansible.
+All nodes share this machine's cores, so the seconds are upper bounds. Heartbeat: {HEARTBEAT:g} s."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a simulated run of one size took; the units are in ROWS."""
+
+    last_job: float
+    last_supervisor: float
+    quiet_cpu: float
+    end_cpu: float
+    memory: float
+    peer_memory: float
+    status: float
+    verdict: float
+
+
+def peak_memory(pid: int) -> float:
+    """Return the most memory that a process has used, in MB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+
+
+def addresses(count: int, network: str = NETWORK) -> list[str]:
+    """Return loopback addresses for so many nodes."""
+    return [f"{network}.{number // 250}.{number % 250 + 1}" for number in range(count)]
+
+
+def ends(processes: Sequence[int], clock: float) -> list[float]:
+    """Return the seconds since a time at which each of these processes has ended, in the order of their ends."""
+    seconds: list[float] = []
+    poll = select.poll()
+    descriptors = [os.pidfd_open(pid) for pid in processes]
+    try:
+        for descriptor in descriptors:
+            poll.register(descriptor, select.POLLIN)
+        while len(seconds) < len(descriptors):
+            events = poll.poll(END_TIMEOUT * 1000)
+            if not events:
+                raise SystemExit(f"{len(descriptors) - len(seconds)} of {len(descriptors)} processes did not end")
+            for descriptor, _event in events:
+                poll.unregister(descriptor)
+                seconds.append(time.monotonic() - clock)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return seconds
+
+
+def job_process(path: Path) -> int:
+    """Return the process that a job has written into a file, once it has."""
+    from tests.unit.supervised import eventually
+
+    return int(eventually(lambda: path.exists() and path.read_text()))
+
+
+def simulate(run: Run, pids: Path, quiet: float) -> Figures:
+    """Start a run, let it go on for a while, kill the job of its last node, and wait for the end of all nodes."""
+    from ansible_collections.muster.training.plugins.module_utils._run.status import read
+    from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
+        verdict_from_hub,
+        with_replies,
+    )
+
+    ranks = range(len(run.plans))
+    for first in ranks[::BATCH]:
+        batch = ranks[first : first + BATCH]
+        run.start(*batch)
+        for rank in batch:
+            run.supervisor(rank)
+    run.wait_for("running", 0, seconds=END_TIMEOUT)
+    jobs = [job_process(pids / str(rank)) for rank in ranks]
+    supervisors = [run.supervisor(rank) for rank in ranks]
+    began, before = time.monotonic(), processor_seconds(supervisors[0])
+    time.sleep(quiet)
+    quiet_cpu = 100.0 * (processor_seconds(supervisors[0]) - before) / (time.monotonic() - began)
+    began = time.perf_counter()
+    status = read(run.request(0, wait=0))
+    status_seconds = time.perf_counter() - began
+    assert status["run"]["state"] == "running", status["run"]
+    peer_memory = peak_memory(supervisors[1])
+    before = processor_seconds(supervisors[0])
+    clock = time.monotonic()
+    os.kill(jobs[-1], signal.SIGKILL)
+    job_ends = ends(jobs, clock)
+    result = run.result()  # written by node 0, which ends when it has reports of all nodes
+    end_cpu, memory = processor_seconds(supervisors[0]) - before, peak_memory(supervisors[0])
+    supervisor_ends = ends(supervisors, clock)
+    began = time.perf_counter()
+    verdict = verdict_from_hub(run.plans[0], with_replies(result, {}))
+    seconds = time.perf_counter() - began
+    assert verdict["first_failure"]["node"] == run.plans[-1]["node"]["name"], verdict["first_failure"]
+    return Figures(job_ends[-1], supervisor_ends[-1], quiet_cpu, end_cpu, memory, peer_memory, status_seconds, seconds)
+
+
+def measure(directory: Path, nodes: int, quiet: float = QUIET_SECONDS, network: str = NETWORK) -> Figures:
+    """Simulate a run of so many nodes below a directory."""
+    from tests.unit.supervised import end_by_force, run_at
+
+    pids = directory / "pids"
+    pids.mkdir(parents=True)
+    commands = [["/bin/sh", "-c", f"echo $$ > {pids}/{rank}; exec sleep 7200"] for rank in range(nodes)]
+    run = run_at(addresses(nodes, network), directory, commands, TIMEOUTS)
+    try:
+        return simulate(run, pids, quiet)
+    finally:
+        end_by_force(run)
+
+
+def table(sizes: Sequence[int], figures: Sequence[Figures]) -> str:
+    """Return the figures of each size as text."""
+    lines = ["".join([f"{'nodes':<62}", *(f"{size:>9}" for size in sizes), f"{'limit':>9}"])]
+    for name, (title, form) in ROWS.items():
+        values = "".join(f"{format(getattr(row, name), form):>9}" for row in figures)
+        limit = f"{LIMITS[name]:>9g}" if name in LIMITS else ""
+        lines.append(f"{title:<62}{values}{limit}")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; the exit code tells whether the largest run is within the limits."""
+    sizes = sorted(int(argument) for argument in arguments) or list(NODES)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a descriptor for each process
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
+        namespace = Path(made, "tree", "ansible_collections", "muster")
+        namespace.mkdir(parents=True)
+        (namespace / "training").symlink_to(CHECKOUT)
+        sys.path[:0] = [str(namespace.parents[1]), str(CHECKOUT)]
+        figures = [measure(Path(made, str(size)), size) for size in sizes]
+    print(f"{EXPLANATION}\n\n{table(sizes, figures)}")
+    return 1 if any(getattr(figures[-1], name) > limit for name, limit in LIMITS.items()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,38 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""For a part of a launch that is not used, Ansible starts no process on the controller for each node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.two_nodes import two_nodes
+from tests.unit.typed import CHECKOUT, typed
+
+pytestmark = pytest.mark.one_core
+
+
+def test_no_task_is_skipped_for_each_node(tmp_path: Path) -> None:
+    two_nodes(tmp_path, 47, launch_report=False, launch_launcher="env")
+    (tmp_path / "train.py").write_text("print('done')\n")
+    settings = {
+        "ANSIBLE_CALLBACK_PLUGINS": str(CHECKOUT / "tests" / "bench" / "callback"),
+        "ANSIBLE_CALLBACKS_ENABLED": "launch_events",
+        "MUSTER_LAUNCH_EVENTS": str(tmp_path / "events.jsonl"),
+    }
+    command = ["ansible-playbook", "muster.training.launch", "-i", "machines.yml", "-e", "launch_script=train.py"]
+    completed = typed(tmp_path, [*command, "-e", f"launch_working_directory={tmp_path}"], **settings)
+    assert completed.returncode == 0, completed.stdout
+    skipped: dict[str, int] = {}
+    task = ""
+    for line in (tmp_path / "events.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        task = event.get("task", task)
+        if event["event"] == "skipped":
+            skipped[task] = skipped.get(task, 0) + 1
+    assert skipped, "tasks for all nodes at once are skipped"
+    assert [name for name, count in skipped.items() if count > 1] == []
