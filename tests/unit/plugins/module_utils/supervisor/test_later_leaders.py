@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,10 @@ def test_limits_count_from_the_first_start_under_each_leader(network: Make) -> N
     hub = run.nodes["node0"].end
     run.until(lambda: hub.notices.started is not None)
     hub.notices.started -= 85.0
+    hub.replicator.state = {}  # the others know when the job started, and are told once
     run.until(lambda: "85% of launch_time_limit" in "".join(hub.journal.events))
+    replica = run.nodes["node1"].end.replica
+    run.until(lambda: replica.started is not None and time.monotonic() - replica.started > 85.0)
     run.lose("node0")
     run.until(lambda: run.ranks() == {"node1": 0, "node2": 1})
     end = run.nodes["node1"].end
