@@ -74,7 +74,7 @@ def test_machine_of_the_inventory_takes_the_place_of_a_lost_one(tmp_path: Path) 
         options = ["-e", "detach=true", "-e", "nnodes=2"]
         launched = typed(tmp_path, [*command, "muster.training.launch", *options])
         assert launched.returncode == 0, launched.stdout
-        eventually(lambda: "rank 0" in log(tmp_path, "node0", 0) and "rank 1" in log(tmp_path, "node1", 0), 240)
+        eventually(lambda: "rank 0" in log(tmp_path, "node0", 0) and "rank 1" in log(tmp_path, "node1", 0), 600)
         keep = begun(tmp_path, [*command, "muster.training.keep", "-e", "keep_interval=1"])
         record = tmp_path / "runs" / "first"
         eventually(lambda: (record / "keep.json").exists() or keep.poll() is not None, 240)

@@ -53,7 +53,7 @@ def test_invalid_reply_is_refused(monkeypatch: pytest.MonkeyPatch, more: dict[st
 
 # - headings
 
-RESTARTS = [
+RESTARTS: list[dict[str, Any]] = [
     {"event": "go", "text": "all nodes have checked in"},
     {"event": "failure", "text": "gpu2 is lost"},
     {"event": "attempt", "text": "attempt 1 starts: gpu2 was lost", "attempt": 1},
