@@ -54,7 +54,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.ports 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.replica import KINDS, Replica
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
     choose_candidate,
-    gather_timeout,
+    gives_up,
     lifeline_name,
     takeover_delay,
 )
@@ -404,7 +404,7 @@ class Peer(LifelineEnd):
         if self.connection is not None and self.connection.stage != "nonce":  # a candidate is answering
             return
         total, elapsed = len(self.names), now - self.election
-        if self.node_rank < self.hub and elapsed > gather_timeout(total):  # it only follows
+        if gives_up(self.node_rank, self.hub, elapsed, total):
             self.stop(self.loss)
             self.result_state = "failed"
             return

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,7 @@ def log(directory: Path, node: str, attempt: int) -> str:
 
 @pytest.mark.one_core
 def test_machine_of_the_inventory_takes_the_place_of_a_lost_one(tmp_path: Path) -> None:
-    settings = {"launch_restarts": 2, "launch_restart_wait": "30m", "launch_report": False}
+    settings: dict[str, Any] = {"launch_restarts": 2, "launch_restart_wait": "30m", "launch_report": False}
     two_nodes(tmp_path, 40, launch_launcher="env", launch_script=f"{tmp_path}/job.py", **settings)
     collection = use_other_site(tmp_path)
     (tmp_path / "job.py").write_text(JOB)

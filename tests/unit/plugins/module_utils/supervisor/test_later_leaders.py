@@ -13,8 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.ports import LIFELINE_PORTS, lifeline_port
+from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
+    choose_candidate,
+    gather_timeout,
+    gives_up,
+)
 from tests.unit import supervised
 from tests.unit.plugins.module_utils.supervisor.test_joining import Make, Network, network
 
@@ -39,6 +46,15 @@ def other_programs(run: Network, member: int, *numbers: int) -> Iterator[list[so
 def test_ports_of_a_later_leader_are_below_the_planned_one() -> None:
     assert [lifeline_port(29499, number) for number in range(5)] == [29499, 29498, 29497, 29496, 29499]
     assert lifeline_port(2, 3) == 1, "always a port"
+
+
+@given(own=st.integers(1, 500), hub=st.integers(0, 500), total=st.integers(3, 501))
+def test_each_node_leads_or_gives_up_within_minutes(own: int, hub: int, total: int) -> None:
+    longest = gather_timeout(total)
+    assert longest <= gather_timeout(500) <= 180.0, "a split network frees its nodes soon"
+    assert not gives_up(own, hub, longest, total), "those before it may still answer"
+    leads = own > hub and choose_candidate(own, hub, [], longest + 0.1, total) == own
+    assert own == hub or leads or gives_up(own, hub, longest + 0.1, total)
 
 
 def test_first_node_is_sought_on_the_planned_port_only(network: Make) -> None:
