@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
-from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors
 from tests.unit.supervised import eventually
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import CHECKOUT, begun, killed, typed
@@ -79,8 +78,8 @@ def test_machine_of_the_inventory_takes_the_place_of_a_lost_one(tmp_path: Path) 
         keep = begun(tmp_path, [*command, "muster.training.keep", "-e", "keep_interval=1"])
         record = tmp_path / "runs" / "first"
         eventually(lambda: (record / "keep.json").exists() or keep.poll() is not None, 240)
-        (pid,) = [each["pid"] for each in find_supervisors() if each["directory"].endswith("first/node1")]
-        os.kill(pid, signal.SIGKILL)
+        supervisor = json.loads((tmp_path / "nodes" / "first" / "node1" / "supervisor.json").read_text())
+        os.kill(supervisor["pid"], signal.SIGKILL)
         eventually(lambda: "attempt 1 of rank 0" in log(tmp_path, "node0", 1) or keep.poll() is not None, 600)
         eventually(lambda: "attempt 1 of rank 1" in log(tmp_path, "node1", 1), 240)
         assert (collection / "local2.set-up").exists() and not (collection / "local1.set-up").exists()
