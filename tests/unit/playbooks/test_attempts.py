@@ -23,7 +23,7 @@ attempt, rank = os.environ["MUSTER_ATTEMPT"], os.environ["NODE_RANK"]
 print(f"attempt {attempt} of rank {rank}", flush=True)
 if attempt + rank == "01":
     os.kill(os.getpid(), signal.SIGKILL)
-while attempt == "0" or not pathlib.Path("end").exists():
+while attempt == "0" or not pathlib.Path(__file__).with_name("end").exists():
     time.sleep(0.05)
 """
 BAD = {"nodes": [{"node": "local2", "reason": "GPU 3 fell off the bus", "time": 1.0}]}

@@ -25,7 +25,7 @@ from tests.unit.typed import CHECKOUT, begun, killed, typed
 JOB = """
 import os, pathlib, time
 print(f"attempt {os.environ['MUSTER_ATTEMPT']} of rank {os.environ['NODE_RANK']}", flush=True)
-while not pathlib.Path("end").exists():
+while not pathlib.Path(__file__).with_name("end").exists():
     time.sleep(0.05)
 """
 SITE = """
