@@ -752,6 +752,7 @@ class Hub(LifelineEnd):
         """
         if started:
             self.set_node(self.nodes[self.own], "running")
+        self.replicator.send_news()  # before ranks run, each node knows that they do
         time.sleep(HEAD_START_INTERVAL)
         for connection in self.admitted_connections():
             if self.attempts.takes_part(self.nodes[connection.node_rank or 0]):
