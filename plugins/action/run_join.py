@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.attemp
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, module_source
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import PROGRAMS, supervisor_files
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import read_price
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import environment_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import (
     extract_hardware,
@@ -72,10 +73,20 @@ def leader_reply(replies: Mapping[str, Any], name: str, run_id: str) -> tuple[st
     raise UserError(adapt_commands(text), result={"changed": False})
 
 
-def update_record(record: Path, plan: Plan, node_rank: int, facts: Mapping[str, Any]) -> None:
+def price_of(name: str, hostvars: Any) -> float | None:
+    """Return the price of a node per hour, None if it is unknown. Raise UserError if it is not a price."""
+    try:
+        return read_price(name, hostvars[name].get("node_price_per_hour") if name in hostvars else None)
+    except ValueError as error:
+        raise UserError(str(error), result={"changed": False}) from None
+
+
+def update_record(record: Path, plan: Plan, node_rank: int, facts: Mapping[str, Any], price: float | None) -> None:
     """Write the plan with the new node into the run's record, so that other commands ask that node."""
     node = plan["nodes"][node_rank]
     node["identity"], node["hardware"] = extract_identity(facts), extract_hardware(facts)
+    if price is not None:
+        node["price_per_hour"] = price
     write_atomically(str(record / "plan.json"), json.dumps(plan, indent=1, sort_keys=True) + "\n")
 
 
@@ -99,7 +110,8 @@ class ActionModule(ActionBase):
         }
         if args["state"] == "requested":
             gpus = int((args["facts"].get("gpus") or {}).get("count") or 0)
-            member = {"name": args["name"], "address": args["address"], "gpus": gpus}
+            price = price_of(args["name"], task_vars["hostvars"])
+            member = {"name": args["name"], "address": args["address"], "gpus": gpus, "price_per_hour": price}
             return call_node(self, "_run.dispatch", {**request, "operation": "join", "member": member}, task_vars)
         return self.start(args, request, task_vars)
 
@@ -136,7 +148,8 @@ class ActionModule(ActionBase):
         }
         started = call_node(self, "_run.dispatch", start, task_vars, CALL_TIMEOUT)
         try:
-            update_record(record, recorded, node_rank, args["facts"])
+            price = price_of(args["name"], task_vars["hostvars"])
+            update_record(record, recorded, node_rank, args["facts"], price)
         except OSError as error:
             Display().warning(f"{record / 'plan.json'} still has the node that was replaced: {error}")
         when = "takes part now" if plan["elastic"] else "takes part from the next attempt on, if it is needed"

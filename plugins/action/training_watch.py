@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
@@ -40,10 +41,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel
 from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import SSH_OPTIONS
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import end_play_without_reader
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import (
-    printable,
-    without_control_sequences,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable, visible_text
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
@@ -57,7 +55,9 @@ ARGUMENT_SPEC = {
     "control_sequences": {"type": "bool", "default": False},
     "debugger": {"type": "dict"},
 }
+ATTEMPT_LOG = re.compile(r"/node[0-9]+/attempt-([1-9][0-9]{0,2})/")
 
+MAX_ATTEMPTS = 1000
 
 # The reply to a request for news, from a node that is as little trusted as its job.
 NEWS = {
@@ -80,13 +80,12 @@ NEWS = {
 }
 
 
-def visible_text(line: str, control_sequences: bool = False) -> str:
-    """Return a line as a terminal shows it: the text after the last carriage return.
+class Piece(NamedTuple):
+    """A part of a node's news: output of a log, or with an empty name an event; and the attempt that it begins."""
 
-    Without `control_sequences`, the job cannot color its output, set a window's title or write to the clipboard.
-    """
-    text = line.rstrip("\r").rpartition("\r")[2]
-    return text if control_sequences else without_control_sequences(text)
+    log: str
+    text: str
+    attempt: int | None = None
 
 
 def split_at_start(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -95,21 +94,57 @@ def split_at_start(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], 
     return events[: starts[-1]] if starts else [], events[starts[-1] :] if starts else events
 
 
-def in_order(reply: dict[str, Any], node: str) -> Iterator[tuple[bool, str]]:
-    """Yield whether each piece of a node's news is output of the job, and its text, in the order to show them.
+def attempt_of(log: str) -> int:
+    """Return the attempt of the run to which a log belongs."""
+    match = ATTEMPT_LOG.search(log)
+    return int(match[1]) if match is not None else 0
+
+
+def split_at_attempts(events: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:
+    """Return the events before another attempt starts, and from each such start on, with the number of that attempt."""
+    sections: list[tuple[int, list[dict[str, Any]]]] = [(0, [])]
+    for event in events:
+        if event.get("event") == "attempt" and conforms(event.get("attempt"), range(MAX_ATTEMPTS)):
+            sections.append((event["attempt"], []))
+        sections[-1][1].append(event)
+    return sections
+
+
+def in_order(reply: dict[str, Any], node: str) -> Iterator[Piece]:
+    """Yield the pieces of a node's news in the order to show them: attempt by attempt.
 
     After the start of another attempt, the last output of the attempt before it comes first.
     """
-    numbers = [event.get("attempt") for event in reply["events"] if event.get("event") == "attempt"]
-    outputs = reply["outputs"]
-    old = [log for log in outputs if numbers and f"/attempt-{numbers[-1]}/" not in log]
-    earlier_events, later_events = split_at_start(reply["events"])
-    yield from ((True, outputs[log]) for log in old)
-    yield from ((False, event["text"]) for event in earlier_events)
-    for log, size in reply["left_out"].items():
-        yield False, f"{size / 1e6:.0f} MB of output skipped; full log: {node}:{log}"
-    yield from ((True, text) for log, text in outputs.items() if log not in old)
-    yield from ((False, event["text"]) for event in later_events)
+    outputs = {**dict.fromkeys(reply["left_out"], ""), **reply["outputs"]}
+    sections = split_at_attempts(reply["events"])
+    ends = [number for number, _events in sections[1:]] + [MAX_ATTEMPTS]
+    for index, (number, events) in enumerate(sections):
+        if index:
+            yield Piece("", events.pop(0)["text"], number)
+        earlier_events, later_events = split_at_start(events)
+        yield from (Piece("", event["text"]) for event in earlier_events)
+        for log in [log for log in outputs if attempt_of(log) < ends[index]]:
+            if log in reply["left_out"]:
+                size = reply["left_out"][log]
+                yield Piece("", f"{size / 1e6:.0f} MB of output skipped; full log: {node}:{log}")
+            yield Piece(log, outputs.pop(log), attempt_of(log))
+        yield from (Piece("", event["text"]) for event in later_events)
+
+
+class AttemptHeadings:
+    """Precede the output of each attempt of a run with a heading, unless the event of its start does."""
+
+    def __init__(self) -> None:
+        self.attempt = 0
+
+    def add(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Yield the pieces and the headings."""
+        for piece in pieces:
+            if piece.attempt is not None:
+                if piece.log and piece.attempt != self.attempt:
+                    yield Piece("", f"output of attempt {piece.attempt}:")
+                self.attempt = piece.attempt
+            yield piece
 
 
 class ActionModule(ActionBase):
@@ -154,6 +189,7 @@ class ActionModule(ActionBase):
         """Poll the node and show its output until the run has ended or is lost."""
         display = Display()
         request = {**args, "operation": "watch", "wait": LONG_POLL_TIMEOUT, "cursors": {}}
+        headings = AttemptHeadings()
         reported: dict[str, Any] = {}
         last_line = newest_report = ""
         last_reply = progress = time.monotonic()
@@ -180,11 +216,11 @@ class ActionModule(ActionBase):
             request["cursors"] = reply["cursors"]
             if args.get("attempt"):
                 reply["events"] = [event for event in reply["events"] if not event.get("replicated")]
-            for is_output, text in in_order(reply, args["node"]):
-                if not is_output:
-                    display.display(f"[muster] {printable(text)}")
+            for piece in headings.add(in_order(reply, args["node"])):
+                if not piece.log:
+                    display.display(f"[muster] {printable(piece.text)}")
                     continue
-                for line in text.split("\n"):
+                for line in piece.text.split("\n"):
                     visible_line = visible_text(line, args["control_sequences"])
                     report = parse_report(visible_line)
                     if report is not None:

@@ -47,6 +47,13 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
     "lifeline": Bench("Lifeline: what it costs the first node while a run goes on"),
     "stacks": Bench("Stacks: what they cost a rank, and how many bytes a node sends"),
     "scale": Bench("A run on up to 512 nodes, simulated"),
+    "restart": Bench(
+        "Restart: from a failure to the first line of the next attempt",
+        meaning="""\
+The first table compares a restart, once all ranks have ended, with the same commands started at once by hand. The
+second one has the phases after a failure. A silent node counts as lost after 10 s (`launch_silence_timeout`), and may
+return within the next 15 s.""",
+    ),
     "preflight": Bench("Preflight: from one node to 64"),
     "site": Bench(
         "site.yml where nothing is to be changed, near and far away",

@@ -5,18 +5,22 @@
 
     python -m tests.bench.bench_restart [NODES ...]
 
-From the moment at which an attempt has ended on all nodes, compared with starting the same commands at the same time by
-hand: each rank imports torch and prints the time. All nodes are on this machine.
+First from the moment at which an attempt has ended on all nodes, compared with starting the same commands at the same
+time by hand: each rank imports torch and prints the time. Then from a failure on, with its phases, for ranks that only
+print the time. All nodes are on this machine, with the heartbeat and the timeouts of a real run.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
@@ -25,12 +29,12 @@ PROGRAM = "import time, torch; print('at', time.time(), flush=True); time.sleep(
 JOB = "import os, signal, sys; exec(sys.argv[1]) if os.environ['MUSTER_ATTEMPT'] == '1' else None; " + (
     "os.kill(os.getpid(), signal.SIGKILL) if sys.argv[2] == '1' else signal.pause()"
 )
+TICK = "import time; print('at', time.time(), flush=True); time.sleep(600)"
+TIMEOUTS = {"start": 120.0, "heartbeat": 2.0, "silence": 10.0, "grace": 5.0}
 
 
 def by_hand(nodes: int) -> float:
     """Return how long the commands take to print their line, started at the same time."""
-    import time
-
     began = time.time()
     command = [sys.executable, "-c", PROGRAM]
     ranks = [  # in sessions of their own, as a launcher's: the kernel shares the cores among sessions
@@ -68,6 +72,66 @@ def restart(directory: Path, nodes: int) -> float:
         end_by_force(run)
 
 
+class Loss(NamedTuple):
+    """The seconds of each phase between a failure and the first line of the last rank of the next attempt."""
+
+    noticed: float
+    ended: float
+    restarted: float
+
+    @property
+    def total(self) -> float:
+        """Return the seconds of all phases."""
+        return sum(self)
+
+
+def lose(directory: Path, nodes: int, fault: str) -> Loss:
+    """Return the phases after a fault on the second node: its rank or its supervisor is killed, or it falls silent."""
+    from tests.unit.restarting import processes_of, signal_nodes
+    from tests.unit.supervised import end_by_force, eventually, free_port, make_run
+
+    commands = [[sys.executable, "-c", TICK]] * nodes
+    ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
+    policy: dict[str, Any] = {"restarts": 1, "restart_when": ("rank_failed", "node_lost")}
+    fewer = {} if fault == "rank killed" else {"restart_min_nodes": nodes - 1}
+    run = make_run(directory, commands, TIMEOUTS, first_address=230, **policy, **fewer, **ports)
+
+    def lines(attempt: str) -> list[float]:
+        logs = [run.node(rank) / attempt / "launcher.log" for rank in range(nodes)]
+        texts = [log.read_text() for log in logs if log.exists()]
+        return [float(text.split()[1]) for text in texts if text.endswith("\n")]
+
+    try:
+        run.start()
+        eventually(lambda: len(lines("")) == nodes)
+        began = time.time()
+        if fault == "node silent":
+            signal_nodes(run, signal.SIGSTOP, 1)
+        elif fault == "supervisor killed":
+            os.kill(run.supervisor(1), signal.SIGKILL)
+        else:
+            ranks = [pid for pid in processes_of(run, 1) if TICK in run.processes()[pid]]
+            os.kill(ranks[0], signal.SIGKILL)
+        remaining = nodes if fault == "rank killed" else nodes - 1
+        eventually(lambda: len(lines("attempt-1")) >= remaining)
+        run.stop()
+        noticed, ended = (float(run.result()["attempts"][0][name]) for name in ("noticed", "ended"))
+        return Loss(noticed - began, ended - noticed, max(lines("attempt-1")) - ended)
+    finally:
+        end_by_force(run)
+
+
+def print_losses(directory: Path, sizes: list[int]) -> None:
+    """Print the phases after each fault, the median of some rounds by their sum."""
+    print(f"\n{'fault':<20}{'nodes':>5}{'noticed, s':>12}{'ended, s':>10}{'first line, s':>15}{'sum, s':>8}")
+    for fault in ("rank killed", "supervisor killed", "node silent"):
+        for nodes in sizes:
+            losses = [lose(directory / f"{fault}-{nodes}-{number}", nodes, fault) for number in range(ROUNDS)]
+            median = sorted(losses, key=lambda loss: loss.total)[ROUNDS // 2]
+            phases = f"{median.noticed:>12.2f}{median.ended:>10.2f}{median.restarted:>15.2f}{median.total:>8.2f}"
+            print(f"{fault:<20}{nodes:>5}{phases}", flush=True)
+
+
 def main(arguments: list[str]) -> int:
     """Print the medians; the exit code says whether the largest ratio is within the limit."""
     sizes = sorted(int(argument) for argument in arguments) or [2, 4, 8]
@@ -85,6 +149,7 @@ def main(arguments: list[str]) -> int:
             alone, again = (statistics.median(pair[index] for pair in pairs) for index in (0, 1))
             worst = max(worst, again / alone)
             print(f"{nodes:>5}{alone:>12.2f}{again:>12.2f}{again / alone:>8.2f}{LIMIT:>8.2f}", flush=True)
+        print_losses(Path(made), sizes)
     return 0 if worst <= LIMIT else 1
 
 

@@ -21,7 +21,7 @@ def test_spare_takes_the_place_of_a_node_without_power_and_the_curve_goes_on(lab
     play = drive.start(
         "launch.yml", lab.inventory, run_id="spare", launch_script=str(TRAINING), launch_args=arguments, **options
     )
-    play.wait_for(r"epoch 3/40 ")
+    play.wait_for(r"epoch 3/40 ", timeout=300)  # four processes import torch
     lab.power_off("node2")
     play.wait_for(r"attempt 1 starts: node2 was lost after .*; node4 joins; 2 restarts allowed, 1 remain")
     play.wait()
@@ -36,6 +36,10 @@ def test_spare_takes_the_place_of_a_node_without_power_and_the_curve_goes_on(lab
     first, second = verdict["attempts"]
     assert (first["end_class"], first["node"], second["nodes"]) == ("node_lost", "node2", ["node1", "node4", "node3"])
     assert "  attempts: 2, " in play.output and verdict["state"] == "succeeded"
+    shown = drive.run("logs.yml", lab.inventory, run_id="spare", attempt=1, rank=1)
+    assert shown.rc == 0 and "[muster] attempt 1, rank 1, on node4:" in shown.output, shown.output
+    shown = drive.run("logs.yml", lab.inventory, run_id="spare", attempt=0, rank=1)
+    assert shown.rc == 2 and "or the node is lost" in shown.output, "rank 1 was on node2 then"
     drive.nothing_left(lab, ["node1", "node3", "node4"], within=15)
 
 
@@ -74,7 +78,7 @@ def test_next_node_leads_the_run_after_the_first_has_lost_its_power(lab: Lab, no
         launch_spares=1,
         **options,
     )
-    play.wait_for(r"epoch 3/40 ")
+    play.wait_for(r"epoch 3/40 ", timeout=300)
     lab.power_off("node1")
     play.wait_for(r"node2 leads the run from now on")
     play.wait_for(r"attempt 1 starts: node1 was lost after .*; node4 joins; 2 restarts allowed, 1 remain")

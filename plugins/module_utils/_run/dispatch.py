@@ -42,6 +42,10 @@ def run_operation(request: Data) -> Data:
         from ansible_collections.muster.training.plugins.module_utils._run.watch import watch
 
         return watch(request)
+    if operation == "attempt":
+        from ansible_collections.muster.training.plugins.module_utils._run.attempt_output import read_attempt
+
+        return read_attempt(request)
     if operation in ("page", "search"):
         from ansible_collections.muster.training.plugins.module_utils._run.page import page, search
 

@@ -34,6 +34,7 @@ INTERNAL_NAMES = frozenset(
         "logs.tar.gz",  # the archive of logs.py
         "program",  # the supervisor's modules
         "samples.jsonl",  # of live_samples.py
+        "ranks.json",  # of journal.py
         "reserve",  # disk space of journal.py
         "stop",
         ACCOUNTING_FILE,

@@ -53,7 +53,8 @@ def join(request: Data) -> Data:
 def request_join(path: str, member: Data) -> Data:
     """Leave a request in a run directory, and return the reply of its supervisor with its plan and environment."""
     identifier = os.urandom(8).hex()
-    document = {"id": identifier, "name": member["name"], "address": member["address"], "gpus": member["gpus"]}
+    document = {"id": identifier, "price_per_hour": member.get("price_per_hour")}
+    document.update({key: member[key] for key in ("name", "address", "gpus")})
     try:
         write_json(os.path.join(path, REQUEST), document)
     except OSError as error:

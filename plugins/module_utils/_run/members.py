@@ -12,7 +12,13 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import NAME, RANK, conforms
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
+    NAME,
+    RANK,
+    Between,
+    Maybe,
+    conforms,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -24,7 +30,13 @@ ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{1,255}")
 MAX_GENERATION = 10**6
 REQUEST = "join.request"  # in the run directory of the node that leads the run, with an id that the reply repeats
 REPLY = "join.json"
-JOIN = {"id": str, "name": NAME, "address": ADDRESS, "gpus": range(1001)}  # a request
+JOIN = {  # a request
+    "id": str,
+    "name": NAME,
+    "address": ADDRESS,
+    "gpus": range(1001),
+    "price_per_hour": Maybe(Between(0, 1e6)),  # in the plan's currency
+}
 MEMBER = {"node_rank": RANK, "name": NAME, "address": ADDRESS, "generation": range(1, MAX_GENERATION)}
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 MAX_DIRECTORIES = 10_000  # of ranks that are considered; a job may make any number
 ATTEMPT_LOGS = re.compile(r"|attempt-[1-9][0-9]{0,2}")  # directory of an attempt's logs in the run directory
+RANKS_FILE = "ranks.json"  # beside an attempt's logs: the ranks that the node had
 ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
 
 

@@ -36,7 +36,7 @@ JOIN_REQUEST_TIMEOUT = 60.0  # for a run to take a node: a lost one may return f
 JOIN_TIMEOUT = 75.0  # for the supervisor that leads the run to answer such a request
 
 # Succession
-CANDIDATE_TIMEOUT = 5.0  # for a candidate for the lead of a run to answer before the others turn to the next
+CANDIDATE_TIMEOUT = 15.0  # for a candidate for the lead of a run to answer before the others turn to the next
 SETTLE_TIMEOUT = 2.0  # for which a candidate that a majority follows waits for the others
 
 # Supervisor

@@ -154,10 +154,13 @@ class Hub(LifelineEnd):
             self.stop_everywhere(reason)
             self.deadline = 0.0  # no node can have checked in, so wait for none
 
-    def listen(self) -> None:
+    def listen(self, port: int = 0) -> None:
+        """Listen on a port, by default the planned one."""
+        if self.listener is not None:
+            self.listener.close()
         self.listener = socket.socket(self.family(), socket.SOCK_STREAM)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind((self.plan["lifeline"]["address"], self.plan["lifeline"]["port"]))
+        self.listener.bind((self.plan["lifeline"]["address"], port or self.plan["lifeline"]["port"]))
         self.listener.listen(128)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, functools.partial(self.accept, self.listener))
@@ -751,6 +754,7 @@ class Hub(LifelineEnd):
         """
         if started:
             self.set_node(self.nodes[self.own], "running")
+        self.replicator.send_news()  # before ranks run, each node knows that they do
         time.sleep(HEAD_START_INTERVAL)
         for connection in self.admitted_connections():
             if self.attempts.takes_part(self.nodes[connection.node_rank or 0]):

@@ -13,7 +13,7 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_entry, write_atomically
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import boot_identity
-from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import log_directory
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import RANKS_FILE, log_directory
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private, write_json
 
 TYPE_CHECKING = False
@@ -70,8 +70,15 @@ class Journal:
             write_atomically(self.path("plan.json"), json.dumps(plan, indent=1, sort_keys=True))
             self.identify()
 
+    def record_ranks(self) -> None:
+        """Write beside the logs of an attempt which ranks this node has in it."""
+        node = self.plan["node"]
+        name = os.path.join(self.plan.get("logs") or "", RANKS_FILE)
+        self.write(name, {"first_rank": node["first_rank"], "slots": node["slots"]})
+
     def begin_attempt(self, plan: Plan) -> None:
         """Record the plan of a new attempt, and make the directory of its logs."""
+        self.record_ranks()  # of the attempt that has ended
         self.plan = plan
         with self.tolerate_full_disk():
             for directory in (self.log_path(""), self.log_path("ranks")):

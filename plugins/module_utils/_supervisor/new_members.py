@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     JOIN_REQUEST_TIMEOUT,
     RECONNECT_TIMEOUT,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.limits import run_limits
 from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import has_left
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import majority
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import Attempts
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
     from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import HubNotices
     from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.save_watch import SaveWatch
 
     class Leader(Protocol):
@@ -50,6 +52,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
         attempts: Attempts
         nodes: list[NodeView]
         names: list[str]
+        notices: HubNotices
         save_watch: SaveWatch
 
         def admitted_connections(self) -> list[LifelineConnection]:
@@ -154,12 +157,20 @@ class NewMembers:
         }
         replaced = self.hub.names[rank]
         self.replace(member)
+        self.note_price(rank, request.get("price_per_hour"))
         self.awaited[rank] = member
         text = f"{member['name']} joins the run" + (
             f" in the place of {replaced}" if replaced != member["name"] else ""
         )
         self.hub.journal.event("join", text, node=member["name"])
         self.announce(member)
+
+    def note_price(self, node_rank: int, price: float | None) -> None:
+        """Let the cost of the run count a new node's price; without it, that of the node that it replaces."""
+        if price is not None:
+            self.hub.plan["nodes"][node_rank]["price_per_hour"] = price
+            self.hub.notices.limits = run_limits(self.hub.plan)
+            self.hub.journal.record_plan()
 
     def choose_rank(self, request: Data, now: float) -> tuple[int | None, str]:
         """Return the node_rank for a node, or why it cannot join; neither while a lost node may return."""

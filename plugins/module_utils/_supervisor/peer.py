@@ -50,10 +50,11 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
     shutdown_reason,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import checked_notice
+from ansible_collections.muster.training.plugins.module_utils._supervisor.ports import lifeline_port
 from ansible_collections.muster.training.plugins.module_utils._supervisor.replica import KINDS, Replica
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
     choose_candidate,
-    gather_timeout,
+    gives_up,
     lifeline_name,
     takeover_delay,
 )
@@ -85,6 +86,7 @@ class Peer(LifelineEnd):
         self.current: Attempt = first_attempt(plan)
         self.hub = plan.get("hub", 0)  # node_rank of the node that leads the run
         self.candidate = self.hub  # the node to which this one connects
+        self.port_number = 0  # of the lifeline's port there: see ports.py
         self.replica = Replica()
         self.election: float | None = None  # when this node began to look for another hub
         self.election_due = math.inf
@@ -116,15 +118,22 @@ class Peer(LifelineEnd):
         try:
             sock.bind((self.plan["node"]["address"], 0))
             sock.settimeout(CONNECT_TIMEOUT)
-            sock.connect((lifeline["address"], lifeline["port"]))
+            sock.connect((lifeline["address"], lifeline_port(lifeline["port"], self.port_number)))
         except OSError as error:
             sock.close()
             self.connect_error = str(error)
+            if isinstance(error, ConnectionRefusedError):
+                self.try_next_port()
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = LifelineConnection(sock, now)
         self.connections.append(connection)
         self.selector.register(sock, selectors.EVENT_READ, connection)
+
+    def try_next_port(self) -> None:
+        """Look for a node that succeeds the first one on the next port, since another program has this one there."""
+        if self.candidate:
+            self.port_number += 1
 
     def compute_mac(self, side: str, server_nonce: str, connection: LifelineConnection) -> str:
         name = lifeline_name(self.plan["run_id"], self.candidate)
@@ -157,6 +166,7 @@ class Peer(LifelineEnd):
             str(message.get("mac", "")).encode("utf-8", "replace"), connection.expected.encode()
         ):
             self.connect_error = "it does not have this run's token"
+            self.try_next_port()
             self.drop(connection)
             return
         connection.stage = "open"
@@ -327,10 +337,13 @@ class Peer(LifelineEnd):
     def step(self, now: float) -> None:
         connection = self.connection
         if connection is not None and connection.closed:
-            if connection.stage == "open" and self.broken is None:
+            if connection.stage != "open":
+                self.try_next_port()
+            elif self.broken is None:
                 self.broken = now
             self.drop(connection)
         elif connection is not None and connection.stage != "open" and now - connection.opened > AUTHENTICATION_TIMEOUT:
+            self.try_next_port()
             self.drop(connection)
         if self.result_state is not None:
             return
@@ -380,7 +393,8 @@ class Peer(LifelineEnd):
         """Look for another node that leads the run, or lead it; end this node's part if the run cannot go on."""
         if not can_succeed(self.plan) or self.replica.is_final or self.stop_requested or self.leaving:
             self.stop(self.loss)
-            self.result_state = "stopped" if self.stop_requested else "failed"
+            ended = "interrupted" if self.is_ending else "failed"  # ranks may have saved
+            self.result_state = "stopped" if self.stop_requested else ended
             return
         if self.takes_part() and self.local_report is None:  # its job is still ending
             return
@@ -390,7 +404,7 @@ class Peer(LifelineEnd):
         if self.connection is not None and self.connection.stage != "nonce":  # a candidate is answering
             return
         total, elapsed = len(self.names), now - self.election
-        if self.node_rank < self.hub and elapsed > gather_timeout(total):  # it only follows
+        if gives_up(self.node_rank, self.hub, elapsed, total):
             self.stop(self.loss)
             self.result_state = "failed"
             return
@@ -399,7 +413,7 @@ class Peer(LifelineEnd):
             self.orders.append(TakeOver())
             self.election_due = math.inf
         elif candidate != self.candidate:
-            self.candidate, self.retry = candidate, now
+            self.candidate, self.retry, self.port_number = candidate, now, 0
             if self.connection is not None:
                 self.drop(self.connection)
 

@@ -8,7 +8,16 @@ from __future__ import annotations
 import errno
 import socket
 
+LIFELINE_PORTS = 4  # that a node which succeeds the first one may use: another run on it may use the planned one
 PORTS = 16  # that an attempt may use, from the master port: another program may have taken the first
+
+
+def lifeline_port(planned: int, number: int) -> int:
+    """Return a port on which a node leads a run: number 0 is the planned one, the next ones are below it.
+
+    Those above it belong to the ranks.
+    """
+    return max(1, planned - number % LIFELINE_PORTS)
 
 
 def free_port(first: int, excluded: int) -> int:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, Timeouts
 
 
+MAX_CANDIDATES = 8  # that do not answer; without so many of its nodes, a run is not continued
+
+
 def majority(nnodes: int) -> int:
     """Return how many of the nodes that started must follow a successor."""
     return nnodes // 2 + 1
@@ -53,7 +56,15 @@ def takeover_delay(timeouts: Timeouts) -> float:
 
 def gather_timeout(nnodes: int) -> float:
     """Return the seconds within which a majority must follow a candidate: some may wait for candidates before it."""
-    return CANDIDATE_TIMEOUT * (nnodes + 1)
+    return CANDIDATE_TIMEOUT * (min(nnodes, MAX_CANDIDATES) + 1)
+
+
+def gives_up(own: int, hub: int, elapsed: float, total: int) -> bool:
+    """Return whether a node has looked for a leader long enough: one that does not become a candidate in time.
+
+    A node before the hub only follows. Others wait for all candidates before them, which may be many.
+    """
+    return (own < hub or own - hub > MAX_CANDIDATES) and elapsed > gather_timeout(total)
 
 
 def choose_candidate(own: int, hub: int, lost: Collection[int], elapsed: float, total: int = 0) -> int:

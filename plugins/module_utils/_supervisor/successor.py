@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.attemp
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import End
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health.node_health import BROKEN
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import MAX_BROKEN, Hub
+from ansible_collections.muster.training.plugins.module_utils._supervisor.ports import LIFELINE_PORTS, lifeline_port
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import gather_timeout, majority
 
 TYPE_CHECKING = False
@@ -68,6 +69,7 @@ class Successor(Hub):
             self.attempts.policy = None
         self.notices.number = peer.notice_number
         self.notices.started = replica.started
+        self.notices.warnings(now)  # the hub before has given these
         self.journal.restore_events(replica.events)
         self.go, self.stop_reason, self.first_node = True, self.loss, self.names[self.predecessor]
         followers = possible_followers(self.plan, self.own)
@@ -85,11 +87,15 @@ class Successor(Hub):
         self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_TIMEOUT + REPORT_GRACE_PERIOD
 
     def open(self) -> None:
-        try:
-            self.listen()
-        except OSError as error:
-            port = self.plan["lifeline"]["port"]
-            self.give_up(f"{self.loss}; {self.names[self.own]} cannot lead the run: port {port}: {error.strerror}")
+        planned, error = self.plan["lifeline"]["port"], ""
+        for port in dict.fromkeys(lifeline_port(planned, number) for number in range(LIFELINE_PORTS)):
+            try:
+                self.listen(port)
+                break
+            except OSError as exception:  # another run may lead its nodes from here
+                error = f"port {port}: {exception.strerror}"
+        else:
+            self.give_up(f"{self.loss}; {self.names[self.own]} cannot lead the run: {error}")
             return
         self.journal.set_state("restarting", f"{self.loss}; {self.names[self.own]} waits for the others")
 

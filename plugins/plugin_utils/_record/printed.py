@@ -10,33 +10,66 @@ import contextlib
 import re
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import IO, Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_list
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
+    clean_text,
+    to_int,
+    to_list,
+    to_mapping,
+    to_mappings,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import MAX_LINE
 
 CHUNK = 1 << 16  # bytes read at a time
 MAX_LOG_SIZE = 64 << 20  # bytes of one log
 MAX_LOGS = 32
+MAX_ATTEMPTS = 1000
 MAX_PATTERNS, MAX_PATTERN = 20, 500  # and characters of each
 PATTERN_SECONDS = 10.0  # for all patterns of a user in all lines: a pattern may take exponential time
-RANK_LOG = re.compile(r"logs/node0/(?:attempt-\d+/)?ranks/(?:.*/)?0/(std(?:out|err)\.log)\Z")
-LAUNCHER_LOG = re.compile(r"logs/node0/(?:attempt-\d+/)?launcher\.log\Z")
+RANK_LOG = re.compile(
+    r"logs/node(?P<node>\d{1,6})/(?:attempt-(?P<attempt>\d{1,6})/)?ranks/(?:.*/)?0/(?P<name>std(?:out|err)\.log)\Z"
+)
+LAUNCHER_LOG = re.compile(r"logs/node(?P<node>\d{1,6})/(?:attempt-(?P<attempt>\d{1,6})/)?launcher\.log\Z")
 
 
 class TooSlowError(Exception):
     """A pattern took too long."""
 
 
-def rank_zero_logs(paths: list[str]) -> dict[str, list[str]]:
-    """Return rank 0's logs by name, those of each attempt in order; the launcher's log if ranks have no own logs."""
+def first_nodes(plan: Any, result: Any) -> dict[int, int]:
+    """Return the node_rank of the node that had rank 0, by attempt, as far as the result of a run has it."""
+    names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
+    nodes: dict[int, int] = {}
+    for record in to_mappings(to_mapping(result).get("attempts"), MAX_ATTEMPTS):
+        first, number = to_list(record.get("nodes"), 1), to_int(record.get("number"))
+        if first and first[0] in names:
+            nodes[number] = names.index(first[0])
+    return nodes
+
+
+def has_rank_zero(match: re.Match[str], nodes: Mapping[int, int]) -> bool:
+    """Return whether a log is from the node that had rank 0 in its attempt."""
+    return int(match["node"]) == nodes.get(int(match["attempt"] or 0), 0)
+
+
+def rank_zero_logs(paths: list[str], nodes: Mapping[int, int] = MappingProxyType({})) -> dict[str, list[str]]:
+    """Return rank 0's logs by name, those of each attempt in order; the launcher's log if ranks have no own logs.
+
+    nodes: the node_rank of the node that had rank 0, by attempt, if it was not the first one.
+    """
     logs: dict[str, list[str]] = {}
     for path in sorted(paths, key=attempt_order):
         match = RANK_LOG.match(path)
-        if match is not None and sum(map(len, logs.values())) < MAX_LOGS:
-            logs.setdefault(match[1], []).append(path)
-    launcher_logs = [path for path in sorted(paths, key=attempt_order) if LAUNCHER_LOG.match(path)][:MAX_LOGS]
+        if match is not None and has_rank_zero(match, nodes) and sum(map(len, logs.values())) < MAX_LOGS:
+            logs.setdefault(match["name"], []).append(path)
+    launcher_logs = [
+        path
+        for path in sorted(paths, key=attempt_order)
+        if (match := LAUNCHER_LOG.match(path)) is not None and has_rank_zero(match, nodes)
+    ][:MAX_LOGS]
     if not logs and launcher_logs:
         logs["launcher.log"] = launcher_logs
     return logs

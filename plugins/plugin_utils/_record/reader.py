@@ -13,7 +13,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -25,16 +25,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree 
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_text,
     parse_json,
+    to_int,
     to_list,
     to_mapping,
     to_mappings,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.origin import describe_origin
 from ansible_collections.muster.training.plugins.plugin_utils._record.printed import (
-    LAUNCHER_LOG,
-    RANK_LOG,
     TooSlowError,
     compile_patterns,
+    first_nodes,
     limited_time,
     rank_zero_logs,
     split_output,
@@ -132,21 +132,24 @@ def read_record(directory: Path, run_id: str) -> Record:
             read_node(files, f"logs/node{rank}", name, to_mappings(to_mapping(plan)["nodes"])[rank], result)
         )
     record.fetched = bool(paths)
-    record.events = [parse_json(line) for line in files.read_lines("logs/node0/events.jsonl", MAX_LINES_SIZE)][-10_000:]
+    hub = to_int(to_mapping(result).get("hub"))  # another node than the first if that was lost
+    events = files.read_lines(f"logs/node{hub}/events.jsonl", MAX_LINES_SIZE)
+    record.events = [parse_json(line) for line in events][-10_000:]
+    first_logs = rank_zero_logs(paths, first_nodes(plan, result))
     sources, record.event_files = read_curves(files, paths)
     try:
-        sources.append(read_user_metrics(files, paths, sources, to_mapping(plan).get("metrics")))
+        sources.append(read_user_metrics(files, first_logs, sources, to_mapping(plan).get("metrics")))
     except TooSlowError:
         record.notes.append(
             "the patterns in launch_metrics take too long to match, so they were not used: avoid repetitions inside "
             "repetitions, such as (a+)+"
         )
-    sources.append(read_printed_metrics(files, paths, sources))
+    sources.append(read_printed_metrics(files, first_logs, sources))
     record.curves, record.non_finite = merge_curves(sources), find_non_finite(sources)
     left_out = sum(source.left_out for source in sources)
     if left_out:
         record.notes.append(f"{left_out} values of curves were left out: too many curves, or too many values")
-    record.links = find_wandb_links(files, paths)
+    record.links = find_wandb_links(files, first_logs)
     record.failure_log = read_failure_log(files, result, names)
     record.attempts = count_restarts(paths)
     return record
@@ -198,19 +201,21 @@ def curve_names(sources: list[CurveSet]) -> list[str]:
     return [name for source in sources for name in source.curves]
 
 
-def read_user_metrics(files: RecordFiles, paths: list[str], sources: list[CurveSet], metrics: Any) -> CurveSet:
+def read_user_metrics(
+    files: RecordFiles, first_logs: Mapping[str, list[str]], sources: list[CurveSet], metrics: Any
+) -> CurveSet:
     """Return the curves of launch_metrics in rank 0's output. Raise TooSlowError."""
     patterns = compile_patterns(metrics)
     printed = []
     with limited_time(patterns=patterns):
-        for name, logs in rank_zero_logs(paths).items() if patterns else ():
+        for name, logs in first_logs.items() if patterns else ():
             printed.append(from_patterns(name, files.read_output(logs), patterns))
     return merge_printed(OUTPUT, printed, curve_names(sources))
 
 
-def read_printed_metrics(files: RecordFiles, paths: list[str], sources: list[CurveSet]) -> CurveSet:
+def read_printed_metrics(files: RecordFiles, first_logs: Mapping[str, list[str]], sources: list[CurveSet]) -> CurveSet:
     """Return the curves of the metrics that rank 0 printed, except those that another source has."""
-    printed = [from_printed(name, files.read_output(logs)) for name, logs in rank_zero_logs(paths).items()]
+    printed = [from_printed(name, files.read_output(logs)) for name, logs in first_logs.items()]
     return merge_printed(OUTPUT, printed, curve_names(sources))
 
 
@@ -226,9 +231,9 @@ def source_name(path: str) -> str:
     return clean_text(path.removeprefix("logs/"), 200)
 
 
-def find_wandb_links(files: RecordFiles, paths: list[str]) -> list[str]:
+def find_wandb_links(files: RecordFiles, first_logs: Mapping[str, list[str]]) -> list[str]:
     """Return the addresses of W&B runs printed by rank 0, at most 10."""
-    logs = [path for path in paths if RANK_LOG.match(path) or LAUNCHER_LOG.match(path)]
+    logs = sorted(path for logs in first_logs.values() for path in logs)
     addresses: dict[str, None] = {}
     for path in logs[:8]:
         for link in find_links(files.read_head(path, HEAD_SIZE)) + find_links(files.read_tail(path, TAIL_SIZE)):
@@ -325,9 +330,11 @@ class RecordFiles:
             if stream is not None:
                 yield from iter_lines(stream, limit)
 
-    def read_output(self, names: list[str]) -> Iterator[str]:
-        """Yield the lines of logs, one log after another."""
-        for name in names:
+    def read_output(self, names: list[str]) -> Iterator[str | None]:
+        """Yield the lines of logs, one log after another, and None between two of them."""
+        for number, name in enumerate(names):
+            if number:
+                yield None
             with contextlib.ExitStack() as stack:
                 stream = stack.enter_context(self.open_file(name))
                 if stream is not None:

@@ -103,7 +103,8 @@ class Series:
     """The values of one metric whose positions are of one kind.
 
     offset: added to positions, since a program may count its steps from the beginning in each epoch; first, last: the
-    first and the last position as printed; epoch: that of the last value, if known.
+    first and the last position as printed; epoch: that of the last value, if known; offsets: the offset in each epoch;
+    is_new_log: whether no value of the newest attempt was added yet.
     """
 
     step: array[float] = field(default_factory=lambda: array("d"))
@@ -112,10 +113,15 @@ class Series:
     first: float = 0.0
     last: float = 0.0
     epoch: float | None = None
+    offsets: dict[float, float] = field(default_factory=dict)
+    is_new_log: bool = False
 
     def add(self, line: Line, value: float) -> None:
         """Add a value at the position of its line, or at the next one if the line has none."""
         position = float(len(self.value)) if line.position is None else line.position
+        if self.is_new_log:
+            self.is_new_log = False
+            self.resume(line, position)
         if not self.value:
             self.first = position
         elif self.starts_again(line, position, value):
@@ -123,11 +129,23 @@ class Series:
             self.offset = self.offset + line.total if line.total else self.step[-1] + max(1.0, gap) - position
         self.last = position
         self.epoch = self.epoch if line.epoch is None else line.epoch
+        if line.epoch is not None:
+            self.offsets.setdefault(line.epoch, self.offset)
         if self.value and self.step[-1] == position + self.offset:  # a progress bar is drawn again
             self.value[-1] = value
             return
         self.step.append(position + self.offset)
         self.value.append(value)
+
+    def resume(self, line: Line, position: float) -> None:
+        """Remove the values that the next attempt of a run repeats, before its first one is added."""
+        offset = 0.0 if line.epoch is None else self.offsets.get(line.epoch)
+        if line.kind == "count" or offset is None or (line.epoch is None and line.total):
+            return  # it goes on
+        kept = [(step, value) for step, value in zip(self.step, self.value, strict=True) if step < position + offset]
+        self.step = array("d", (step for step, _value in kept))
+        self.value = array("d", (value for _step, value in kept))
+        self.offset, self.epoch, self.last = offset, line.epoch, position - 1.0
 
     def starts_again(self, line: Line, position: float, value: float) -> bool:
         """Return whether a position belongs to another epoch than the last one, from whose beginning it counts."""
@@ -208,6 +226,12 @@ class PrintedMetrics:
             if line.kind == "count" and line.epoch is not None:
                 line.kind, line.position = "epoch", line.epoch
             self.add(line)
+
+    def begin_log(self) -> None:
+        """Note that the log of the next attempt begins, which may repeat steps."""
+        self.table = self.epoch = None
+        for series in self.series.values():
+            series.is_new_log = True
 
     def add(self, line: Line) -> None:
         """Add the values of a line."""
@@ -397,18 +421,27 @@ def read_row(text: str, table: Table) -> Line | None:
     return Line(table.kind, float(first[1]), values=values) if values else None
 
 
-def from_printed(source: str, lines: Iterable[str]) -> CurveSet:
-    """Return the curves of the metrics in the lines of a log."""
+def from_printed(source: str, lines: Iterable[str | None]) -> CurveSet:
+    """Return the curves of the metrics in the lines of logs; None begins the log of the next attempt."""
     metrics = PrintedMetrics()
     for line in lines:
-        metrics.feed(line)
+        if line is None:
+            metrics.begin_log()
+        else:
+            metrics.feed(line)
     return metrics.curves(source)
 
 
-def from_patterns(source: str, lines: Iterable[str], patterns: Sequence[re.Pattern[str]]) -> CurveSet:
-    """Return the curves of the named groups of a user's patterns; the groups step and epoch are the position."""
+def from_patterns(source: str, lines: Iterable[str | None], patterns: Sequence[re.Pattern[str]]) -> CurveSet:
+    """Return the curves of the named groups of a user's patterns; the groups step and epoch are the position.
+
+    None begins the log of the next attempt.
+    """
     metrics = PrintedMetrics()
     for line in lines:
+        if line is None:
+            metrics.begin_log()
+            continue
         if len(line) > MAX_LINE:
             continue
         for pattern in patterns:

@@ -19,6 +19,15 @@ def without_control_sequences(text: str) -> str:
     return "".join(character if character.isprintable() or character == "\t" else " " for character in plain)
 
 
+def visible_text(line: str, control_sequences: bool = False) -> str:
+    """Return a line as a terminal shows it: the text after the last carriage return.
+
+    Without `control_sequences`, the job cannot color its output, set a window's title or write to the clipboard.
+    """
+    text = line.rstrip("\r").rpartition("\r")[2]
+    return text if control_sequences else without_control_sequences(text)
+
+
 def printable(text: str) -> str:
     """Replace control and format characters and lone surrogates with spaces, so that a terminal can show the text."""
     return "".join(character if character.isprintable() else " " for character in text)

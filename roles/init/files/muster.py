@@ -29,6 +29,7 @@ SAVE = {**RUN, "--stop": "save_stop=true"}
 KEEP = {**RUN, "--max-usd-per-hour": "max_usd_per_hour"}
 JOIN = {"": "node", "--run-id": "run_id"}
 FORGIVE = {"": "node", "--add": "add", "--reason": "reason"}
+LOGS = {**RUN, "--rank": "rank", "--attempt": "attempt", "--fetch": "fetch=true"}
 STATUS = {**RUN, "--mounts": "mounts=true"}
 RUNS = {"--grep": "grep", "--keep": "keep", "--older-than": "older_than"}
 IMAGE = {"": "cluster", "--name": "template"}
@@ -61,7 +62,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
     "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", STATUS),
     "page": ("page", "launch", "show runs in a browser: ./muster page [RUN] [--port PORT]", PAGE),
-    "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
+    "logs": ("logs", "launch", "show the output of a rank", LOGS),
     "stacks": ("stacks", "launch", "show which source line each rank executes", {**RUN, "--rank": "rank"}),
     "profile": ("profile", "launch", "profile the next steps of a run: ./muster profile [RUN] --steps 5", PROFILE),
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action import training_watch
-from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, visible_text
+from ansible_collections.muster.training.plugins.action.training_watch import ActionModule
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import parse_report
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import visible_text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._supervisor.ports import LIFELINE_PORTS, lifeline_port
 from tests.unit.restarting import (
     WAIT,
     Maker,
@@ -24,7 +26,7 @@ from tests.unit.restarting import (
     signal_nodes,
     wait_for_ranks,
 )
-from tests.unit.supervised import Run, eventually
+from tests.unit.supervised import Run, eventually, free_port
 
 __all__ = ["make"]  # the fixture
 
@@ -222,15 +224,44 @@ def test_spare_lost_before_it_is_needed_is_not_counted_on(make: Maker) -> None:
     end_by_user(run)
 
 
+def other_programs(run: Run, member: int, ports: int) -> contextlib.ExitStack:
+    """Listen on the ports from which a node would lead a run, from the planned one on."""
+    stack, planned = contextlib.ExitStack(), run.plans[member]["lifeline"]["port"]
+    for number in range(ports):
+        address = (run.plans[member]["node"]["address"], lifeline_port(planned, number))
+        stack.enter_context(socket.create_server(address))
+    return stack
+
+
 def test_successor_that_fails_to_listen_leaves_the_lead_to_the_next(make: Maker) -> None:
     run = make(nodes=5, restart_min_nodes=2)
     wait_for_ranks(run, 0, range(5))
-    port = run.plans[1]["lifeline"]["port"]
-    with socket.create_server((run.plans[1]["node"]["address"], port)):
+    with other_programs(run, 1, LIFELINE_PORTS):
         power_off(run, 0)
         wait_for_ranks(run, 1, [2, 3, 4])
     run.wait_for("failed", 1)
     end_by_user(run, 2)
+
+
+def test_successor_leads_from_another_port_than_a_run_with_which_it_shares_the_node(make: Maker) -> None:
+    """Nodes 1 and 2 of a run are the first two of another one, whose lifeline has the same port."""
+
+    def prepare(run: Run, gpu: int) -> None:
+        for plan in run.plans:
+            plan["gpus"] = [gpu]
+            plan["lifeline"]["port"] = port
+
+    port = free_port()
+    run = make(nodes=3, restart_min_nodes=2, prepare=functools.partial(prepare, gpu=0))
+    other = make(nodes=2, first_address=2, prepare=functools.partial(prepare, gpu=1))
+    assert other.lifeline == (run.plans[1]["node"]["address"], port)
+    wait_for_ranks(run, 0, range(3))
+    wait_for_ranks(other, 0, range(2))
+    power_off(run, 0)
+    wait_for_ranks(run, 1, [1, 2])
+    assert other.state(0) == other.state(1) == "running", "the nodes of the first run do not disturb it"
+    end_by_user(run, 1)
+    end_by_user(other)
 
 
 def test_node_that_was_cut_off_with_the_hub_follows_no_one(make: Maker) -> None:

@@ -27,6 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.members impor
     possible_followers,
     replace_member,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CANDIDATE_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
     choose_candidate,
     keeps_quorum,
@@ -114,7 +115,8 @@ def test_replacements_never_let_two_parts_go_on(nnodes: int, hub: int, connected
 def test_replacement_of_an_earlier_node_only_follows() -> None:
     assert possible_followers(plan_of(4), 1) == [2, 3]
     assert possible_followers(plan_of(4, {0}), 1) == [0, 2, 3]
-    assert [choose_candidate(0, 1, [], elapsed, 4) for elapsed in (0, 5, 10, 99)] == [2, 3, 3, 3]
+    turns = [CANDIDATE_TIMEOUT * number for number in (0, 1, 2, 9)]
+    assert [choose_candidate(0, 1, [], elapsed, 4) for elapsed in turns] == [2, 3, 3, 3]
     assert choose_candidate(0, 3, [], 0, 4) == 3, "there is no other"
 
 
