@@ -23,13 +23,13 @@ VERBS = frozenset(
         Abort Accept Adapt Add Adjust Allow Apply Ask Avoid Begin Bind Bound Build Bump Cache Call Catch Change
         Check Choose Clarify Clean Clear Close Collect Combine Compare Compute Configure Convert Copy Correct
         Count Cover Create Cut Declare Deduplicate Define Delete Deny Derive Describe Detect Disable Document Draw Drop
-        Enable End Enforce Ensure Escape Exclude Exit Expand Explain Export Expose Extend Extract Fail Fetch
+        Enable End Enforce Ensure Escape Exclude Exit Expand Expect Explain Export Expose Extend Extract Fail Fetch
         Find Fix Follow Force Format Generate Give Group Guard Handle Have Hide Hold Ignore Implement Import
         Improve Include Increase Inline Install Interrupt Introduce Isolate Join Keep Label Launch Let Limit Link List
         Load Lock Log Lower Make Mark Match Measure Mention Merge Migrate Mount Move Name Narrow Normalize Offer
-        Open Optimize Order Parse Pass Pin Prefer Prepare Preserve Prevent Print Propagate Protect Prune Put
+        Open Optimize Order Parse Pass Pin Prefer Prepare Preserve Prevent Print Profile Propagate Protect Prune Put
         Quote Raise Read Rebuild Record Recover Reduce Refactor Refuse Regenerate Register Reject Relax Release
-        Remove Rename Reorder Repair Repeat Replace Report Request Require Reset Resolve Restart Restore
+        Remove Rename Reorder Repair Repeat Replace Replicate Report Request Require Reset Resolve Restart Restore
         Restrict Retry Return Reuse Revert Rewrite Run Save Say Search Send Separate Set Share Shorten Show Shrink
         Simplify Skip Sort Speed Split Start State Stop Store Strip Support Suppress Switch Take Teach Tell Test
         Tighten Time Treat Trim Truncate Tune Turn Type Unify Update Upgrade Use Validate Verify Wait Warn Wrap
@@ -65,7 +65,7 @@ def new_commits(checkout: Path) -> list[tuple[str, str]]:
 
 
 def main() -> int:
-    """Print each subject that breaks the rule; return the exit status."""
+    """Print Profile each subject that breaks the rule; return the exit status."""
     problems = [(commit, subject, problem(subject)) for commit, subject in new_commits(CHECKOUT)]
     wrong = [f"{commit} {subject!r} {reason}" for commit, subject, reason in problems if reason]
     print("\n".join(wrong))
