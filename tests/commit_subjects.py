@@ -65,7 +65,7 @@ def new_commits(checkout: Path) -> list[tuple[str, str]]:
 
 
 def main() -> int:
-    """Print Profile each subject that breaks the rule; return the exit status."""
+    """Print each subject that breaks the rule; return the exit status."""
     problems = [(commit, subject, problem(subject)) for commit, subject in new_commits(CHECKOUT)]
     wrong = [f"{commit} {subject!r} {reason}" for commit, subject, reason in problems if reason]
     print("\n".join(wrong))

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tests.lab import Lab, LabError
 from tests.lab.hosts import down
-from tests.s3_server import S3Server
+from tests.support.s3_server import S3Server
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PLAYBOOK = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")

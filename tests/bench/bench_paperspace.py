@@ -18,9 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.paperspace_server.account import PaperspaceAccount
-from tests.paperspace_server.objects import machine
-from tests.paperspace_server.server import PaperspaceServer
+from tests.support.paperspace_server.account import PaperspaceAccount
+from tests.support.paperspace_server.objects import machine
+from tests.support.paperspace_server.server import PaperspaceServer
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 2.0

@@ -18,7 +18,6 @@ from contextlib import contextmanager, redirect_stdout
 from operator import truediv
 from typing import TYPE_CHECKING
 
-from tests import drive
 from tests.bench.bench_launch import (
     BIN,
     PYTHON,
@@ -36,6 +35,7 @@ from tests.bench.bench_launch import (
 )
 from tests.lab import Lab, LabError
 from tests.lab.hosts import down
+from tests.support import drive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,9 +27,9 @@ from ansible.vars.manager import VariableManager
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tests.paperspace_server.account import PaperspaceAccount
-from tests.paperspace_server.objects import drive
-from tests.paperspace_server.server import PaperspaceServer
+from tests.support.paperspace_server.account import PaperspaceAccount
+from tests.support.paperspace_server.objects import drive
+from tests.support.paperspace_server.server import PaperspaceServer
 from tests.unit.typed import give_collection
 
 CHECKOUT = Path(__file__).resolve().parents[2]

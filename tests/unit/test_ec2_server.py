@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, HTTPClientError
 
-from tests.ec2_server import EC2Server, Fault, Host, broken_off
+from tests.support.ec2_server import EC2Server, Fault, Host, broken_off
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from tests.hub_server.faults import HubFault, rate_limit_fault
-from tests.hub_server.repository import HubRepository
-from tests.hub_server.server import HubServer
+from tests.support.hub_server.faults import HubFault, rate_limit_fault
+from tests.support.hub_server.repository import HubRepository
+from tests.support.hub_server.server import HubServer
 
 LARGE = bytes(range(256)) * 400
 WEIGHTS = "weights/model.safetensors"

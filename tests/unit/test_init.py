@@ -19,9 +19,9 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from tests.paperspace_server.account import PaperspaceAccount
-from tests.paperspace_server.objects import machine
-from tests.paperspace_server.server import PaperspaceServer
+from tests.support.paperspace_server.account import PaperspaceAccount
+from tests.support.paperspace_server.objects import machine
+from tests.support.paperspace_server.server import PaperspaceServer
 from tests.unit.supervised import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[2]

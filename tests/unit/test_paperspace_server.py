@@ -24,14 +24,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     ApiMachine,
     MachineChange,
 )
-from tests.paperspace_server.account import EventOutcome, FileShare, HostAddresses, PaperspaceAccount
-from tests.paperspace_server.document import DOCUMENT, ApiDocument
-from tests.paperspace_server.faults import PaperspaceFault, disconnect_after
-from tests.paperspace_server.meter import list_costs
-from tests.paperspace_server.objects import machine, snapshot
-from tests.paperspace_server.routes import ROUTES
-from tests.paperspace_server.server import PaperspaceServer
-from tests.paperspace_server.strangers import add_foreign_resources, remaining_keys, serialize_foreign
+from tests.support.paperspace_server.account import EventOutcome, FileShare, HostAddresses, PaperspaceAccount
+from tests.support.paperspace_server.document import DOCUMENT, ApiDocument
+from tests.support.paperspace_server.faults import PaperspaceFault, disconnect_after
+from tests.support.paperspace_server.meter import list_costs
+from tests.support.paperspace_server.objects import machine, snapshot
+from tests.support.paperspace_server.routes import ROUTES
+from tests.support.paperspace_server.server import PaperspaceServer
+from tests.support.paperspace_server.strangers import add_foreign_resources, remaining_keys, serialize_foreign
 
 
 @pytest.fixture(autouse=True)

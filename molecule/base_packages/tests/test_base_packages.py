@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
 NODES = ("node1", "node2")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
-from tests.s3_server import S3Server
+from tests.support import drive
+from tests.support.s3_server import S3Server
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
-from tests.s3_server import S3Server
+from tests.support import drive
+from tests.support.s3_server import S3Server
 
 NODES = ["node1", "node2", "node3"]
 RUNS = "/home/muster/.muster/runs"

@@ -18,9 +18,9 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import MOUNT_CHECK_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import MOUNT_CHECK
-from tests import drive
 from tests.lab.virtual_machine import VirtualMachine, virtual_machine
-from tests.samba_server import SambaServer, samba_server
+from tests.support import drive
+from tests.support.samba_server import SambaServer, samba_server
 
 PATH = "/mnt/training-data"
 UNIT = r"mnt-training\x2ddata.mount"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
-from tests.recap import unchanged
+from tests.support import drive
+from tests.support.recap import unchanged
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 CONVERGE = str(Path(__file__).parents[1] / "converge.yml")

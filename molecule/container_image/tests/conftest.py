@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image_hosts import ImageHosts, image_hosts
+from tests.support.image_hosts import ImageHosts, image_hosts
 
 
 def ready(hosts: ImageHosts) -> ImageHosts:

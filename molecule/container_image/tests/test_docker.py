@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.image_hosts import IMAGE, WEIGHTS, ImageHosts
-from tests.recap import unchanged
+from tests.support.image_hosts import IMAGE, WEIGHTS, ImageHosts
+from tests.support.recap import unchanged
 
 # Three layers, so that vfs, which copies what lies below, takes twice what the image has; and a job never runs in it.
 MAKE_LAYERS = """

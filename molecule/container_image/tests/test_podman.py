@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import drive
-from tests.image_hosts import IMAGE, WEIGHTS, ImageHosts
-from tests.recap import unchanged
+from tests.support import drive
+from tests.support.image_hosts import IMAGE, WEIGHTS, ImageHosts
+from tests.support.recap import unchanged
 
 
 def test_rootless_podman_has_image_and_second_run_changes_nothing(podman: ImageHosts) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.image_hosts import ImageHosts
+from tests.support.image_hosts import ImageHosts
 
 USER, PASSWORD = "reader", "pa55-of-the-registry"
 REPOSITORY = "team/pulled"

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import drive
-from tests.data_hosts import SECRET, Data
 from tests.lab import Lab
-from tests.mount_s3_package import Repository, repository
-from tests.s3_server import S3Server
+from tests.support import drive
+from tests.support.data_hosts import SECRET, Data
+from tests.support.mount_s3_package import Repository, repository
+from tests.support.s3_server import S3Server
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests import drive
-from tests.data_hosts import PATH, SECRET, Data
-from tests.mount_s3_package import Repository
+from tests.support import drive
+from tests.support.data_hosts import PATH, SECRET, Data
+from tests.support.mount_s3_package import Repository
 
 NODES = ["node1", "node2"]
 AMAZON = "/mnt/amazon"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests import drive
-from tests.data_hosts import PATH, Data
-from tests.recap import unchanged
+from tests.support import drive
+from tests.support.data_hosts import PATH, Data
+from tests.support.recap import unchanged
 
 LONGEST = 40
 """Seconds of a whole play whose mount may take 30."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests import drive
-from tests.data_hosts import Data
-from tests.hub_server.faults import HubFault
-from tests.hub_server.server import HubServer
-from tests.recap import unchanged
+from tests.support import drive
+from tests.support.data_hosts import Data
+from tests.support.hub_server.faults import HubFault
+from tests.support.hub_server.server import HubServer
+from tests.support.recap import unchanged
 
 NODES = ["node1", "node2"]
 TOKEN = "hf_" + "k" * 20

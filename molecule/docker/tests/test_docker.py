@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import drive
-from tests.image_layer import MOUNTS, make_layer
 from tests.lab import Lab
-from tests.rented import Project
+from tests.support import drive
+from tests.support.image_layer import MOUNTS, make_layer
+from tests.support.rented import Project
 from tests.unit.pages import CONTAINERS, section
 
 NODES = ["node1", "node2"]

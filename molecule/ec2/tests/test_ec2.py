@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import drive
-from tests.ec2_server import EC2Server, Host
 from tests.lab import Lab
-from tests.rented import QUICK_ROLES, SETTINGS, WATCH, Project
+from tests.support import drive
+from tests.support.ec2_server import EC2Server, Host
+from tests.support.rented import QUICK_ROLES, SETTINGS, WATCH, Project
 
 CLUSTER = {
     "provision_cluster": "bert",

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
 NODES = ("node1", "node2", "node3", "node4")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 RATE = 198  # Mb/s of each host: what the processors of this machine can fill
 LIMIT = "tc qdisc replace dev eth0 root tbf rate {rate}mbit burst 128kb latency 100ms"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 HOST_KEYS = (
     "-o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes -o UserKnownHostsFile="

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab, files
-from tests.recap import unchanged
+from tests.support import drive
+from tests.support.recap import unchanged
 
 MASTER, OTHER = "node1", "node3"
 

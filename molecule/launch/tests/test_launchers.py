@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 TOLD = re.compile(r"I am rank (\d+) of (\d+) local (\d+) on (\S+)")
 

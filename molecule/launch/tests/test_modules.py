@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 
 def test_modules_work_in_a_users_own_playbook(lab: Lab, nodes: list[str]) -> None:

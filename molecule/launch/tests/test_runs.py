@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 RUNS = "/home/muster/.muster/runs"
 

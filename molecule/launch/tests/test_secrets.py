@@ -7,8 +7,8 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 SECRET = "s3cr3t-Kq9-\"quoted\" $HOME 'x'\nsecond line"
 PART = "s3cr3t-Kq9"

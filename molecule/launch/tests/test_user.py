@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 USER = "trainer"
 

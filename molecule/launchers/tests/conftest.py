@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 # No two alike, and none of them reads all that sh does.
 SHELLS = ("/bin/tcsh", "/usr/bin/fish", "/usr/bin/zsh")

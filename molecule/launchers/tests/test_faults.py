@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 RUNS = "/home/muster/.muster/runs"
 LAUNCHERS: dict[str, dict[str, Any]] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 
 @pytest.mark.parametrize("shell", ["", "/bin/dash", "/bin/bash"])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
 VERSIONS = {"node1": "535.183.01", "node2": "570.211", "node3": "570.211"}

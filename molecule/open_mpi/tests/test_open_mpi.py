@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 RUNS = "/home/muster/.muster/runs"
 

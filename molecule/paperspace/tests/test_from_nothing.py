@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import drive
 from tests.lab import Lab
-from tests.paperspace_server.account import HostAddresses, PaperspaceAccount
-from tests.paperspace_server.server import PaperspaceServer
-from tests.paperspace_server.strangers import add_foreign_resources, remaining_keys, serialize_foreign
-from tests.rented import QUICK_ROLES, SETTINGS, WATCH, Project
+from tests.support import drive
+from tests.support.paperspace_server.account import HostAddresses, PaperspaceAccount
+from tests.support.paperspace_server.server import PaperspaceServer
+from tests.support.paperspace_server.strangers import add_foreign_resources, remaining_keys, serialize_foreign
+from tests.support.rented import QUICK_ROLES, SETTINGS, WATCH, Project
 
 CLUSTER = {
     "provision_cluster": "bert",

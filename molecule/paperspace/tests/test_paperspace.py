@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
-from tests.paperspace_server.account import PaperspaceAccount
-from tests.paperspace_server.objects import machine
-from tests.paperspace_server.server import PaperspaceServer
-from tests.rented import SETTINGS, Project
+from tests.support import drive
+from tests.support.paperspace_server.account import PaperspaceAccount
+from tests.support.paperspace_server.objects import machine
+from tests.support.paperspace_server.server import PaperspaceServer
+from tests.support.rented import SETTINGS, Project
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import drive
-from tests.cluster import Cluster
 from tests.lab import Lab
+from tests.support import drive
+from tests.support.cluster import Cluster
 
 PACKAGES = {
     "torch": "2.7.1",

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests import drive
-from tests.cluster import Cluster
+from tests.support import drive
+from tests.support.cluster import Cluster
 
 GPU_HEADER = (
     "index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode, "

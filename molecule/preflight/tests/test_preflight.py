@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests import drive
-from tests.cluster import Cluster
-from tests.recap import unchanged
+from tests.support import drive
+from tests.support.cluster import Cluster
+from tests.support.recap import unchanged
 
 LOOPBACK = "sed -i '$a 127.0.1.1 node2' /etc/hosts"
 RIGHT = "sed -i '/127.0.1.1/d' /etc/hosts"

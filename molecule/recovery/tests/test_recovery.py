@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 TRAINING = drive.CHECKOUT / "examples" / "ddp" / "train_ddp.py"
 QUICK = {"launch_skip": ["own-name-loopback"], "launch_fetch_record": True}

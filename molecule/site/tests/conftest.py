@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 JOB = """
 import os, socket

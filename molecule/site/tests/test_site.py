@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 NODES = ["node1", "node2"]
 SOFTWARE = [

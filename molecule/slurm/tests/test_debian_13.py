@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
 from tests.lab.hosts import down
+from tests.support import drive
 
 pytestmark = pytest.mark.thorough
 SETTINGS = {"slurm_enabled": True, "slurm_gpu_files": "/dev/fakegpu[0-9]*"}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import drive, slurm_hosts
 from tests.lab import Lab
-from tests.slurm_hosts import as_user, changed, end_run, in_queue, root, states
+from tests.support import drive, slurm_hosts
+from tests.support.slurm_hosts import as_user, changed, end_run, in_queue, root, states
 
 FAKE_GPUS = ["/dev/fakegpu0", "/dev/fakegpu1"]
 SETTINGS = {"slurm_gpu_files": "/dev/fakegpu[0-9]*"}

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests import drive
-from tests.image_hosts import VFS
-from tests.image_layer import MOUNTS, make_layer
 from tests.lab import Lab
-from tests.slurm_hosts import as_user, has_job, in_queue, pid_of, root, site
+from tests.support import drive
+from tests.support.image_hosts import VFS
+from tests.support.image_layer import MOUNTS, make_layer
+from tests.support.slurm_hosts import as_user, has_job, in_queue, pid_of, root, site
 
 pytestmark = pytest.mark.thorough
 NODES = ["node1", "node2"]

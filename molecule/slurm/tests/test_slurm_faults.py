@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
-from tests.slurm_hosts import as_user, end_run, has_job, in_queue, pid_of, root, site, states
+from tests.support import drive
+from tests.support.slurm_hosts import as_user, end_run, has_job, in_queue, pid_of, root, site, states
 
 pytestmark = pytest.mark.thorough
 NODES = ["node1", "node2"]

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import drive
 from tests.lab import Lab, files
-from tests.slurm_hosts import as_user, end_run, pid_of, root
+from tests.support import drive
+from tests.support.slurm_hosts import as_user, end_run, pid_of, root
 
 pytestmark = pytest.mark.thorough
 USER = "ada"

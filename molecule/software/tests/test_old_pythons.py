@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import drive
 from tests.lab import Lab
 from tests.lab.hosts import down
-from tests.one_gpu import one_gpu
+from tests.support import drive
+from tests.support.one_gpu import one_gpu
 
 TICKS = str(drive.JOBS / "ticks.py")
 PYTHON_3_8 = Path.home() / ".pyenv" / "versions" / "3.8.18"

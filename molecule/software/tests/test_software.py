@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests import drive
 from tests.lab import Lab
-from tests.one_gpu import one_gpu
-from tests.recap import unchanged
+from tests.support import drive
+from tests.support.one_gpu import one_gpu
+from tests.support.recap import unchanged
 
 HERE = Path(__file__).parents[1]
 CONVERGE = str(HERE / "converge.yml")

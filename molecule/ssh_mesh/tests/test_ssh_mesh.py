@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from tests import drive
 from tests.lab import Lab
-from tests.recap import unchanged
+from tests.support import drive
+from tests.support.recap import unchanged
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import drive
-from tests.cluster import Cluster
-from tests.trust_rows import DIRECTORY, HOME, PROGRAM, ROWS, USER
+from tests.support import drive
+from tests.support.cluster import Cluster
+from tests.support.trust_rows import DIRECTORY, HOME, PROGRAM, ROWS, USER
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 HOSTS = ("node1", "node2")  # links in the place of directories, and of files in them

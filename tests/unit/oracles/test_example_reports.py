@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
-from tests import browser
-from tests.browser import Browser
+from tests.support import browser
+from tests.support.browser import Browser
 from tests.unit.oracles.test_report_page import AXES, VIEWS, check_view
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import CHECKOUT, typed

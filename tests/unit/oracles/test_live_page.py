@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests import browser
-from tests.browser import Browser
+from tests.support import browser
+from tests.support.browser import Browser
 from tests.unit.plugins.plugin_utils.page.page_data import START, make_plan, make_reply, make_sample, write_record
 from tests.unit.plugins.plugin_utils.page.test_server import Page
 from tests.unit.supervised import eventually

@@ -15,8 +15,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import format_money, format_value, gpu_row
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_comparison, write_report
-from tests import browser
-from tests.browser import Browser
+from tests.support import browser
+from tests.support.browser import Browser
 from tests.unit.plugins.plugin_utils.report.records import START, write_events, write_record
 from tests.unit.plugins.plugin_utils.report.test_writer import hostile_record
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.paperspace_server.account import PaperspaceAccount
-from tests.paperspace_server.objects import machine, network
-from tests.paperspace_server.server import PaperspaceServer
+from tests.support.paperspace_server.account import PaperspaceAccount
+from tests.support.paperspace_server.objects import machine, network
+from tests.support.paperspace_server.server import PaperspaceServer
 
 pytestmark = pytest.mark.one_core
 

@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.settin
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.provision import provision
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
-from tests.ec2_server import EC2Server
+from tests.support.ec2_server import EC2Server
 
 pytestmark = pytest.mark.one_core
 

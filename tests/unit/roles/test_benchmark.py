@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._benchmark_job.ran
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.read import read_measurements
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.schedule import OPERATIONS
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.slow_parts import judge
-from tests.programs import install
+from tests.support.programs import install
 from tests.unit.supervised import free_port
 
 # Starts the program with a wrong all_reduce on the second node. Tensors for coordination have another dtype.

@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._detached.result_l
 from ansible_collections.muster.training.plugins.module_utils._files import bounded
 from ansible_collections.muster.training.plugins.module_utils._run.internal_files import INTERNAL_NAMES
 from ansible_collections.muster.training.plugins.module_utils._s3_client.s3 import s3_errors
-from tests.s3_server import S3Server
+from tests.support.s3_server import S3Server
 
 MIB = 2**20
 

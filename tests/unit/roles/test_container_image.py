@@ -24,8 +24,8 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
 from ansible_collections.muster.training.plugins.module_utils._containers import image_transfer as engine
-from tests.fake_engine import archive_of
-from tests.programs import install
+from tests.support.fake_engine import archive_of
+from tests.support.programs import install
 from tests.unit.hostile import BRACKETS
 from tests.unit.supervised import free_port
 
@@ -48,7 +48,7 @@ def make_engine(directory: Path, name: str) -> Path:
     """Create and return a directory for PATH with an engine of this name."""
     directory.mkdir()
     path = directory / name
-    command = f'ENGINE_NAME={name} exec {sys.executable} -S {CHECKOUT}/tests/fake_engine.py "$@"'
+    command = f'ENGINE_NAME={name} exec {sys.executable} -S {CHECKOUT}/tests/support/fake_engine.py "$@"'
     path.write_text(f"#!/bin/sh\n{command}\n")
     path.chmod(0o755)
     return directory
@@ -122,7 +122,8 @@ class ImageCluster:
 
     def store_image(self, number: int, body: bytes, name: str = NAME) -> None:
         program = (
-            "import sys; from tests.fake_engine import store_image; store_image(sys.stdin.buffer.read(), sys.argv[1])"
+            "import sys; from tests.support.fake_engine import store_image; "
+            "store_image(sys.stdin.buffer.read(), sys.argv[1])"
         )
         argv = [sys.executable, "-c", program, name]
         subprocess.run(argv, env=self.environment(number), cwd=CHECKOUT, input=body, check=True)

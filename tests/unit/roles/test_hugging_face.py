@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.hub_server.faults import HubFault, rate_limit_fault
-from tests.hub_server.server import HubServer
-from tests.programs import install
+from tests.support.hub_server.faults import HubFault, rate_limit_fault
+from tests.support.hub_server.server import HubServer
+from tests.support.programs import install
 from tests.unit.roles.test_stage_data import StageCluster
 
 WEIGHTS = bytes(range(256)) * 4000

@@ -30,8 +30,8 @@ from ansible_collections.muster.training.plugins.module_utils._detached.result_l
 from ansible_collections.muster.training.plugins.module_utils._files.content import CHUNK
 from ansible_collections.muster.training.plugins.module_utils._stage_data import peers, pieces, transfer
 from ansible_collections.muster.training.plugins.module_utils._stage_data.stage import create_source
-from tests.programs import install
-from tests.s3_server import S3Server
+from tests.support.programs import install
+from tests.support.s3_server import S3Server
 from tests.unit.hostile import BRACKETS, DIGITS
 from tests.unit.supervised import eventually, free_port
 

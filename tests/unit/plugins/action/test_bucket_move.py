@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.action import bucket_move
 from ansible_collections.muster.training.plugins.plugin_utils._s3 import bucket_move as s3_bucket_move
 from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move import MoveError
 from ansible_collections.muster.training.plugins.plugin_utils._s3.client import explain
-from tests.s3_server import S3Server
+from tests.support.s3_server import S3Server
 from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core

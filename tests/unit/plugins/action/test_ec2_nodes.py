@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors imp
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.watch_files import read_watch_files
-from tests.ec2_server import EC2Server, Fault
+from tests.support.ec2_server import EC2Server, Fault
 
 pytestmark = pytest.mark.one_core
 

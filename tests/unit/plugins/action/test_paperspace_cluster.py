@@ -45,11 +45,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.offers import PaperspaceRequest
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.transport import Response
-from tests.paperspace_server.account import EventOutcome, PaperspaceAccount
-from tests.paperspace_server.faults import PaperspaceFault, bad_gateway, too_many_requests
-from tests.paperspace_server.objects import custom_template, machine, network
-from tests.paperspace_server.server import PaperspaceServer
-from tests.paperspace_server.strangers import add_foreign_resources, remaining_keys, serialize_foreign
+from tests.support.paperspace_server.account import EventOutcome, PaperspaceAccount
+from tests.support.paperspace_server.faults import PaperspaceFault, bad_gateway, too_many_requests
+from tests.support.paperspace_server.objects import custom_template, machine, network
+from tests.support.paperspace_server.server import PaperspaceServer
+from tests.support.paperspace_server.strangers import add_foreign_resources, remaining_keys, serialize_foreign
 
 pytestmark = pytest.mark.one_core
 

@@ -22,10 +22,10 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import inventory_loader
 
 from ansible_collections.muster.training.plugins.inventory import paperspace
-from tests.paperspace_server.account import PaperspaceAccount, cursor
-from tests.paperspace_server.faults import PaperspaceFault
-from tests.paperspace_server.objects import drive, machine, network
-from tests.paperspace_server.server import PaperspaceServer
+from tests.support.paperspace_server.account import PaperspaceAccount, cursor
+from tests.support.paperspace_server.faults import PaperspaceFault
+from tests.support.paperspace_server.objects import drive, machine, network
+from tests.support.paperspace_server.server import PaperspaceServer
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 KEY = "s3cret-0123456789abcdef"
@@ -728,7 +728,7 @@ def test_the_sample_file_works_as_it_stands(project: Project) -> None:
 @pytest.mark.one_core
 def test_paperspace_server_can_be_started_by_hand(project: Project) -> None:
     (project.directory / "machines.json").write_text('[{"name": "lab-0", "publicIp": "192.0.2.7"}]')
-    command = [sys.executable, "-m", "tests.paperspace_server", "--port", "0", "--typing", "observed"]
+    command = [sys.executable, "-m", "tests.support.paperspace_server", "--port", "0", "--typing", "observed"]
     command += ["--machines-file", str(project.directory / "machines.json"), "--fault", '{"status": 503, "times": 1}']
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

@@ -16,9 +16,9 @@ from ansible.template import Templar, trust_as_template
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.drive import password_template
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import parse_drive
-from tests.paperspace_server.account import PaperspaceAccount
-from tests.paperspace_server.objects import drive
-from tests.paperspace_server.server import PaperspaceServer
+from tests.support.paperspace_server.account import PaperspaceAccount
+from tests.support.paperspace_server.objects import drive
+from tests.support.paperspace_server.server import PaperspaceServer
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._apt import package_key as apt_package_key
 from ansible_collections.muster.training.plugins.modules import package_key
-from tests.mount_s3_package import gpg, make_key
+from tests.support.mount_s3_package import gpg, make_key
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("gpg") and shutil.which("gpgv")), reason="keys are made and used by gpg and gpgv"

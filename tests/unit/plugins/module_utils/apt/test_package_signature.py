@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._apt.package_signature import normalize, verify_signature
-from tests.mount_s3_package import gpg, make_key
+from tests.support.mount_s3_package import gpg, make_key
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("gpg") and shutil.which("gpgv")),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NVIDIA's diagnostic, run as the stand-in in tests/dcgmi, whose output is that of the real program."""
+"""NVIDIA's diagnostic, run as the stand-in in tests/support/dcgmi, whose output is that of the real program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._health import dcgm
 
-STAND_IN = Path(__file__).resolve().parents[5] / "tests" / "dcgmi"
+STAND_IN = Path(__file__).resolve().parents[5] / "tests" / "support" / "dcgmi"
 
 
 @pytest.fixture

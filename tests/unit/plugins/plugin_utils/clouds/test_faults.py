@@ -22,9 +22,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.errors imp
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.journal import read_journal
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import PlanRefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.registry import CLOUDS, find_cloud
-from tests.ec2_server import EC2Server
-from tests.minimal_cloud import Account, MinimalCloud, Request
-from tests.paperspace_server.server import PaperspaceServer
+from tests.support.ec2_server import EC2Server
+from tests.support.minimal_cloud import Account, MinimalCloud, Request
+from tests.support.paperspace_server.server import PaperspaceServer
 from tests.unit.plugins.action import test_ec2_nodes as at_ec2
 from tests.unit.plugins.action import test_paperspace_cluster as at_paperspace
 

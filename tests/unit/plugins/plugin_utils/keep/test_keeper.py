@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._keep.planner impo
     Notes,
     Situation,
 )
-from tests.minimal_cloud import Account, MinimalCloud, Request
+from tests.support.minimal_cloud import Account, MinimalCloud, Request
 
 HORIZON = 120  # looks at the run, after which it has ended
 

@@ -27,11 +27,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     Response,
     _transport_error,
 )
-from tests.paperspace_server.account import EventOutcome, PaperspaceAccount, cursor
-from tests.paperspace_server.document import DOCUMENT
-from tests.paperspace_server.faults import PaperspaceFault
-from tests.paperspace_server.objects import machine
-from tests.paperspace_server.server import PaperspaceServer
+from tests.support.paperspace_server.account import EventOutcome, PaperspaceAccount, cursor
+from tests.support.paperspace_server.document import DOCUMENT
+from tests.support.paperspace_server.faults import PaperspaceFault
+from tests.support.paperspace_server.objects import machine
+from tests.support.paperspace_server.server import PaperspaceServer
 
 KEY = "s3cret-0123456789abcdef"
 

@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     SelectionError,
     select,
 )
-from tests.paperspace_server.objects import machine, network, time_at_minute
+from tests.support.paperspace_server.objects import machine, network, time_at_minute
 
 NETWORKS = [network(1, name="mine"), network(2, name="twin"), network(3, name="twin", region="ams1")]
 

@@ -26,9 +26,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     MachineChange,
     TemplateChange,
 )
-from tests.paperspace_server.account import PaperspaceAccount
-from tests.paperspace_server.faults import PaperspaceFault, bad_gateway, lose_reply, too_many_requests
-from tests.paperspace_server.server import PaperspaceServer
+from tests.support.paperspace_server.account import PaperspaceAccount
+from tests.support.paperspace_server.faults import PaperspaceFault, bad_gateway, lose_reply, too_many_requests
+from tests.support.paperspace_server.server import PaperspaceServer
 
 
 @pytest.fixture(autouse=True)

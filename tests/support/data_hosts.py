@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests import drive
-from tests.cluster import Cluster
-from tests.s3_server import S3Server
+from tests.support import drive
+from tests.support.cluster import Cluster
+from tests.support.s3_server import S3Server
 
 # All characters that a secret may hold; the server verifies signatures made with it.
 SECRET = "k,e\"y 'with# $all %h\\x of=it ü"

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 
 def root(lab: Lab, node: str, command: str) -> str:

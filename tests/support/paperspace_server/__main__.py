@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the test server: python -m tests.paperspace_server --port 0 --machines 4. Ctrl-C or SIGTERM stops it."""
+"""Run the test server: python -m tests.support.paperspace_server --port 0 --machines 4. Ctrl-C or SIGTERM stops it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .server import PaperspaceServer
 
 def main() -> None:
     """Serve until a signal arrives."""
-    parser = argparse.ArgumentParser(prog="python -m tests.paperspace_server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.paperspace_server", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 (the default) selects a free one")
     parser.add_argument("--key", default="test-key", help="the accepted API key (default: test-key)")
     parser.add_argument("--machines", type=int, default=2, help="number of machines in the account (default: 2)")

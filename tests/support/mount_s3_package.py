@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+CHECKOUT = Path(__file__).resolve().parents[3]
 STAND_IN = CHECKOUT / "molecule" / "data" / "files" / "mount_s3_stand_in.py"
 CONTROL = """Package: mount-s3
 Version: 1.21.0

@@ -11,7 +11,7 @@ groups, subnets, gateways and networks that are still needed, refusals on demand
 dates of spot prices, answers lost on purpose, a meter of what costs, and other people's things to compare. Nobody has
 held it against the live service.
 moto keeps its state in the process: a server begins with an empty account, and another one at its side would share it.
-By hand: python -m tests.ec2_server --address 127.0.0.1 --port 9000
+By hand: python -m tests.support.ec2_server --address 127.0.0.1 --port 9000
 """
 
 from __future__ import annotations
@@ -724,7 +724,7 @@ def _product(wanted: dict[str, str], price: float) -> str:
 
 def main() -> None:
     """Serve until Ctrl-C or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m tests.ec2_server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.ec2_server", description=__doc__)
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 (the default) takes a free one")
     parser.add_argument("--region", default="us-east-1")

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from tests import drive
 from tests.lab import Lab
+from tests.support import drive
 
 # How this machine logs in to the test hosts; on rented machines, the owner's key is enough.
 LOGIN = ("ansible_ssh_private_key_file", "ansible_ssh_common_args", "ansible_python_interpreter", "launch_python")

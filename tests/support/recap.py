@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests import drive
+from tests.support import drive
 
 
 def unchanged(play: drive.Play) -> bool:

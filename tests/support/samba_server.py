@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.drive import eventually
 from tests.lab.virtual_machine import free_port
+from tests.support.drive import eventually
 
 ACCOUNTS = ("games", "news", "backup", "list")
 """System accounts of Debian and Ubuntu for the users: Samba requires one for each."""

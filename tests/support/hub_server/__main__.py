@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the hub from a shell: python -m tests.hub_server --model org/tiny=DIRECTORY. Ends at Ctrl-C or SIGTERM."""
+"""Run the hub until Ctrl-C or SIGTERM: python -m tests.support.hub_server --model org/tiny=DIRECTORY."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .server import HubServer
 
 def main() -> None:
     """Serve until a signal arrives."""
-    parser = argparse.ArgumentParser(prog="python -m tests.hub_server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.hub_server", description=__doc__)
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 (the default) selects a free one")
     parser.add_argument("--model", action="append", default=[], help="NAME=DIRECTORY")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests import drive
+from tests.support import drive
 
 PACKAGES = "usr/local/lib/python3.11/dist-packages"
 SITE_PACKAGES = drive.CHECKOUT / ".venv/lib/python3.11/site-packages"

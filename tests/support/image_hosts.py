@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests import drive
-from tests.cluster import Cluster
-from tests.hub_server.server import HubServer
-from tests.image_layer import MOUNTS, make_layer
+from tests.support import drive
+from tests.support.cluster import Cluster
+from tests.support.hub_server.server import HubServer
+from tests.support.image_layer import MOUNTS, make_layer
 
 IMAGE = "team/torch-job:1"
 MODEL = "org/tiny"

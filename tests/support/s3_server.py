@@ -6,7 +6,7 @@
 
 Keys, signatures (version 4), the region of a signature, and on demand clocks are checked; moto itself accepts
 anything. The buckets live as long as the object: `stop` and `start` imitate an outage.
-From a shell: python -m tests.s3_server --address 127.0.0.1 --port 9000 --bucket data
+From a shell: python -m tests.support.s3_server --address 127.0.0.1 --port 9000 --bucket data
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def _signature(environ: Environ, secret: str, date: str, region: str, names: str
 
 def main() -> None:
     """Serve until Ctrl-C or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m tests.s3_server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.s3_server", description=__doc__)
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 (the default) selects a free one")
     parser.add_argument("--region", default="us-east-1")
