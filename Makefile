@@ -198,13 +198,13 @@ lint-python: $(TEST_READY) $(IMPORT_TREE) ## ruff, mypy
 	$(BIN)/python -m tests.commit_subjects
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	cd build/tree && MYPYPATH=.:$(CURDIR) $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml $(addprefix ansible_collections/muster/training/,plugins tests examples molecule roles)
+	cd build/tree && MYPYPATH=.:$(CURDIR) $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml $(addprefix ansible_collections/muster/training/,plugins tests examples extensions roles)
 
-# make test skips the plays in molecule/ here: running them finds most errors.
+# make test skips the plays in extensions/molecule/ here: running them finds most errors.
 .PHONY: lint-ansible
 lint-ansible: $(TEST_READY) ## yamllint, ansible-lint
 	$(BIN)/yamllint --strict .
-	PATH=$(BIN):$$PATH $(BIN)/ansible-lint $(if $(filter all,$(ROWS)),,--exclude molecule)
+	PATH=$(BIN):$$PATH $(BIN)/ansible-lint $(if $(filter all,$(ROWS)),,--exclude extensions)
 
 .PHONY: lint-docs
 lint-docs: $(TEST_READY) ## antsibull-docs, antsibull-changelog, licences

@@ -25,7 +25,7 @@ import ansible_runner
 from tests.lab import Lab, Process
 from tests.lab.hosts import down
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[2]
 JOBS = CHECKOUT / "tests" / "jobs"
 PORTS = (29500, 29499)
 """Defaults of launch_master_port and launch_lifeline_port."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[3]
-STAND_IN = CHECKOUT / "molecule" / "data" / "files" / "mount_s3_stand_in.py"
+CHECKOUT = Path(__file__).resolve().parents[2]
+STAND_IN = CHECKOUT / "extensions" / "molecule" / "data" / "files" / "mount_s3_stand_in.py"
 CONTROL = """Package: mount-s3
 Version: 1.21.0
 Architecture: all

@@ -16,7 +16,7 @@ import yaml
 
 pytestmark = pytest.mark.one_core
 CHECKOUT = Path(__file__).resolve().parents[2]
-MOLECULE = CHECKOUT / "molecule"
+MOLECULE = CHECKOUT / "extensions" / "molecule"
 ROLES = sorted(path.name for path in (CHECKOUT / "roles").iterdir() if path.is_dir())
 
 

@@ -14,7 +14,7 @@ from tests.support import drive
 from tests.support.cluster import Cluster
 from tests.support.trust_rows import DIRECTORY, HOME, PROGRAM, ROWS, USER
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[4]
 HOSTS = ("node1", "node2")  # links in the place of directories, and of files in them
 TOLD = "/var/tmp/told"
 TELL = f"#!/bin/sh\nid --user >> {TOLD}\nexit 1\n"

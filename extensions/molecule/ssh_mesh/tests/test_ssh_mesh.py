@@ -15,7 +15,7 @@ from tests.lab import Lab
 from tests.support import drive
 from tests.support.recap import unchanged
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[4]
 
 
 def as_user(lab: Lab, node: str, command: str) -> tuple[int, str]:
@@ -151,7 +151,7 @@ def _with_nodes(lab: Lab, path: Path, names: Sequence[str]) -> Path:
 
 
 def _mesh(inventory: Path, authority: Path, *options: str, **extra: Any) -> drive.Play:
-    playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
+    playbook = str(CHECKOUT / "extensions" / "molecule" / "ssh_mesh" / "converge.yml")
     play = drive.run(playbook, inventory, options=options, ssh_mesh_authority=str(authority), **extra)
     assert play.rc == 0, play.output
     return play
@@ -177,7 +177,7 @@ def test_next_run_completes_an_interrupted_one(lab: Lab) -> None:
     drive.eventually("the port is closed", lambda: ":2222 " not in lab.exec("node2", ["ss", "-Hltn"]).stdout, 120)
     lab.exec("node2", ["cp", "/root/kept", path])
     options = ("--limit", "node2")
-    playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
+    playbook = str(CHECKOUT / "extensions" / "molecule" / "ssh_mesh" / "converge.yml")
     play = drive.run(playbook, lab.inventory, options=options)
     assert play.rc == 0, play.output
     assert ":2222 " in lab.exec("node2", ["ss", "-Hltn"]).stdout
@@ -264,7 +264,7 @@ def test_machine_gets_no_certificate_for_a_name_it_gives_itself(lab: Lab, tmp_pa
 
 def test_faults_that_keep_a_node_out_are_named_before_any_change(lab: Lab, tmp_path: Path) -> None:
     """Each fault is really made, and reported with the node's name before anything is changed."""
-    playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
+    playbook = str(CHECKOUT / "extensions" / "molecule" / "ssh_mesh" / "converge.yml")
     before = _files(lab, "node2")
     set_up = "/etc/ssh/sshd_config"
     faults = f"sed -i.orig 's/^Include/#Include/' {set_up}; echo RevokedKeys /etc/mine >> {set_up}"
@@ -287,7 +287,7 @@ def test_faults_that_keep_a_node_out_are_named_before_any_change(lab: Lab, tmp_p
 
 
 def test_key_with_a_passphrase_is_refused(lab: Lab, tmp_path: Path) -> None:
-    playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
+    playbook = str(CHECKOUT / "extensions" / "molecule" / "ssh_mesh" / "converge.yml")
     make = f"ssh-keygen -q -t ed25519 -N {shlex.quote('a phrase')} -f .ssh/locked"
     assert as_user(lab, "node3", make)[0] == 0
     play = drive.run(

@@ -14,7 +14,7 @@ from tests.lab import Lab
 from tests.support import drive
 from tests.support.recap import unchanged
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[4]
 CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
 SOURCE = CHECKOUT / "build" / "molecule-code" / "project"
 PLACE = "/home/muster/work/project"
