@@ -119,10 +119,10 @@ def split_commands(text: str) -> list[str]:
 
 def short(command: str) -> str:
     """A command with ./muster in place of ansible-playbook, if ./muster has a word for the playbook."""
-    words = {playbook: word for word, (playbook, *_more) in WORDS.items()}
+    arguments = {playbook: word for word, (playbook, *_more) in WORDS.items()}
     return re.sub(
         r"ansible-playbook (\w+)\.yml",
-        lambda found: f"./muster {words[found[1]]}" if found[1] in words else found[0],
+        lambda result: f"./muster {arguments[result[1]]}" if result[1] in arguments else result[0],
         command,
     )
 
@@ -153,13 +153,13 @@ def how_often_right() -> str:
     """The section on how often explanations of real failures are right: unseen ones, and known ones by kind."""
     kinds: dict[str, dict[str, int]] = json.loads(MEASURED.read_text(encoding="utf-8"))
     sets: list[dict[str, Any]] = json.loads(UNSEEN.read_text(encoding="utf-8"))
-    known, unseen = sum_grades(list(kinds.values())), sum_grades([one["unseen"] for one in sets])
+    known, unseen = sum_grades(list(kinds.values())), sum_grades([item["unseen"] for item in sets])
     count, all_known = sum(unseen.values()), sum(known.values())
     numbers = {name: [sum(kind.values()), *(kind[grade] for grade in GRADES)] for name, kind in kinds.items()}
     rows = "".join(f"| {name} | {' | '.join(map(str, row))} |\n" for name, row in numbers.items())
     return (
         RATES.format(
-            unseen="".join(unseen_row(number, one) for number, one in enumerate(sets, 1)),
+            unseen="".join(unseen_row(number, item) for number, item in enumerate(sets, 1)),
             count=count,
             right=round(100 * unseen["right"] / count),
             wrong=round(100 * unseen["wrong"] / count),

@@ -138,9 +138,9 @@ def played(play: Play, directory: Path, place: Path) -> str:
     """The output of a command on a terminal, with its colour codes, and with REPLACED applied."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
-    words = play.typed.split()
+    arguments = play.typed.split()
     command = subprocess.Popen(
-        words, cwd=place, env=environment(directory), stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
+        arguments, cwd=place, env=environment(directory), stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
     printed = b""
@@ -185,8 +185,8 @@ def record(names: list[str]) -> dict[str, str]:
     """Run the named plays again, in one project, and return their output."""
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
-        place = project(directory)
-        return {name: played(PLAYS[name], directory, place) for name in PLAYS if name in names}
+        location = project(directory)
+        return {name: played(PLAYS[name], directory, location) for name in PLAYS if name in names}
 
 
 def main() -> None:

@@ -106,7 +106,9 @@ def linked_files(page: str, text: str) -> set[Path]:
 
 def inventory_of_ansible() -> bytes:
     """ANSIBLES as a Sphinx inventory (version 2), which Sphinx reads to link to other sites."""
-    rows = "".join(f"{name} {kind} -1 {place} {title}\n" for name, (kind, place, title) in sorted(ANSIBLES.items()))
+    rows = "".join(
+        f"{name} {kind} -1 {location} {title}\n" for name, (kind, location, title) in sorted(ANSIBLES.items())
+    )
     head = (
         "# Sphinx inventory version 2\n# Project: Ansible\n# Version: latest\n# All that follows is packed by zlib.\n"
     )

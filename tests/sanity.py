@@ -65,12 +65,12 @@ def real_interpreter(version: str) -> Path | None:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     for candidate in (f"python{version}", *map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}")))):
         try:
-            found = subprocess.run(
+            result = subprocess.run(
                 [candidate, "-c", "import sys; print(sys._base_executable)"], check=True, capture_output=True, text=True
             )
         except (OSError, subprocess.CalledProcessError):
             continue
-        return Path(found.stdout.strip())
+        return Path(result.stdout.strip())
     return None
 
 

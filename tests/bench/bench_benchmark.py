@@ -44,7 +44,7 @@ def take(directory: Path, nodes: int, number: int) -> tuple[float, float]:
         "launch_skip": ["busy"],
         "node_slots": 1,
     }
-    hosts = {f"node{place}": {"node_address": f"127.0.22.{place + 1}"} for place in range(nodes)}
+    hosts = {f"node{location}": {"node_address": f"127.0.22.{location + 1}"} for location in range(nodes)}
     (directory / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
     run_id = f"bench-{nodes}-{number}"
     given = ["-e", f"run_id={run_id}", "-e", f"benchmark_seconds={SECONDS}"]
@@ -53,9 +53,9 @@ def take(directory: Path, nodes: int, number: int) -> tuple[float, float]:
     whole = time.perf_counter() - started
     if done.returncode:
         raise SystemExit(done.stdout[-3000:])
-    found = [directory / "runs" / name / "logs/node0/measured/benchmark.json" for name in (run_id, f"{run_id}-again")]
-    phases = [json.loads(path.read_text())["seconds"] for path in found if path.exists()]
-    return whole, sum(spent for told in phases for spent in told.values())
+    result = [directory / "runs" / name / "logs/node0/measured/benchmark.json" for name in (run_id, f"{run_id}-again")]
+    phases = [json.loads(path.read_text())["seconds"] for path in result if path.exists()]
+    return whole, sum(spent for output in phases for spent in output.values())
 
 
 def judged() -> float:
@@ -65,12 +65,12 @@ def judged() -> float:
     from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.table import render
     from tests.unit.plugins.plugin_utils.experiments.benchmark.measurements import document, names_of
 
-    told: Any = document(MANY, gpus=8, rate=lambda one, other: 3.0 if 5 in (one, other) else 10.0)
+    output: Any = document(MANY, gpus=8, rate=lambda item, other: 3.0 if 5 in (item, other) else 10.0)
     started = time.perf_counter()
-    found = judge(read_measurements(told, names_of(MANY)), read_measurements(told, names_of(MANY)), "bench")
-    render(found)
+    result = judge(read_measurements(output, names_of(MANY)), read_measurements(output, names_of(MANY)), "bench")
+    render(result)
     taken = time.perf_counter() - started
-    if [one["about"] for one in found["findings"] if one["id"] == "benchmark-node-slow"] != [["gpu5"]]:
+    if [item["about"] for item in result["findings"] if item["id"] == "benchmark-node-slow"] != [["gpu5"]]:
         raise SystemExit("The slow node is not named.")
     return taken
 
@@ -94,7 +94,7 @@ def main() -> int:
             taken = [take(directory, nodes, number) for number in range(ROUNDS)]
             rests = [whole - measuring for whole, measuring in taken]
             slow = slow or statistics.median(rests) > REST
-            columns = [shown([one for one, _other in taken]), shown([other for _one, other in taken]), shown(rests)]
+            columns = [shown([item for item, _other in taken]), shown([other for _one, other in taken]), shown(rests)]
             print(f"{nodes:<8}" + "".join(f"{text:>20}" for text in columns) + f"{REST:>8.0f}", flush=True)
         verdict = statistics.median(judged() for _round in range(ROUNDS))
     print(f"\nverdict on {MANY} nodes with 8 GPUs each: {verdict:.2f} s, limit {JUDGED:.0f}")

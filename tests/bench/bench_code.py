@@ -68,13 +68,13 @@ def main() -> int:
             script = {"launch_script": "train.py", "launch_working_directory": str(there)}
             code = {"code_source": str(directory / there.name), "code_directory": str(there)}
             take(directory, f"first{files}", 0, {**script, **code})
-            found = []
+            result = []
             for number in range(ROUNDS):
                 bare = take(directory, f"bare{files}", number, script)
-                found.append((bare, take(directory, f"code{files}", number, {**script, **code})))
-            more = statistics.median(compared - bare for bare, compared in found)
+                result.append((bare, take(directory, f"code{files}", number, {**script, **code})))
+            more = statistics.median(compared - bare for bare, compared in result)
             row = f"{files:>5}  "
-            for values in zip(*found, strict=True):
+            for values in zip(*result, strict=True):
                 row += f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})".ljust(18)
             limit = f"{MORE:g}" if files == FILES[0] else ""
             if limit and more > MORE:

@@ -87,10 +87,10 @@ class Bench:
     def play(self, playbook: str, limit: str = "all", **extra: object) -> float:
         """Seconds of a playbook; it must succeed."""
         start = time.monotonic()
-        words = [PLAYBOOK, playbook, "-i", str(self.lab.inventory), "--limit", limit, "-e", json.dumps(extra)]
+        arguments = [PLAYBOOK, playbook, "-i", str(self.lab.inventory), "--limit", limit, "-e", json.dumps(extra)]
         keys = {"AWS_ACCESS_KEY_ID": self.s3.access_key, "AWS_SECRET_ACCESS_KEY": self.s3.secret_key}
         done = subprocess.run(
-            words, cwd=CHECKOUT, env={**os.environ, **keys}, capture_output=True, text=True, check=False
+            arguments, cwd=CHECKOUT, env={**os.environ, **keys}, capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise LabError(f"{playbook} failed: {done.stdout[-2000:]}{done.stderr[-500:]}")
@@ -115,13 +115,13 @@ class Bench:
         path = f"{STAGED}/{kind}/.muster-stage/status.json"
         return max(float(json.loads(text)["seconds"]) for text in self.everywhere(nodes, ["cat", path]))
 
-    def everywhere(self, nodes: int, words: list[str]) -> list[str]:
+    def everywhere(self, nodes: int, arguments: list[str]) -> list[str]:
         """What a command prints on each of the first nodes, run at the same time."""
 
         def run(name: str) -> str:
-            done = self.lab.exec(name, words, timeout=600)
+            done = self.lab.exec(name, arguments, timeout=600)
             if done.returncode:
-                raise LabError(f"{name}: {' '.join(words[:3])}: {done.stdout}{done.stderr}")
+                raise LabError(f"{name}: {' '.join(arguments[:3])}: {done.stdout}{done.stderr}")
             return done.stdout
 
         with ThreadPoolExecutor(nodes) as pool:
@@ -129,9 +129,9 @@ class Bench:
 
     def read(self, top: str, kind: str, nodes: int, *drop: str) -> float:
         """Seconds until the last node has read a kind below a directory."""
-        words = ["python3", "-c", READ, f"{top}/{kind}", str(self.threads), *drop]
+        arguments = ["python3", "-c", READ, f"{top}/{kind}", str(self.threads), *drop]
         seconds = []
-        for line in self.everywhere(nodes, words):
+        for line in self.everywhere(nodes, arguments):
             number, size, taken = line.split()
             if (int(number), int(size)) != self.expected[kind]:
                 raise LabError(f"{top}/{kind}: {number} files of {size} bytes were read, not {self.expected[kind]}")

@@ -80,9 +80,9 @@ def make_archive(path: Path, megabytes: int) -> None:
     layer.unlink()
 
 
-def run(lab: Lab, playbook: str, *words: str) -> None:
+def run(lab: Lab, playbook: str, *arguments: str) -> None:
     """Run a playbook; it must succeed."""
-    command = [PLAYBOOK, playbook, "-i", str(lab.inventory), *words]
+    command = [PLAYBOOK, playbook, "-i", str(lab.inventory), *arguments]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LabError(f"{playbook} failed: {done.stdout[-2000:]}{done.stderr[-500:]}")
@@ -135,11 +135,11 @@ def measure(lab: Lab, rounds: int, megabytes: int) -> int:
         most = MOST_RECEIVED * archive.stat().st_size
         print(f"\n{'1 node':>8}{'received':>10}{'4 nodes':>9}{'ratio':>7}  received by each", flush=True)
         for _round in range(rounds):
-            one, by_one = timed(lab, playbook, archive, names[:1])
+            item, by_one = timed(lab, playbook, archive, names[:1])
             four, by_each = timed(lab, playbook, archive, names)
             shown = " ".join(f"{value / MB:.0f}" for value in by_each)
-            print(f"{one:8.1f}{by_one[0] / MB:10.0f}{four:9.1f}{four / one:7.2f}  {shown}", flush=True)
-            kept &= four / one < MOST_RATIO and all(value < most for value in (*by_one, *by_each))
+            print(f"{item:8.1f}{by_one[0] / MB:10.0f}{four:9.1f}{four / item:7.2f}  {shown}", flush=True)
+            kept &= four / item < MOST_RATIO and all(value < most for value in (*by_one, *by_each))
     print(f"\nLimits: ratio under {MOST_RATIO}, received under {MOST_RECEIVED} times the archive by each node.")
     return 0 if kept else 1
 

@@ -68,9 +68,9 @@ class Bench:
         """The nodes that take part, rank 0's first."""
         return self.lab.nodes[: self.count]
 
-    def ssh(self, node: Node, *words: str) -> list[str]:
+    def ssh(self, node: Node, *expected_text: str) -> list[str]:
         """A plain ssh to a node, as a person would type it."""
-        return self.lab.ssh(node.name, shlex.join(words), options=["-o", "BatchMode=yes"])
+        return self.lab.ssh(node.name, shlex.join(expected_text), options=["-o", "BatchMode=yes"])
 
     def on_each(self, words: Callable[[int], Sequence[str]]) -> list[list[str]]:
         """One plain ssh a node."""
@@ -91,15 +91,15 @@ def torchrun(bench: Bench, mark: str) -> list[list[str]]:
     """One ssh a node, at once, each with its torchrun."""
     master = bench.nodes[0].address
     own = [f"--nnodes={bench.count}", "--nproc-per-node=1", f"--master-addr={master}", "--master-port=29500"]
-    words = ["env", NAMES_GLOO, PYTHON, "-m", "torch.distributed.run", *own]
-    return bench.on_each(lambda rank: [*words, f"--node-rank={rank}", SCRIPT, mark, "torch"])
+    arguments = ["env", NAMES_GLOO, PYTHON, "-m", "torch.distributed.run", *own]
+    return bench.on_each(lambda rank: [*arguments, f"--node-rank={rank}", SCRIPT, mark, "torch"])
 
 
 def deepspeed(bench: Bench, mark: str) -> list[list[str]]:
     """DeepSpeed's own launcher from rank 0's node, by pdsh; what it would find out by another ssh it is told."""
     hosts = ["--hostfile", f"{HOSTFILE}{bench.count}", "--master_addr", bench.nodes[0].address, "--no_ssh_check"]
-    words = ["env", "DS_ACCELERATOR=cpu", str(BIN / "deepspeed"), *hosts, "--no_local_rank", SCRIPT, mark, "torch"]
-    return [bench.ssh(bench.nodes[0], *words)]
+    arguments = ["env", "DS_ACCELERATOR=cpu", str(BIN / "deepspeed"), *hosts, "--no_local_rank", SCRIPT, mark, "torch"]
+    return [bench.ssh(bench.nodes[0], *arguments)]
 
 
 def ours(launcher: str, masters: Callable[[Path], Path]) -> Callable[[Bench, str], list[list[str]]]:
@@ -202,8 +202,8 @@ def end_connections(directories: Iterator[Path]) -> None:
     """End the connections that ssh keeps for the next command."""
     for directory in directories:
         for socket in directory.iterdir():
-            words = ["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "node"]
-            subprocess.run(words, capture_output=True, check=False, timeout=10)
+            arguments = ["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "node"]
+            subprocess.run(arguments, capture_output=True, check=False, timeout=10)
         shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -223,8 +223,8 @@ def prepare(lab: Lab, counts: Sequence[int]) -> None:
         if done.returncode:
             raise BenchError(f"{node.name}: openmpi-bin and pdsh cannot be installed: {done.stderr.strip()[-1000:]}")
         for name, text in files.items():
-            words = lab.ssh(node.name, f"umask 077 && cat > {name}")
-            subprocess.run(words, input=text, text=True, check=True, timeout=30)
+            arguments = lab.ssh(node.name, f"umask 077 && cat > {name}")
+            subprocess.run(arguments, input=text, text=True, check=True, timeout=30)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(one, lab.nodes))
@@ -271,15 +271,17 @@ def rounds(benches: Sequence[Bench], ways: Sequence[Way], number: int) -> Iterat
 Figures = dict[str, list[Seconds]]
 
 
-def middle(found: Sequence[Seconds]) -> Seconds:
+def middle(result: Sequence[Seconds]) -> Seconds:
     """The medians of what was measured of a way."""
-    return Seconds(statistics.median(one.first_line for one in found), statistics.median(one.whole for one in found))
+    return Seconds(
+        statistics.median(item.first_line for item in result), statistics.median(item.whole for item in result)
+    )
 
 
 def compared(figures: Figures, key: str, floor: str, what: Callable[[float, float], float], name: str) -> float:
     """The median of what each round says of two ways: a machine that is slower for a while slows both."""
     pairs = zip(figures[key], figures[floor], strict=True)
-    return statistics.median(what(getattr(one, name), getattr(other, name)) for one, other in pairs)
+    return statistics.median(what(getattr(item, name), getattr(other, name)) for item, other in pairs)
 
 
 def table(count: int, figures: Figures) -> str:
@@ -288,7 +290,7 @@ def table(count: int, figures: Figures) -> str:
     for way in WAYS:
         own = middle(figures[way.key])
         first_line, whole = (compared(figures, way.key, way.floor, truediv, name) for name in ("first_line", "whole"))
-        seen = [one.first_line for one in figures[way.key]]
+        seen = [item.first_line for item in figures[way.key]]
         lines.append(
             f"{way.key:<4}{way.title:<30}{own.first_line:>8.2f} s {f'({min(seen):.2f}-{max(seen):.2f})':<15}"
             f"{first_line:>5.2f} {way.floor}{own.whole:>8.2f} s {whole:>5.2f} {way.floor}"
@@ -313,13 +315,13 @@ def goals(count: int, figures: Figures) -> list[tuple[bool, str]]:
 
 def versions(lab: Lab) -> str:
     """What was measured, in a line."""
-    found = [f"{name} {importlib.metadata.version(name)}" for name in ("ansible-core", "torch", "deepspeed")]
+    result = [f"{name} {importlib.metadata.version(name)}" for name in ("ansible-core", "torch", "deepspeed")]
     node = lab.nodes[0].name
     mpi = lab.exec(node, ["mpirun", "--version"]).stdout.splitlines()[0].removeprefix("mpirun ")
     pdsh = lab.exec(node, ["pdsh", "-V"]).stdout.split()[0]
     ssh = lab.exec(node, ["ssh", "-V"]).stderr.split()[0].rstrip(",")
     python = ".".join(str(part) for part in sys.version_info[:3])
-    return ", ".join([*found, mpi.replace("(Open MPI)", "Open MPI"), pdsh, ssh.replace("_", " "), f"Python {python}"])
+    return ", ".join([*result, mpi.replace("(Open MPI)", "Open MPI"), pdsh, ssh.replace("_", " "), f"Python {python}"])
 
 
 def collect(ways: Sequence[Way], counts: Sequence[int], number: int, keep: bool) -> tuple[dict[int, Figures], str]:
@@ -328,11 +330,11 @@ def collect(ways: Sequence[Way], counts: Sequence[int], number: int, keep: bool)
     # What the lab says is no part of the result.
     with redirect_stdout(sys.stderr), test_hosts(counts[-1], keep) as lab, workplace() as directory:
         prepare(lab, counts)
-        said = versions(lab)
+        output = versions(lab)
         benches = [Bench(lab, count, directory) for count in counts]
         for bench, way, seconds in rounds(benches, ways, number):
             figures[bench.count][way.key].append(seconds)
-    return figures, said
+    return figures, output
 
 
 def main() -> int:
@@ -344,11 +346,11 @@ def main() -> int:
     arguments = parser.parse_args()
     counts = sorted(arguments.nodes)
     try:
-        figures, said = collect(WAYS, counts, arguments.rounds, arguments.keep)
+        figures, output = collect(WAYS, counts, arguments.rounds, arguments.keep)
     except (BenchError, LabError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(EXPLANATION.format(rounds=arguments.rounds, versions=said))
+    print(EXPLANATION.format(rounds=arguments.rounds, versions=output))
     print("\n\n".join(table(count, figures[count]) for count in counts))
     judged = goals(counts[-1], figures[counts[-1]])
     print("", *(text for _met, text in judged), sep="\n")

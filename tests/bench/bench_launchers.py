@@ -48,8 +48,8 @@ def accelerate(bench: Bench, mark: str) -> list[list[str]]:
         *(f"--main_process_ip={bench.nodes[0].address}", "--main_process_port=29500", "--mixed_precision=no"),
         *("--dynamo_backend=no", "--rdzv_backend=static"),
     ]
-    words = ["env", "GLOO_SOCKET_IFNAME=eth0", PYTHON, "-m", "accelerate.commands.launch", *own]
-    return bench.on_each(lambda rank: [*words, f"--machine_rank={rank}", SCRIPT, mark, "torch"])
+    arguments = ["env", "GLOO_SOCKET_IFNAME=eth0", PYTHON, "-m", "accelerate.commands.launch", *own]
+    return bench.on_each(lambda rank: [*arguments, f"--machine_rank={rank}", SCRIPT, mark, "torch"])
 
 
 def ours(torch: bool = True, **settings: object) -> Callable[[Bench, str], list[list[str]]]:
@@ -112,12 +112,12 @@ def main() -> int:
     arguments = parser.parse_args()
     counts = sorted(arguments.nodes)
     try:
-        figures, said = collect(WAYS, counts, arguments.rounds, arguments.keep)
+        figures, output = collect(WAYS, counts, arguments.rounds, arguments.keep)
     except (BenchError, LabError) as error:
         print(error, file=sys.stderr)
         return 2
 
-    print(EXPLANATION.format(rounds=arguments.rounds, versions=said))
+    print(EXPLANATION.format(rounds=arguments.rounds, versions=output))
     print("\n\n".join(table(count, figures[count]) for count in counts))
     return 0
 

@@ -79,10 +79,10 @@ def measure_apart(size: Size) -> dict[str, float]:
         (namespace / "training").symlink_to(CHECKOUT)
         make_record(size, Path(directory))
         command = [sys.executable, "-m", "tests.bench.bench_report", "--measure", directory, json.dumps(size)]
-        found: dict[str, float] = json.loads(
+        result: dict[str, float] = json.loads(
             subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=CHECKOUT).stdout
         )
-        return found
+        return result
 
 
 def main(arguments: list[str]) -> int:
@@ -93,15 +93,15 @@ def main(arguments: list[str]) -> int:
         return 0
     print(EXPLANATION)
     print(f"\n{'run':<24}" + "".join(f"{what:>14}" for what in LIMITS), flush=True)
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for size in SIZES:
-        found = measure_apart(size)
+        result = measure_apart(size)
         many = f"{size.nodes * size.gpus} GPU{'s' if size.nodes * size.gpus > 1 else ''}, {size.hours} h"
-        print(f"{many:<24}" + "".join(f"{found[what]:>14.1f}" for what in LIMITS), flush=True)
+        print(f"{many:<24}" + "".join(f"{result[what]:>14.1f}" for what in LIMITS), flush=True)
     print(
         f"{'limit':<24}" + "".join(f"{limit:>14.1f}" if limit < math.inf else f"{'':>14}" for limit in LIMITS.values())
     )
-    return 1 if any(found[what] > limit for what, limit in LIMITS.items()) else 0
+    return 1 if any(result[what] > limit for what, limit in LIMITS.items()) else 0
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def cpu_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def run(words: list[str], path: Path, directory: Path) -> Done:
+def run(arguments: list[str], path: Path, directory: Path) -> Done:
     """Run a playbook. Raises LabError if it fails."""
     environment = {
         "ANSIBLE_NOCOLOR": "1",
@@ -110,7 +110,7 @@ def run(words: list[str], path: Path, directory: Path) -> Done:
     }
     start, before = time.monotonic(), cpu_of_children()
     done = subprocess.run(
-        [PLAYBOOK, *words, "-i", str(path)],
+        [PLAYBOOK, *arguments, "-i", str(path)],
         cwd=CHECKOUT,
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
@@ -121,7 +121,7 @@ def run(words: list[str], path: Path, directory: Path) -> Done:
     )
     seconds, cpu = time.monotonic() - start, cpu_of_children() - before
     if done.returncode:
-        raise LabError(f"{words[0]} failed ({done.returncode}): {done.stdout[-1500:]}{done.stderr[-1500:]}")
+        raise LabError(f"{arguments[0]} failed ({done.returncode}): {done.stdout[-1500:]}{done.stderr[-1500:]}")
     return Done(seconds, cpu, done.stdout)
 
 
@@ -157,9 +157,9 @@ def launch_on_one_host(lab: Lab, rounds: int, directory: Path) -> None:
         }
     text["training"]["hosts"] = nodes
     path = write_inventory(text, directory / "many.yml")
-    words = ["playbooks/launch.yml", *job_of(ON_ONE_HOST, directory)]
-    run(words, path, directory)  # opens the connections
-    taken = [run(words, path, directory) for _round in range(rounds)]
+    arguments = ["playbooks/launch.yml", *job_of(ON_ONE_HOST, directory)]
+    run(arguments, path, directory)  # opens the connections
+    taken = [run(arguments, path, directory) for _round in range(rounds)]
     print_row("launch.yml", ON_ONE_HOST, "", taken)
 
 
@@ -188,12 +188,12 @@ def of_size(lab: Lab, count: int, rounds: int, directory: Path) -> int:
     over = 0
     for far in (False, True):
         path = inventory(lab, True, directory) if far else near
-        for name, words in playbooks.items():
-            run([f"playbooks/{name}", *words], path, directory)  # opens the connections
-            results = [run([f"playbooks/{name}", *words], path, directory) for _round in range(rounds)]
+        for name, arguments in playbooks.items():
+            run([f"playbooks/{name}", *arguments], path, directory)  # opens the connections
+            results = [run([f"playbooks/{name}", *arguments], path, directory) for _round in range(rounds)]
             median, limit = statistics.median(done.seconds for done in results), LIMITS.get((name, count, far))
-            found = re.search(r"nodes touched by (\d+) tasks", results[-1].text)
-            tasks = found.group(1) if found and name == "site.yml" else ""
+            result = re.search(r"nodes touched by (\d+) tasks", results[-1].text)
+            tasks = result.group(1) if result and name == "site.yml" else ""
             is_kept = (limit is None or median < limit) and int(tasks or 0) <= MOST_TASKS
             kept = "" if limit is None else f"{limit:g}" if is_kept else f"{limit:g}: not kept"
             print_row(name, count, "far" if far else "", results, tasks, kept)

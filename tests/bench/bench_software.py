@@ -55,8 +55,8 @@ PLAY = """
 def timed(lab: Lab, playbook: Path, limit: str) -> float:
     """Seconds of a run of the play; it must succeed."""
     start = time.monotonic()
-    words = [PLAYBOOK, str(playbook), "-i", str(lab.inventory), "--limit", limit]
-    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    arguments = [PLAYBOOK, str(playbook), "-i", str(lab.inventory), "--limit", limit]
+    done = subprocess.run(arguments, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LabError(f"the play failed: {done.stdout[-2000:]}{done.stderr[-500:]}")
     return time.monotonic() - start
@@ -72,7 +72,7 @@ def forget(lab: Lab) -> None:
 
 def measure(lab: Lab, manager: str, rounds: int) -> tuple[float, float, float]:
     """Medians for one node, for four, and for a second run."""
-    found = []
+    result = []
     with tempfile.TemporaryDirectory() as directory:
         playbook = Path(directory, "play.yml")
         playbook.write_text(PLAY.format(manager=manager, requirements=", ".join(REQUIREMENTS)))
@@ -80,11 +80,11 @@ def measure(lab: Lab, manager: str, rounds: int) -> tuple[float, float, float]:
         timed(lab, playbook, "node1")  # fills pip's cache
         for _round in range(rounds):
             forget(lab)
-            one = timed(lab, playbook, "node1")
+            item = timed(lab, playbook, "node1")
             forget(lab)
-            found.append((one, timed(lab, playbook, "all"), timed(lab, playbook, "all")))
-    one, four, again = (statistics.median(values) for values in zip(*found, strict=True))
-    return one, four, again
+            result.append((item, timed(lab, playbook, "all"), timed(lab, playbook, "all")))
+    item, four, again = (statistics.median(values) for values in zip(*result, strict=True))
+    return item, four, again
 
 
 def main() -> int:
@@ -102,11 +102,11 @@ def main() -> int:
         print(EXPLANATION.format(requirements=", ".join(REQUIREMENTS), rounds=options.rounds, cores=CORES))
         print(f"\n{'':8}{'1 node':>8}{'4 nodes':>9}{'ratio':>7}{'again':>7}")
         for manager in options.managers:
-            one, four, again = measure(lab, manager, options.rounds)
+            item, four, again = measure(lab, manager, options.rounds)
             name = "pip" if manager == "venv" else manager
-            print(f"{name:8}{one:8.1f}{four:9.1f}{four / one:7.2f}{again:7.1f}", flush=True)
+            print(f"{name:8}{item:8.1f}{four:9.1f}{four / item:7.2f}{again:7.1f}", flush=True)
             if manager == "uv":
-                kept = four / one < MOST_RATIO and again / NODES < MOST_SECONDS_A_NODE
+                kept = four / item < MOST_RATIO and again / NODES < MOST_SECONDS_A_NODE
         print(f"\nLimits, for uv: ratio under {MOST_RATIO}, again under {MOST_SECONDS_A_NODE:.0f} s a node.")
     finally:
         with redirect_stdout(sys.stderr):

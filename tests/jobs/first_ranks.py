@@ -14,10 +14,10 @@ def main() -> None:
     value = torch.tensor([dist.get_rank() + 1])
     dist.all_reduce(value)
     names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "MASTER_ADDR")
-    told = " ".join(f"{name}={os.environ[name]}" for name in names)
+    output = " ".join(f"{name}={os.environ[name]}" for name in names)
     print(
         f"I am rank {dist.get_rank()} of {dist.get_world_size()} local {os.environ['LOCAL_RANK']} "
-        f"on {socket.gethostname()} sum {value.item()} {told}",
+        f"on {socket.gethostname()} sum {value.item()} {output}",
         flush=True,
     )
     dist.destroy_process_group()

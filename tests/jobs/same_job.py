@@ -77,10 +77,10 @@ def train(kind: str, options: argparse.Namespace) -> None:
         model = torch.nn.parallel.DistributedDataParallel(model)
     rank, world = dist.get_rank(), dist.get_world_size()
     tell_place(rank, world)
-    for step, (inputs, wanted) in enumerate(batches(options.steps)):
+    for step, (inputs, expected) in enumerate(batches(options.steps)):
         own = slice(rank * GLOBAL_BATCH // world, (rank + 1) * GLOBAL_BATCH // world)
-        found = (engine or model)(inputs[own])
-        loss = torch.nn.functional.mse_loss(found, wanted[own])
+        result = (engine or model)(inputs[own])
+        loss = torch.nn.functional.mse_loss(result, expected[own])
         if engine is not None:
             engine.backward(loss)
             engine.step()

@@ -26,10 +26,10 @@ class Line(lightning.LightningModule):
     def on_train_end(self) -> None:
         ones = self.all_gather(torch.ones(1))
         assert isinstance(ones, torch.Tensor)  # one tensor in, one out
-        told = (
+        output = (
             f"I am rank {self.global_rank} of {ones.sum().item():g} local {self.local_rank} on {socket.gethostname()}"
         )
-        print(f"{told}\n", end="", flush=True)  # at once: ranks may share a log
+        print(f"{output}\n", end="", flush=True)  # at once: ranks may share a log
 
 
 def main() -> None:

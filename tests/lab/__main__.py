@@ -59,8 +59,8 @@ def launch_command(inventory: Path, text: str) -> str:
     if "launch_python" not in training["vars"]:
         return ""
     program = VENV / "bin" / "ansible-playbook"
-    words = [str(program.relative_to(CHECKOUT)), "playbooks/launch.yml", "-i", str(inventory.relative_to(CHECKOUT))]
-    return shlex.join([*words, "-e", f"nnodes={len(training['hosts'])}"])
+    arguments = [str(program.relative_to(CHECKOUT)), "playbooks/launch.yml", "-i", str(inventory.relative_to(CHECKOUT))]
+    return shlex.join([*arguments, "-e", f"nnodes={len(training['hosts'])}"])
 
 
 def _act(args: argparse.Namespace) -> int:

@@ -126,9 +126,9 @@ class Lab:
         if pid is None:
             return subprocess.CompletedProcess([*argv], 125, "", f"{node} is off.")
         # `podman exec` takes 0.2 s, this 0.003 s
-        words = ["nsenter", f"--target={pid}", "--all", "--", "env", "-i", *_ROOT, *argv]
+        arguments = ["nsenter", f"--target={pid}", "--all", "--", "env", "-i", *_ROOT, *argv]
         with subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
             deadline = time.monotonic() + timeout
             while True:
@@ -141,7 +141,7 @@ class Lab:
                     # a node's shutdown briefly stops all its processes, and nsenter stops with its child
                     process.send_signal(signal.SIGCONT)
                 else:
-                    return subprocess.CompletedProcess(words, process.returncode, out, err)
+                    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def ssh(self, node: str, *command: str, options: Sequence[str] = ()) -> list[str]:
         """The words of an ssh command to a node, as its user, with host key checking."""
@@ -152,8 +152,8 @@ class Lab:
         done = self.exec(node, ["ps", "-ww", "-eo", "pid=,user:32=,args="])
         if done.returncode:
             raise LabError(f"{node}: processes cannot be listed: {done.stderr.strip()}")
-        found = [Process(int(pid), user, command) for pid, user, command in _columns(done.stdout, 3)]
-        return [process for process in found if not process.command.startswith("ps -ww -eo pid=,user:32=")]
+        result = [Process(int(pid), user, command) for pid, user, command in _columns(done.stdout, 3)]
+        return [process for process in result if not process.command.startswith("ps -ww -eo pid=,user:32=")]
 
     def power_off(self, node: str) -> None:
         """Pull the plug: first the network falls silent (no FIN, no RST), then all processes vanish."""
@@ -207,9 +207,9 @@ class Lab:
         (group / "cpu.cfs_quota_us").write_text(str(round(cores * 100_000)))  # per 100 ms
         moved: set[int] = set()
         while new := _all_processes(pid) - moved:  # a process not yet moved may have started others
-            for one in new:
+            for item in new:
                 with contextlib.suppress(ProcessLookupError):  # it has ended
-                    (group / "cgroup.procs").write_text(str(one))
+                    (group / "cgroup.procs").write_text(str(item))
             moved |= new
 
     def mend(self) -> None:
@@ -259,9 +259,9 @@ def status(name: str = "lab") -> list[tuple[str, str, str]]:
     machine.require_tools()
     with machine.locked():
         machine.ensure_namespace()
-        found = [(c["Labels"][_NODE], c["Labels"][_ADDRESS], c["State"]) for c in _containers(name)]
+        result = [(c["Labels"][_NODE], c["Labels"][_ADDRESS], c["State"]) for c in _containers(name)]
         _leave_machine()
-    return sorted(found, key=lambda row: int(row[0].removeprefix("node")))
+    return sorted(result, key=lambda row: int(row[0].removeprefix("node")))
 
 
 def _leave_machine() -> None:
@@ -294,7 +294,7 @@ def _make(name: str, nodes: int, suite: str, slots: Sequence[int], mounts: Seque
     made = []
     for i in range(count):
         # A killed `up` leaves its address taken, so there are alternatives.
-        addresses = [str(subnet[place]) for place in range(FIRST_ADDRESS + i, LAST_ADDRESS + 1, count)]
+        addresses = [str(subnet[location]) for location in range(FIRST_ADDRESS + i, LAST_ADDRESS + 1, count)]
         node = f"node{i + 1}"
         address = _make_node(name, node, network, addresses, base, mounts, there.get(node))
         made.append(Node(node, address, slots[i] if i < len(slots) else 1))
@@ -383,12 +383,12 @@ def _cleared_up(container: str) -> bool:
 def _all_processes(first: int) -> set[int]:
     """The host pids of all processes of the node with this first process."""
     own = os.readlink(f"/proc/{first}/ns/pid")
-    found = set()
+    result = set()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
             if os.readlink(path / "ns" / "pid") == own:
-                found.add(int(path.name))
-    return found
+                result.add(int(path.name))
+    return result
 
 
 def _start(pid: int) -> str:
@@ -418,10 +418,10 @@ def _settings(name: str, node: str, seed: Path, mounts: Sequence[Path]) -> list[
 
 
 def _network_name(name: str) -> str | None:
-    found = podman(
+    result = podman(
         "network", "ls", "--format", "{{.Name}}", "--filter", f"label={_LABEL}={files.identity(name)}"
     ).split()
-    return found[0] if found else None
+    return result[0] if result else None
 
 
 def _network(name: str) -> tuple[str, ipaddress.IPv4Network]:
@@ -461,8 +461,8 @@ def _mounts() -> list[Path]:
     if prefix == Path("/usr/local"):
         raise LabError(f"{VENV} was made from the Python in /usr/local, which hides a node's own. {_OTHER_PYTHON}")
     own = [] if prefix == Path("/usr") else [prefix]  # the nodes have the same release's Python
-    wanted = [VENV, CHECKOUT / "examples", CHECKOUT / "tests", *own, *machine.package_directories()]
-    return [path for path in wanted if path.exists()]
+    expected = [VENV, CHECKOUT / "examples", CHECKOUT / "tests", *own, *machine.package_directories()]
+    return [path for path in expected if path.exists()]
 
 
 def _inodes(mounts: Sequence[Path]) -> bytes:
@@ -472,9 +472,9 @@ def _inodes(mounts: Sequence[Path]) -> bytes:
 
 def _wait_for_logins(lab: Lab, *only: str) -> None:
     def ready(node: Node) -> bool:
-        words = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=5", "-o", "BatchMode=yes"])
+        arguments = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=5", "-o", "BatchMode=yes"])
         try:
-            return subprocess.run(words, capture_output=True, check=False, timeout=30).returncode == 0
+            return subprocess.run(arguments, capture_output=True, check=False, timeout=30).returncode == 0
         except subprocess.TimeoutExpired:  # a login may hang while the node is booting
             return False
 
@@ -482,9 +482,9 @@ def _wait_for_logins(lab: Lab, *only: str) -> None:
         try:
             eventually(f"Login at {node.name} ({node.address})", lambda: ready(node), timeout=READY_TIMEOUT, pause=0.2)
         except LabError as error:
-            words = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=5", "-o", "BatchMode=yes"])
+            arguments = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=5", "-o", "BatchMode=yes"])
             try:
-                seen = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30).stderr.strip()
+                seen = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=30).stderr.strip()
             except subprocess.TimeoutExpired:
                 seen = "nothing for 30 s"
             raise LabError(f"{error} ssh says: {seen}\n{_boot_log(lab, node.name)}") from error
@@ -504,14 +504,14 @@ def _usable_python(lab: Lab, *, required: bool) -> Path | None:
     """The launch interpreter, if nodes can run it; releases older than this machine's own cannot."""
     python = VENV / "bin" / "python"
     node = lab.nodes[0].name
-    words = lab.ssh(node, f"{shlex.quote(str(python))} -c 'import ctypes, ssl, yaml'")
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    arguments = lab.ssh(node, f"{shlex.quote(str(python))} -c 'import ctypes, ssl, yaml'")
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode == 0:
         return python
-    found = f"{node} cannot run {python}: {(done.stderr or done.stdout).strip()}"
+    result = f"{node} cannot run {python}: {(done.stderr or done.stdout).strip()}"
     if required:
-        raise LabError(f"{found}\n{_OTHER_PYTHON}")
-    print(f"{found}\nThe inventory names no launch_python.", flush=True)
+        raise LabError(f"{result}\n{_OTHER_PYTHON}")
+    print(f"{result}\nThe inventory names no launch_python.", flush=True)
     return None
 
 

@@ -48,14 +48,14 @@ class LabError(Exception):
 
 def run(argv: Sequence[str | Path], *, timeout: float = 300, stdin: str | None = None, check: bool = True) -> str:
     """Run a command and return its standard output; with `check`, a failure raises a LabError with its output."""
-    words = [str(word) for word in argv]
+    arguments = [str(word) for word in argv]
     try:
-        done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(arguments, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
-        raise LabError(f"`{' '.join(words)}` did not end within {timeout:.0f} s.") from error
+        raise LabError(f"`{' '.join(arguments)}` did not end within {timeout:.0f} s.") from error
     if check and done.returncode:
-        said = (done.stderr or done.stdout).strip()[-2000:]
-        raise LabError(f"`{' '.join(words)}` failed ({done.returncode}): {said}")
+        output = (done.stderr or done.stdout).strip()[-2000:]
+        raise LabError(f"`{' '.join(arguments)}` failed ({done.returncode}): {output}")
     return done.stdout
 
 
@@ -200,8 +200,8 @@ def package_settings() -> dict[str, bytes]:
 
 def package_directories() -> list[Path]:
     """Local directories in which this machine's pip finds packages."""
-    words = " ".join(_pip_settings().values()).split()
-    paths = {Path(word.removeprefix("file://")) for word in words if word.startswith(("/", "file:///"))}
+    text = " ".join(_pip_settings().values()).split()
+    paths = {Path(word.removeprefix("file://")) for word in text if word.startswith(("/", "file:///"))}
     return sorted(path.parent if path.name == "simple" else path for path in paths if path.is_dir())
 
 
@@ -209,13 +209,13 @@ def package_directories() -> list[Path]:
 def _pip_settings() -> dict[str, str]:
     """This machine's pip settings for package sources, from its files and environment; empty if only PyPI."""
     kinds = ("find-links", "index-url", "extra-index-url", "cert", "proxy", "trusted-host")
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for line in run([sys.executable, "-m", "pip", "config", "list"], check=False).splitlines():
         name, value = line.split("=", 1)
         key = name.rpartition(".")[2]
         if key in kinds:
-            found[key] = " ".join(ast.literal_eval(value).split())
-    return found
+            result[key] = " ".join(ast.literal_eval(value).split())
+    return result
 
 
 def eventually(what: str, condition: Callable[[], bool], *, timeout: float, pause: float = 0.1) -> None:

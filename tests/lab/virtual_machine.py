@@ -112,11 +112,11 @@ class VirtualMachine:
         if shared:  # each new login costs it seconds: keys, PAM, the user's systemd
             path = f"{files.ssh_masters(self.name)}/%r@%h"  # also used by Ansible
             options += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={path}"]
-        words = ["ssh", *files.ssh_options(self.name), *options, f"{files.USER}@{self.address}", command]
+        arguments = ["ssh", *files.ssh_options(self.name), *options, f"{files.USER}@{self.address}", command]
         try:
-            return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
+            return subprocess.run(arguments, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
         except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(words, 255, "", f"no answer within {timeout:.0f} s")
+            return subprocess.CompletedProcess(arguments, 255, "", f"no answer within {timeout:.0f} s")
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def _network(identity: str) -> Iterator[tuple[str, str, str]]:
     with locked():
         run(["ip", "link", "delete", link], check=False)  # left by a killed run
         taken = run(["ip", "-4", "route", "show", "table", "all"])
-        network = random.choice([one for one in NETWORK.subnets(new_prefix=30) if str(one) not in taken])
+        network = random.choice([item for item in NETWORK.subnets(new_prefix=30) if str(item) not in taken])
         run(["ip", "tuntap", "add", link, "mode", "tap"])
         run(["ip", "address", "add", f"{network[1]}/30", "dev", link])
         run(["ip", "link", "set", link, "up"])

@@ -35,12 +35,12 @@ class Loaded(HTMLParser):
 
 def test_every_markdown_page_role_and_plugin_has_a_page() -> None:
     written = {str(page.relative_to(SITE).with_suffix("")) for page in PAGES}
-    wanted = {"index" if page == "README.md" else page.removesuffix(".md") for page in markdown_pages()}
-    wanted |= {f"reference/{path.name}_role" for path in (CHECKOUT / "roles").iterdir()}
+    expected = {"index" if page == "README.md" else page.removesuffix(".md") for page in markdown_pages()}
+    expected |= {f"reference/{path.name}_role" for path in (CHECKOUT / "roles").iterdir()}
     for kind, singular in (("modules", "module"), ("filter",) * 2, ("lookup",) * 2, ("inventory",) * 2):
         names = {path.stem for path in (CHECKOUT / "plugins" / kind).iterdir() if path.suffix in (".py", ".yml")}
-        wanted |= {f"reference/{name}_{singular}" for name in names}
-    assert wanted - written == set()
+        expected |= {f"reference/{name}_{singular}" for name in names}
+    assert expected - written == set()
 
 
 @pytest.mark.parametrize("pattern", ["*.css", "*.js"])
@@ -55,9 +55,9 @@ def test_style_sheets_and_scripts_load_nothing_from_other_sites(pattern: str) ->
 def test_pages_load_nothing_from_other_sites_and_internal_links_work() -> None:
     assert len(PAGES) > 100
     for page in PAGES:
-        found = Loaded(page)
-        assert [load for load in found.loads if re.match(r"(https?:)?//", load)] == [], page
-        for target in found.loads + found.links:
+        result = Loaded(page)
+        assert [load for load in result.loads if re.match(r"(https?:)?//", load)] == [], page
+        for target in result.loads + result.links:
             path = target.partition("#")[0].partition("?")[0]
             if path and not re.match(r"[a-z]+:|//", path):
                 assert (page.parent / path).exists(), f"{page}: {target}"

@@ -60,7 +60,7 @@ async (picture, boxes) => {
 
 def program() -> str | None:
     """This machine's browser, None if there is none."""
-    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    return next((result for name in PROGRAMS if (result := shutil.which(name))), None)
 
 
 class BrowserError(Exception):
@@ -71,8 +71,8 @@ class Browser:
     """One browser with one page, closed at the end of the `with` block."""
 
     def __init__(self) -> None:
-        found = program()
-        if found is None:
+        result = program()
+        if result is None:
             raise BrowserError("there is no Chromium on this machine")
         self.profile = tempfile.mkdtemp(prefix="muster-browser-")
         theirs_in, self.to_browser = os.pipe()
@@ -80,7 +80,7 @@ class Browser:
         # it reads requests from descriptor 3 and answers on 4
         script = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
         self.process = subprocess.Popen(
-            ["bash", "-c", script, "bash", found, *WORDS, f"--user-data-dir={self.profile}", "about:blank"],
+            ["bash", "-c", script, "bash", result, *WORDS, f"--user-data-dir={self.profile}", "about:blank"],
             pass_fds=(theirs_in, theirs_out),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -153,19 +153,19 @@ class Browser:
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page; for a promise, its result."""
-        told = self.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
-        if "exceptionDetails" in told:
-            raise BrowserError(str(told["exceptionDetails"].get("exception", {}).get("description", told)))
-        return told["result"].get("value")
+        output = self.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in output:
+            raise BrowserError(str(output["exceptionDetails"].get("exception", {}).get("description", output)))
+        return output["result"].get("value")
 
     def picture(self) -> bytes:
         """A picture of the whole page, as a PNG."""
-        told = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        return base64.b64decode(told["data"])
+        output = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        return base64.b64decode(output["data"])
 
     def colors(self, picture: bytes, boxes: Sequence[Box]) -> list[dict[str, int]]:
         """How many pixels of each color, such as "#0072b2", each part of a picture has. It leaves the page."""
         self.open()
         given = json.dumps([base64.b64encode(picture).decode(), boxes])
-        found: list[dict[str, int]] = self.evaluate(f"({COUNT})(...{given})")
-        return found
+        result: list[dict[str, int]] = self.evaluate(f"({COUNT})(...{given})")
+        return result

@@ -83,7 +83,7 @@ class Data(Cluster):
     def nothing_left(self, name: str = "node1", path: str = PATH) -> None:
         """Assert that neither the mount nor its program is left."""
         assert not self.is_mounted(name, path)
-        left = [one.command for one in self.lab.processes(name) if re.match(rf"s3fs \S+ {path} ", one.command)]
+        left = [item.command for item in self.lab.processes(name) if re.match(rf"s3fs \S+ {path} ", item.command)]
         assert not left
 
     def read(self, name: str, path: str, seconds: int = 60) -> str:

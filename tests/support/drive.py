@@ -111,17 +111,17 @@ def start(
     variables.write_text(json.dumps({**kept, **extra}))
 
     program = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
-    words = [path, "-i", str(inventory), "-e", f"@{variables}", *options]
+    arguments = [path, "-i", str(inventory), "-e", f"@{variables}", *options]
     environment = {"ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), **(env or {})}
 
     def run() -> None:
         if roll:
             ours = {"ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"}  # Molecule's configuration sets another one
-            play.rc = piped([program, *words], {**environment, **ours}, play.printed)
+            play.rc = piped([program, *arguments], {**environment, **ours}, play.printed)
         else:
             _out, _err, play.rc = ansible_runner.interface.run_command(
                 executable_cmd=program,
-                cmdline_args=words,
+                cmdline_args=arguments,
                 private_data_dir=str(play.directory),
                 ident="play",
                 host_cwd=str(CHECKOUT),
@@ -201,7 +201,7 @@ MARKED = "grep -lsz ^MUSTER_RUN_DIRECTORY= /proc/[0-9]*/environ || test $? -le 2
 
 def of_run(lab: Lab, node: str) -> list[Process]:
     """The processes of a node's user, except for those of a login."""
-    return [one for one in lab.processes(node) if one.user == "muster" and not OWN.search(one.command)]
+    return [item for item in lab.processes(node) if item.user == "muster" and not OWN.search(item.command)]
 
 
 def traces(lab: Lab, node: str) -> str:
@@ -209,7 +209,7 @@ def traces(lab: Lab, node: str) -> str:
 
     While there are processes, the rest is not checked: it goes with them, and checking takes half a core.
     """
-    left = [f"process {one.pid} {one.command}" for one in of_run(lab, node)]
+    left = [f"process {item.pid} {item.command}" for item in of_run(lab, node)]
     if left:
         return "\n".join(left)
     marked = re.findall(r"\d+", said(lab, node, "sh", "-c", MARKED))
@@ -280,17 +280,21 @@ def clean_nodes(lab: Lab, count: int) -> Iterator[list[str]]:
 
 def rank_pid(lab: Lab, node: str, script: str = "loop.py") -> int:
     """The pid of a rank's process on a node."""
-    for one in of_run(lab, node):
-        if script in one.command and "torch.distributed.run" not in one.command and "supervisor.py" not in one.command:
-            return one.pid
+    for item in of_run(lab, node):
+        if (
+            script in item.command
+            and "torch.distributed.run" not in item.command
+            and "supervisor.py" not in item.command
+        ):
+            return item.pid
     raise AssertionError(f"no rank on {node}: {of_run(lab, node)}")
 
 
 def pid_of(lab: Lab, node: str, word: str) -> int:
     """The pid of a run's process, found by a word of its command."""
-    for one in of_run(lab, node):
-        if word in one.command:
-            return one.pid
+    for item in of_run(lab, node):
+        if word in item.command:
+            return item.pid
     raise AssertionError(f"no {word} on {node}: {of_run(lab, node)}")
 
 

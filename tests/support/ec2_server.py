@@ -120,7 +120,7 @@ class Fault:
     def applies(self, action: str, zone: str, market: str, instance_type: str) -> bool:
         """Whether the fault hits this request; counts it in skip or times."""
         given = ((self.action, action), (self.zone, zone), (self.market, market), (self.instance_type, instance_type))
-        if any(wanted not in (None, is_) for wanted, is_ in given) or self.times == 0:
+        if any(expected not in (None, is_) for expected, is_ in given) or self.times == 0:
             return False
         if self.skip > 0:
             self.skip -= 1
@@ -297,7 +297,7 @@ class EC2Server:
         """All things that have an id, by id, as the API describes them."""
         ec2 = self.client(user_agent_extra=METER)
         instances = [i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]]
-        found = {one["InstanceId"]: one for one in instances if one["State"]["Name"] != "terminated"}
+        result = {item["InstanceId"]: item for item in instances if item["State"]["Name"] != "terminated"}
         for part, key, describe in (
             ("Volumes", "VolumeId", ec2.describe_volumes),
             ("SecurityGroups", "GroupId", ec2.describe_security_groups),
@@ -309,10 +309,10 @@ class EC2Server:
             ("InternetGateways", "InternetGatewayId", ec2.describe_internet_gateways),
             ("RouteTables", "RouteTableId", ec2.describe_route_tables),
         ):
-            found |= {one[key]: one for one in describe()[part]}
-        for one in found.values():
-            one.pop("AvailableIpAddressCount", None)  # changes as others use the subnet
-        return found
+            result |= {item[key]: item for item in describe()[part]}
+        for item in result.values():
+            item.pop("AvailableIpAddressCount", None)  # changes as others use the subnet
+        return result
 
     def mark_foreign(self) -> None:
         """Declare all existing things to be other people's."""
@@ -330,18 +330,18 @@ class EC2Server:
 
     def costs(self, everything: dict[str, Any] | None = None) -> list[Cost]:
         """All billed things that are not other people's: instances, unless stopped, volumes, addresses."""
-        found = []
-        for key, one in (self.everything() if everything is None else everything).items():
+        result = []
+        for key, item in (self.everything() if everything is None else everything).items():
             if key in self.foreign:
                 continue
-            if key.startswith("i-") and one["State"]["Name"] not in ("stopped", "shutting-down"):
-                usd = self.prices.get(one["InstanceType"], 1.0)
-                found.append(Cost("instance", key, usd / 3 if one.get("InstanceLifecycle") == "spot" else usd))
+            if key.startswith("i-") and item["State"]["Name"] not in ("stopped", "shutting-down"):
+                usd = self.prices.get(item["InstanceType"], 1.0)
+                result.append(Cost("instance", key, usd / 3 if item.get("InstanceLifecycle") == "spot" else usd))
             elif key.startswith("vol-"):
-                found.append(Cost("volume", key, VOLUME_GIB * one["Size"]))
+                result.append(Cost("volume", key, VOLUME_GIB * item["Size"]))
             elif key.startswith("eipalloc-"):
-                found.append(Cost("address", key, ADDRESS))
-        return found
+                result.append(Cost("address", key, ADDRESS))
+        return result
 
     def usd_per_hour(self) -> float:
         """The meter: current cost of all things that are not other people's, in US dollars per hour."""
@@ -372,7 +372,7 @@ class EC2Server:
         """Remove terminated instances from all lists."""
         with self._lock:
             kept = self.backend.reservations
-            for key in [key for key, one in kept.items() if all(i.state == "terminated" for i in one.instances)]:
+            for key in [key for key, item in kept.items() if all(i.state == "terminated" for i in item.instances)]:
                 for instance in kept.pop(key).instances:
                     for of_instances in (self._group_of, self._needs, self._host_of, self._changing):
                         of_instances.pop(instance.id, None)
@@ -409,15 +409,15 @@ class EC2Server:
 
     def _pass_on(self, environ: Environ) -> Answer:
         """moto's answer."""
-        told: list[Any] = []
+        messages: list[Any] = []
 
         def start_response(status: str, headers: list[tuple[str, str]], _error: Any = None) -> Callable[[bytes], None]:
-            told.extend([int(status.split()[0]), headers])
+            messages.extend([int(status.split()[0]), headers])
             return lambda _data: None
 
         body = b"".join(self._moto(environ, start_response))
-        kept = tuple((name, value) for name, value in told[1] if name.lower() != "content-length")
-        return Answer(told[0], body, kept)
+        kept = tuple((name, value) for name, value in messages[1] if name.lower() != "content-length")
+        return Answer(messages[0], body, kept)
 
     def _aside(self, target: str, body: bytes) -> Answer | None:
         """The few answers of SSM, Pricing and Service Quotas; None if the request is for another service."""
@@ -427,9 +427,9 @@ class EC2Server:
             name = given["Name"]
             content = {"Parameter": {"Name": name, "Type": "String", "Value": self.parameters[name], "Version": 1}}
         elif target == "AWSPriceListService.GetProducts":
-            wanted = {one["Field"]: one["Value"] for one in given.get("Filters", [])}
-            price = self.prices.get(wanted.get("instanceType") or wanted.get("volumeApiName") or "")
-            content = {"FormatVersion": "aws_v1", "PriceList": [] if price is None else [_product(wanted, price)]}
+            expected = {item["Field"]: item["Value"] for item in given.get("Filters", [])}
+            price = self.prices.get(expected.get("instanceType") or expected.get("volumeApiName") or "")
+            content = {"FormatVersion": "aws_v1", "PriceList": [] if price is None else [_product(expected, price)]}
         elif target == "ServiceQuotasV20190624.GetServiceQuota":
             if given["QuotaCode"] not in self.quotas:
                 problem = {"__type": "NoSuchResourceException", "Message": "No such quota"}
@@ -479,7 +479,7 @@ class EC2Server:
             return self._without_hidden(action, environ)
         if action == "TerminateInstances":
             ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
-            there = [i for i in ids if (found := self._instance(i)) and found._state.name != "terminated"]
+            there = [i for i in ids if (result := self._instance(i)) and result._state.name != "terminated"]
             changing = [i for i in there if self._changing.get(i, [0, 0, ""])[2] == "terminated"]
             answer = self._pass_on(environ)
             if answer.status == 200:
@@ -527,8 +527,8 @@ class EC2Server:
         if action == "DescribeSubnets":  # by zone
             seen.update({zone: copy.copy(of_zone) for zone, of_zone in there.items()})
         for key in [key for key, left in self._lists_left.items() if left > 0 and key.startswith(prefix)]:
-            for one in seen.values() if action == "DescribeSubnets" else [seen]:
-                one.pop(key, None)
+            for item in seen.values() if action == "DescribeSubnets" else [seen]:
+                item.pop(key, None)
             self._lists_left[key] -= 1
         setattr(self.backend, name, seen)
         try:
@@ -590,27 +590,29 @@ class EC2Server:
 
     def _check_needed(self, given: Parameters) -> None:
         """Refuse to delete things that a live instance needs, groups that others refer to, and non-empty networks."""
-        wanted = given.get("GroupId") or given.get("SubnetId") or given.get("VpcId") or ""
+        expected = given.get("GroupId") or given.get("SubnetId") or given.get("VpcId") or ""
         detached = given.get("InternetGatewayId")
         needing = [
             key
             for key, needs in self._needs.items()
-            if wanted in needs and self._instance(key)._state.name != "terminated"
+            if expected in needs and self._instance(key)._state.name != "terminated"
         ]
         groups = [group for groups in self.backend.groups.values() for group in groups.values()]
         for group in groups:
             rules = [*group.ingress_rules, *group.egress_rules]
             named = {(rule.source_group or {}).get("GroupId") for rule in rules}
-            if wanted in named and group.id != wanted and not detached:
+            if expected in named and group.id != expected and not detached:
                 needing.append(group.id)
         if "VpcId" in given and not detached:
-            needing += [key for key, one in self.backend.internet_gateways.items() if one.vpc and one.vpc.id == wanted]
             needing += [
-                key for subnets in self.backend.subnets.values() for key, s in subnets.items() if s.vpc_id == wanted
+                key for key, item in self.backend.internet_gateways.items() if item.vpc and item.vpc.id == expected
             ]
-            needing += [group.id for group in groups if group.vpc_id == wanted and group.name != "default"]
+            needing += [
+                key for subnets in self.backend.subnets.values() for key, s in subnets.items() if s.vpc_id == expected
+            ]
+            needing += [group.id for group in groups if group.vpc_id == expected and group.name != "default"]
         if needing:
-            raise Refused("DependencyViolation", f"resource {wanted} has a dependent object")
+            raise Refused("DependencyViolation", f"resource {expected} has a dependent object")
 
     def _place_of(self, key: str) -> str:
         """Where an instance is in the network; nothing unless a test has said so, as with types that lack it."""
@@ -636,7 +638,7 @@ class EC2Server:
             return _xml(action, f"<placementGroup>{self._told(name)}</placementGroup>")
         if action == "DescribePlacementGroups":
             names = [value for key, value in given.items() if key.startswith("GroupName.")]
-            unknown = [one for one in names if one not in self._groups]
+            unknown = [item for item in names if item not in self._groups]
             if unknown:
                 return _error(
                     Refused("InvalidPlacementGroup.Unknown", f"The placement group '{unknown[0]}' is unknown.")
@@ -644,7 +646,7 @@ class EC2Server:
             items = "".join(
                 f"<item>{self._told(name)}</item>"
                 for name, group in self._groups.items()
-                if (not names or name in names) and all(_passes(name, group, *one) for one in _filters(given))
+                if (not names or name in names) and all(_passes(name, group, *item) for item in _filters(given))
             )
             return _xml(action, f"<placementGroupSet>{items}</placementGroupSet>")
         if action == "DeletePlacementGroup":
@@ -690,10 +692,10 @@ def _filters(given: Parameters) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _passes(name: str, group: dict[str, Any], wanted: str, values: list[str]) -> bool:
+def _passes(name: str, group: dict[str, Any], expected: str, values: list[str]) -> bool:
     known = {"group-name": name, "strategy": group["strategy"], "state": "available", "group-id": group["id"]}
     known |= {f"tag:{key}": value for key, value in group["tags"].items()}
-    return known.get(wanted) in values
+    return known.get(expected) in values
 
 
 def _xml(action: str, content: str) -> Answer:
@@ -709,12 +711,12 @@ def _error(refused: Refused) -> Answer:
     return Answer(STATUSES.get(refused.code, 400), text.encode())
 
 
-def _product(wanted: dict[str, str], price: float) -> str:
+def _product(expected: dict[str, str], price: float) -> str:
     """A product in Pricing's form: JSON in JSON."""
     dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{price:.10f}"}}
     return json.dumps(
         {
-            "product": {"productFamily": "Compute Instance", "attributes": wanted, "sku": "TEST"},
+            "product": {"productFamily": "Compute Instance", "attributes": expected, "sku": "TEST"},
             "serviceCode": "AmazonEC2",
             "terms": {"OnDemand": {"TEST.T": {"priceDimensions": {"TEST.T.D": dimension}, "sku": "TEST"}}},
             "publicationDate": "2026-01-01T00:00:00Z",

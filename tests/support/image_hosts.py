@@ -62,13 +62,13 @@ class ImageHosts(Cluster):
         assert done.returncode == 0, f"{name}: {script}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    def ask(self, name: str, *words: str) -> str:
+    def ask(self, name: str, *arguments: str) -> str:
         """The engine's output: docker as root, podman in a login session of the user, for its directories in /run."""
-        words = (self.engine, *words)
+        arguments = (self.engine, *arguments)
         if self.engine == "docker":
-            return self.root(name, shlex.join(words))
+            return self.root(name, shlex.join(arguments))
         done = subprocess.run(
-            self.lab.ssh(name, shlex.join(words)), capture_output=True, text=True, check=False, timeout=300
+            self.lab.ssh(name, shlex.join(arguments)), capture_output=True, text=True, check=False, timeout=300
         )
         assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -95,12 +95,12 @@ class ImageHosts(Cluster):
 
     def start_image(self, *options: str, env: dict[str, str] | None = None, **more: Any) -> drive.Play:
         """Start the same without waiting."""
-        words = ("--tags", "container_image", *options)
+        arguments = ("--tags", "container_image", *options)
         own = {name: value for name, value in self.given.items() if name.startswith("container_image_")}
         if "container_image_name" in more:
             own = {"container_image_reserve_gib": 0}
         given = {"container_image_name": IMAGE, "container_image_engine": self.engine, **own, **more}
-        return drive.start("site.yml", self.lab.inventory, options=words, env=env, **given)
+        return drive.start("site.yml", self.lab.inventory, options=arguments, env=env, **given)
 
     def launch(self, run_id: str, job: str, *arguments: str, **extra: Any) -> drive.Play:
         """Start one of tests/jobs in the image on all hosts, with site.yml's settings."""
@@ -122,29 +122,31 @@ class ImageHosts(Cluster):
         """
         self.hub.requests.clear()
         launcher, _hyphen, remote = launcher.partition("-")
-        words: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "launch_launcher": launcher,
             "launch_deepspeed_launcher": remote,
             "launch_python": "python3",
         }
-        play = self.launch(run_id, "reads_model.py", **words).wait()
+        play = self.launch(run_id, "reads_model.py", **arguments).wait()
         assert play.rc == 0, play.output
         assert self.hub.requests == [], "nobody asks the hub"
-        said = [
+        messages = [
             self.root(
                 name,
                 f"find ~muster/.muster/runs/{run_id}/node{rank} -name launcher.log -o -name stdout.log | xargs cat",
             )
             for rank, name in enumerate(self.names)
         ]
-        assert [f"rank {rank} of {self.names}: 42, " in one for rank, one in enumerate(said)] == [True] * 3, said
-        return [re.findall(r"model\.safetensors': \d+", one)[0] for one in said]
+        assert [f"rank {rank} of {self.names}: 42, " in item for rank, item in enumerate(messages)] == [True] * 3, (
+            messages
+        )
+        return [re.findall(r"model\.safetensors': \d+", item)[0] for item in messages]
 
     def brought(self, play: drive.Play) -> dict[str, int]:
         """The MB that each host with the image got from the others."""
-        said = " ".join(play.output.split())
-        told = r"ok: \[(\w+)\] => msg: [^;\]]*; ([\d.]+) MB came from the other nodes"
-        return {name: round(float(size)) for name, size in re.findall(told, said)}
+        message = " ".join(play.output.split())
+        output = r"ok: \[(\w+)\] => msg: [^;\]]*; ([\d.]+) MB came from the other nodes"
+        return {name: round(float(size)) for name, size in re.findall(output, message)}
 
 
 @contextlib.contextmanager

@@ -95,10 +95,10 @@ class MinimalCloud(Cloud[Account, Request, Offer, PlainAccount]):
 
     def read_account(self) -> PlainAccount:
         listed = self.client.send()
-        machines = [dict(one) for one in listed if one["what"] == "machine"]
-        networks = [dict(one) for one in listed if one["what"] == "network"]
-        found: Any = {"machines": machines, "networks": networks, "drives": [], "scripts": [], "addresses": []}
-        return PlainAccount(found)
+        machines = [dict(item) for item in listed if item["what"] == "machine"]
+        networks = [dict(item) for item in listed if item["what"] == "network"]
+        result: Any = {"machines": machines, "networks": networks, "drives": [], "scripts": [], "addresses": []}
+        return PlainAccount(result)
 
     def find_offers(self, request: Request, account: PlainAccount, check: bool) -> Offers[Offer]:
         offers, refusals = [], []

@@ -42,10 +42,10 @@ class Repository:
         }
 
 
-def gpg(home: Path, *words: str) -> str:
+def gpg(home: Path, *arguments: str) -> str:
     """Run gpg with its own home, and return its output."""
     environment = {**os.environ, "GNUPGHOME": str(home)}
-    command = ["gpg", "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", "", *words]
+    command = ["gpg", "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", "", *arguments]
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 

@@ -139,8 +139,8 @@ class SambaServer:
             return True
         return False
 
-    def _control(self, *words: str) -> None:
-        command = ["smbcontrol", f"--configfile={self.configuration}", *words]
+    def _control(self, *arguments: str) -> None:
+        command = ["smbcontrol", f"--configfile={self.configuration}", *arguments]
         subprocess.run(command, check=True, capture_output=True, text=True)
 
 

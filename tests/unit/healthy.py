@@ -78,8 +78,8 @@ def links(count: int) -> Facts:
 def rdma_ports(count: int = 2) -> list[Facts]:
     """Ports of RoCE adapters."""
     gids = [{"index": 0, "type": "IB/RoCE v1", "ipv4": False}, {"index": 3, "type": "RoCE v2", "ipv4": True}]
-    one = {"state": "ACTIVE", "link": "Ethernet", "driver": "mlx5_core", "gids": gids}
-    return [{"name": f"mlx5_{index}/1", **copy.deepcopy(one)} for index in range(count)]
+    item = {"state": "ACTIVE", "link": "Ethernet", "driver": "mlx5_core", "gids": gids}
+    return [{"name": f"mlx5_{index}/1", **copy.deepcopy(item)} for index in range(count)]
 
 
 def health(name: str, gpu_count: int) -> Facts:
@@ -139,8 +139,8 @@ def imported() -> Facts:
 def caches() -> dict[str, Facts]:
     """The job's home and caches, on the disk of its runs."""
     paths = {"HOME": "/home/ubuntu", "HF_HOME": "/home/ubuntu/.cache/huggingface", "TMPDIR": "/tmp"}
-    one = {"writable": True, "free_bytes": 50 * GIB, "device": 1, "explicit": False}
-    return {name: {"path": path, "existing": path, **one} for name, path in paths.items()}
+    item = {"writable": True, "free_bytes": 50 * GIB, "device": 1, "explicit": False}
+    return {name: {"path": path, "existing": path, **item} for name, path in paths.items()}
 
 
 def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
@@ -249,9 +249,9 @@ def arguments(read: dict[str, Facts], **given: Any) -> dict[str, Any]:
     return {
         **{name: option.get("default") for name, option in ARGUMENT_SPEC.items()},
         "nodes": [
-            {"name": name, "address": address(name), "slots": one["gpu_count"] or 1} for name, one in read.items()
+            {"name": name, "address": address(name), "slots": item["gpu_count"] or 1} for name, item in read.items()
         ],
-        "facts": {name: {"facts": one} for name, one in read.items()},
+        "facts": {name: {"facts": item} for name, item in read.items()},
         "run_id": "run",
         "script": "train.py",
         "thresholds": {"disk_gib": Thresholds.disk_gib},
@@ -280,7 +280,7 @@ def together(*spoils: Spoil) -> Spoil:
     """All of these."""
 
     def spoil(facts: dict[str, Facts]) -> None:
-        for one in spoils:
-            one(facts)
+        for item in spoils:
+            item(facts)
 
     return spoil

@@ -45,8 +45,8 @@ def fences(page: str) -> list[Fence]:
     """The fenced blocks of a page, in order."""
     text = text_of(page)
     return [
-        Fence(page, text[: found.start()].count("\n") + 1, found["language"], found["mark"] or "", found["body"])
-        for found in FENCE.finditer(text)
+        Fence(page, text[: result.start()].count("\n") + 1, result["language"], result["mark"] or "", result["body"])
+        for result in FENCE.finditer(text)
     ]
 
 
@@ -66,8 +66,8 @@ def section(page: str, title: str) -> tuple[dict[str, str], list[str]]:
     head, _line, rest = text_of(page).partition(f"\n## {title}\n")
     assert rest, f"{page} has no section {title!r}"
     text = rest.partition("\n## ")[0]
-    found = [fence for fence in fences(page) if fence.body in text and fence.line > head.count("\n")]
-    files = {fence.mark.partition(": ")[2]: fence.body for fence in found if fence.mark.startswith("file: ")}
+    result = [fence for fence in fences(page) if fence.body in text and fence.line > head.count("\n")]
+    files = {fence.mark.partition(": ")[2]: fence.body for fence in result if fence.mark.startswith("file: ")}
     return files, re.findall(r"`(\./muster [^`\n]+)`", FENCE.sub("", text))
 
 
@@ -79,12 +79,12 @@ def links(page: str) -> list[str]:
 
 def anchors(page: str) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
-    found: list[str] = []
+    result: list[str] = []
     for title in re.findall(r"^#{1,6} (.+)$", FENCE.sub("", text_of(page)), re.M):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title.replace("`", "").replace("\\", ""))
         slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
-        found.append(f"{slug}-{found.count(slug)}" if slug in found else slug)
-    return set(found)
+        result.append(f"{slug}-{result.count(slug)}" if slug in result else slug)
+    return set(result)
 
 
 PAGES = markdown_pages()

@@ -76,10 +76,10 @@ def processes_of(run: Run, member: int) -> list[int]:
     directory, pids = str(run.node(member)).encode(), []
     for pid in run.processes():
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             continue
-        if directory + b"\0" in words or b"MUSTER_RUN_DIRECTORY=" + directory + b"\0" in words:
+        if directory + b"\0" in arguments or b"MUSTER_RUN_DIRECTORY=" + directory + b"\0" in arguments:
             pids.append(pid)
     return pids
 

@@ -161,11 +161,11 @@ class Run:
 
     def set_constant(self, name: str, seconds: float) -> None:
         """Give the supervisors that are started from now on another value of one of their constants."""
-        found = 0
+        result = 0
         for path, source in self.sources.items():
             self.sources[path], here = re.subn(rf"^{name} = [0-9.]+", f"{name} = {seconds}", source, flags=re.MULTILINE)
-            found += here
-        assert found == 1, name
+            result += here
+        assert result == 1, name
 
     def stop(self, rank: int = 0) -> dict[str, Any]:
         answer: dict[str, Any] = run_stop.stop(self.request(rank))
@@ -205,10 +205,10 @@ class Run:
 
     def processes(self) -> dict[int, str]:
         """Supervisors, guards and job processes of this run, with their command lines."""
-        found = {one["pid"] for one in run_alive.find_supervisors() if one["run_id"] == self.run_id}
+        result = {item["pid"] for item in run_alive.find_supervisors() if item["run_id"] == self.run_id}
         for rank in range(len(self.plans)):
-            found.update(run_alive.marked_processes(str(self.node(rank))))
-        return {pid: command_line(pid) for pid in found}
+            result.update(run_alive.marked_processes(str(self.node(rank))))
+        return {pid: command_line(pid) for pid in result}
 
     def wait_until_gone(self, seconds: float = 60.0) -> None:
         """Wait until no process of the run is left."""
@@ -292,13 +292,13 @@ class Voice:
 
     def heard(self, line: bytes) -> dict[str, Any]:
         """The other side's next line."""
-        said = line.rstrip(b"\n")
+        output = line.rstrip(b"\n")
         if self.key:
-            mac, _blank, said = said.partition(b" ")
+            mac, _blank, output = output.partition(b" ")
             other = "server" if self.side == "peer" else "peer"
-            assert mac == line_mac(self.key.encode(), other, self.heard_lines, said)
+            assert mac == line_mac(self.key.encode(), other, self.heard_lines, output)
             self.heard_lines += 1
-        message: dict[str, Any] = json.loads(said)
+        message: dict[str, Any] = json.loads(output)
         return message
 
 

@@ -13,7 +13,7 @@ import tests.bench.__main__ as bench
 pytestmark = pytest.mark.one_core
 
 
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str, said: str = "1 s", code: int = 0) -> str:
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, said: str = "1 s", code: int = 0) -> str:
     """The page after a run of the benchmarks with these words, of which each says the same."""
 
     def run(command: list[str], **_given: object) -> subprocess.CompletedProcess[str]:
@@ -22,14 +22,14 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str, said: str
     monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
     monkeypatch.setattr(bench, "PAGE", tmp_path / "docs" / "benchmarks.md")
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(sys, "argv", ["bench", *words])
+    monkeypatch.setattr(sys, "argv", ["bench", *arguments])
     assert bench.main() == code
     return bench.PAGE.read_text()
 
 
 def test_rerun_replaces_its_section_and_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = bench.sections_of(page(tmp_path, monkeypatch, said="first"))
-    assert list(first) == [one.title for one in bench.BENCHES.values()]
+    assert list(first) == [item.title for item in bench.BENCHES.values()]
     assert "first --rounds 2\n" in first[bench.BENCHES["launchers"].title]
     second = bench.sections_of(page(tmp_path, monkeypatch, "launch", "--rounds", "9", said="second", code=1))
     launch = second.pop(bench.BENCHES["launch"].title)
@@ -38,5 +38,5 @@ def test_rerun_replaces_its_section_and_keeps_the_others(tmp_path: Path, monkeyp
 
 
 def test_benchmarks_page_has_only_known_sections() -> None:
-    titles = [one.title for one in bench.BENCHES.values()]
+    titles = [item.title for item in bench.BENCHES.values()]
     assert [title for title in bench.sections_of(bench.PAGE.read_text()) if title not in titles] == []

@@ -209,9 +209,9 @@ def test_each_role_has_ansible_doc_documentation(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert sorted(told) == names
-    assert [name for name in names if not told[name]["entry_points"]["main"]["short_description"]] == []
+    output = json.loads(done.stdout)
+    assert sorted(output) == names
+    assert [name for name in names if not output[name]["entry_points"]["main"]["short_description"]] == []
 
 
 # --- What each node costs the controller ------------------------------------------------------------------------------
@@ -350,8 +350,8 @@ ROLES = sorted(path.name for path in (CHECKOUT / "roles").glob("*") if path.is_d
 
 def without_job(value: Any) -> Any:
     """A default; of one that a job file may say, what counts without it."""
-    found = re.fullmatch(r"\{\{ job\.\w+ \| default\((.*)\) \}\}", str(value))
-    return yaml.safe_load(found[1]) if found else value
+    result = re.fullmatch(r"\{\{ job\.\w+ \| default\((.*)\) \}\}", str(value))
+    return yaml.safe_load(result[1]) if result else value
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -151,8 +151,8 @@ def test_muster_commands_on_pages_are_valid(page: str) -> None:
 def test_guides_use_the_muster_command_where_one_exists(page: str) -> None:
     """One notation per command: `ansible-playbook X.yml` and `X.yml -e ...` are only in printed output."""
     form = re.compile(r"ansible-playbook (?:\S*/)?(\w+)\.yml|^(\w+)\.yml(?= -|$)")
-    found = [match for command in commands(page) for match in form.finditer(command)]
-    in_full = [match[0] for match in found if (match[1] or match[2]) in SHORT]
+    result = [match for command in commands(page) for match in form.finditer(command)]
+    in_full = [match[0] for match in result if (match[1] or match[2]) in SHORT]
     assert in_full == IN_FULL.get(page, []), f"write ./muster WORD on this page: {SHORT}"
 
 
@@ -187,8 +187,10 @@ def test_undo_page_names_each_role_and_each_file_roles_write() -> None:
 
 @pytest.mark.parametrize("page", ["docs/undo.md", "roles/launch/README.md"])
 def test_pages_explain_lasting_logind_change_of_a_launch_and_its_undo(page: str) -> None:
-    (place,) = (" ".join(part.split()) for part in re.split(r"\n(?=[|-] )", text_of(page)) if f"`{LOGIND}`" in part)
-    assert all(words in place for words in ("RemoveIPC=no", "until the next boot", f"rm {LOGIND} && ")), place
+    (location,) = (" ".join(part.split()) for part in re.split(r"\n(?=[|-] )", text_of(page)) if f"`{LOGIND}`" in part)
+    assert all(arguments in location for arguments in ("RemoveIPC=no", "until the next boot", f"rm {LOGIND} && ")), (
+        location
+    )
 
 
 # --- Marks ------------------------------------------------------------------------------------------------------------
@@ -198,13 +200,13 @@ def test_pages_explain_lasting_logind_change_of_a_launch_and_its_undo(page: str)
 def test_fences_have_a_language_and_shell_fences_a_run_mark(page: str) -> None:
     assert len(fences(page)) * 2 == len(re.findall(r"^```", text_of(page), re.M)), "a fence that is not understood"
     for fence in fences(page):
-        place = f"{page}:{fence.line}"
-        assert fence.language, f"{place}: a fence says its language: sh for commands, text for what they print"
+        location = f"{page}:{fence.line}"
+        assert fence.language, f"{location}: a fence says its language: sh for commands, text for what they print"
         kind, _colon, rest = fence.mark.partition(": ")
         if fence.language == "sh":
             assert kind in ("run", "not run"), (
-                f"{place}: no mark says whether these commands are run (tests/unit/pages.py)"
+                f"{location}: no mark says whether these commands are run (tests/unit/pages.py)"
             )
-            assert rest in (REASONS if kind == "not run" else ("local", "fails")), place
+            assert rest in (REASONS if kind == "not run" else ("local", "fails")), location
         elif fence.mark:
-            assert kind in ("file", "shows"), f"{place}: {fence.mark} is no mark of a fence that is not sh"
+            assert kind in ("file", "shows"), f"{location}: {fence.mark} is no mark of a fence that is not sh"

@@ -133,6 +133,6 @@ def of_the_guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_guide_step_command_reaches_the_machines(of_the_guide: Path, command: str) -> None:
     """Nothing is missing on the controller: the command ends when the first machine does not answer."""
     done = typed(of_the_guide, shlex.split(command))
-    said = " ".join(done.stdout.split())
-    assert done.returncode != 0 and "Connection refused" in said, done.stdout
-    assert "(with -e)" not in said and "was not expected" not in said, done.stdout
+    output = " ".join(done.stdout.split())
+    assert done.returncode != 0 and "Connection refused" in output, done.stdout
+    assert "(with -e)" not in output and "was not expected" not in output, done.stdout

@@ -29,14 +29,14 @@ def ec2(server: EC2Server) -> Any:
 
 
 def subnet(ec2: Any, zone: str = "us-east-1a") -> str:
-    found = ec2.describe_subnets(Filters=[{"Name": "availability-zone", "Values": [zone]}])["Subnets"]
-    return str(found[0]["SubnetId"])
+    result = ec2.describe_subnets(Filters=[{"Name": "availability-zone", "Values": [zone]}])["Subnets"]
+    return str(result[0]["SubnetId"])
 
 
 def launch(ec2: Any, count: int = 1, **changes: Any) -> list[str]:
     changes["SubnetId"] = changes.get("SubnetId") or subnet(ec2)
-    wanted = {"ImageId": "ami-0dee90000000000a2", "InstanceType": "g4dn.xlarge", "MinCount": count, "MaxCount": count}
-    made = ec2.run_instances(**{**wanted, **changes})
+    expected = {"ImageId": "ami-0dee90000000000a2", "InstanceType": "g4dn.xlarge", "MinCount": count, "MaxCount": count}
+    made = ec2.run_instances(**{**expected, **changes})
     return [instance["InstanceId"] for instance in made["Instances"]]
 
 
@@ -109,9 +109,9 @@ def test_placement_group_cannot_be_deleted_before_its_instances(ec2: Any) -> Non
     ec2.create_placement_group(GroupName="muster-bert", Strategy="cluster", TagSpecifications=tags)
     with pytest.raises(ClientError, match="InvalidPlacementGroup.Duplicate"):
         ec2.create_placement_group(GroupName="muster-bert", Strategy="cluster")
-    wanted = [{"Name": "tag:muster:cluster", "Values": ["bert"]}]
-    (told,) = ec2.describe_placement_groups(Filters=wanted)["PlacementGroups"]
-    assert (told["GroupName"], told["State"], told["Tags"]) == ("muster-bert", "available", tags[0]["Tags"])
+    expected = [{"Name": "tag:muster:cluster", "Values": ["bert"]}]
+    (output,) = ec2.describe_placement_groups(Filters=expected)["PlacementGroups"]
+    assert (output["GroupName"], output["State"], output["Tags"]) == ("muster-bert", "available", tags[0]["Tags"])
     assert ec2.describe_placement_groups(Filters=[{"Name": "strategy", "Values": ["spread"]}])["PlacementGroups"] == []
     ids = launch(ec2, Placement={"GroupName": "muster-bert"})
     ec2.terminate_instances(InstanceIds=ids)
@@ -137,12 +137,12 @@ def test_new_network_appears_later_and_is_kept_while_in_use(server: EC2Server, e
     vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]
     gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
     own = ec2.create_subnet(VpcId=vpc, CidrBlock="10.1.0.0/20")["Subnet"]["SubnetId"]
-    for describe, part, key, wanted in (
+    for describe, part, key, expected in (
         (ec2.describe_vpcs, "Vpcs", "VpcId", vpc),
         (ec2.describe_internet_gateways, "InternetGateways", "InternetGatewayId", gateway),
         (ec2.describe_subnets, "Subnets", "SubnetId", own),
     ):
-        assert [wanted in [one[key] for one in describe()[part]] for _turn in range(2)] == [False, True]
+        assert [expected in [item[key] for item in describe()[part]] for _turn in range(2)] == [False, True]
     server.hidden = 0
     ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
     ids = launch(ec2, SubnetId=own)
@@ -164,8 +164,8 @@ def test_instance_states_last_for_the_set_number_of_lists(server: EC2Server, ec2
     server.pending, server.shutting_down = 1, 2
     (instance,) = launch(ec2)
     assert [states(ec2)[instance] for _turn in range(2)] == ["pending", "running"]
-    (told,) = ec2.terminate_instances(InstanceIds=[instance])["TerminatingInstances"]
-    assert told["CurrentState"] == {"Code": 32, "Name": "shutting-down"}
+    (output,) = ec2.terminate_instances(InstanceIds=[instance])["TerminatingInstances"]
+    assert output["CurrentState"] == {"Code": 32, "Name": "shutting-down"}
     assert states(ec2)[instance] == "shutting-down"
     ec2.terminate_instances(InstanceIds=[instance])
     assert [states(ec2)[instance] for _turn in range(2)] == ["shutting-down", "terminated"]
@@ -230,8 +230,11 @@ def test_meter_ignores_foreign_resources_and_changes_to_them_are_seen(server: EC
 def test_interrupted_spot_instance_is_terminated(server: EC2Server, ec2: Any) -> None:
     (instance,) = launch(ec2, InstanceMarketOptions={"MarketType": "spot"})
     server.interrupt(instance)
-    told = ec2.describe_instances()["Reservations"][0]["Instances"][0]
-    assert (told["State"]["Name"], told["StateReason"]["Code"]) == ("shutting-down", "Server.SpotInstanceTermination")
+    output = ec2.describe_instances()["Reservations"][0]["Instances"][0]
+    assert (output["State"]["Name"], output["StateReason"]["Code"]) == (
+        "shutting-down",
+        "Server.SpotInstanceTermination",
+    )
     assert states(ec2)[instance] == "terminated"
 
 
@@ -251,8 +254,8 @@ def test_new_instances_are_the_given_test_hosts(server: EC2Server, ec2: Any) -> 
     )["Instances"]
     assert [instance["PrivateIpAddress"] for instance in made] == ["10.9.0.11", "10.9.0.12"]
     (reservation,) = ec2.describe_instances()["Reservations"]
-    told = [Host(i["PrivateIpAddress"], i["PublicIpAddress"]) for i in reservation["Instances"]]
-    assert told == hosts
+    messages = [Host(i["PrivateIpAddress"], i["PublicIpAddress"]) for i in reservation["Instances"]]
+    assert messages == hosts
     with pytest.raises(ClientError, match="InsufficientInstanceCapacity"):
         launch(ec2)
     ec2.terminate_instances(InstanceIds=[made[0]["InstanceId"]])
@@ -264,11 +267,11 @@ def test_new_instances_are_the_given_test_hosts(server: EC2Server, ec2: Any) -> 
 def test_server_answers_prices_quotas_and_parameters(server: EC2Server) -> None:
     server.quotas = {"L-DB2E81BA": 8.0}
     pricing = server.client("pricing")
-    wanted = [{"Type": "TERM_MATCH", "Field": "instanceType", "Value": "g4dn.xlarge"}]
-    (product,) = pricing.get_products(ServiceCode="AmazonEC2", Filters=wanted)["PriceList"]
+    expected = [{"Type": "TERM_MATCH", "Field": "instanceType", "Value": "g4dn.xlarge"}]
+    (product,) = pricing.get_products(ServiceCode="AmazonEC2", Filters=expected)["PriceList"]
     assert '"USD": "0.5260000000"' in product
-    wanted[0]["Value"] = "p9.huge"
-    assert pricing.get_products(ServiceCode="AmazonEC2", Filters=wanted)["PriceList"] == []
+    expected[0]["Value"] = "p9.huge"
+    assert pricing.get_products(ServiceCode="AmazonEC2", Filters=expected)["PriceList"] == []
     quotas = server.client("service-quotas")
     assert quotas.get_service_quota(ServiceCode="ec2", QuotaCode="L-DB2E81BA")["Quota"]["Value"] == 8
     with pytest.raises(ClientError, match="NoSuchResourceException"):

@@ -45,12 +45,12 @@ def test_job_file_has_known_keys_and_existing_files(example: Path) -> None:
 def test_sweep_has_each_strategy_on_one_and_two_nodes() -> None:
     example = CHECKOUT / "examples" / "strategies"
     known = yaml.safe_load((example / "variants.yml").read_text())
-    compared = {(one["nnodes"], one["args"].removeprefix("--strategy ")) for one in known["sweep_variants"]}
+    compared = {(item["nnodes"], item["args"].removeprefix("--strategy ")) for item in known["sweep_variants"]}
     match = re.search(r"--strategy\", choices=(\[.*?\])", (example / "train.py").read_text())
     assert match is not None
     assert compared == {(nnodes, name) for nnodes in (1, 2) for name in json.loads(match[1])}
-    assert [one["name"] for one in known["sweep_variants"]] == [
-        f"{name}-{nnodes}" for nnodes, name in sorted(compared, key=lambda one: one[::-1])
+    assert [item["name"] for item in known["sweep_variants"]] == [
+        f"{name}-{nnodes}" for nnodes, name in sorted(compared, key=lambda item: item[::-1])
     ]
     assert "{batch_size}" in known["fit_args"] and "{batch_size}" not in known["sweep_args"]
 

@@ -65,7 +65,7 @@ def test_snapshot_has_all_files_and_is_not_downloaded_again(hub: HubServer, tmp_
     assert len(hub.storage_requests) == 1, "only the large one lies in the storage"
     hub.requests.clear()
     snapshot(hub, tmp_path)
-    assert not [one for one in hub.requests if "/resolve/" in one.path]
+    assert not [item for item in hub.requests if "/resolve/" in item.path]
 
 
 def test_dataset_and_revision_with_slash_are_downloaded(hub: HubServer, tmp_path: Path) -> None:
@@ -78,16 +78,16 @@ def test_dataset_and_revision_with_slash_are_downloaded(hub: HubServer, tmp_path
 def test_file_list_spans_several_pages(hub: HubServer, tmp_path: Path) -> None:
     files = {f"{number:03}.txt": b"%d" % number for number in range(60)}
     hub.add("model", "org/many", files)
-    found = huggingface_hub.HfApi(endpoint=hub.url, token=False).list_repo_tree("org/many", recursive=True)
-    assert [one.path for one in found] == list(files)
+    result = huggingface_hub.HfApi(endpoint=hub.url, token=False).list_repo_tree("org/many", recursive=True)
+    assert [item.path for item in result] == list(files)
 
 
 def test_sizes_and_hashes_come_in_one_request(hub: HubServer) -> None:
     info = huggingface_hub.HfApi(endpoint=hub.url, token=False).model_info(NAME, files_metadata=True)
     assert info.siblings
-    told = {one.rfilename: (one.size, one.lfs.sha256 if one.lfs else None) for one in info.siblings}
+    document = {item.rfilename: (item.size, item.lfs.sha256 if item.lfs else None) for item in info.siblings}
     large = hub.repositories["model", NAME].commits[str(info.sha)]["weights/model.safetensors"]
-    assert told == {
+    assert document == {
         **{name: (len(body), None) for name, body in FILES.items()},
         WEIGHTS: (len(LARGE), large.sha256),
     }
@@ -104,16 +104,16 @@ def test_download_that_is_cut_off_resumes(
         with pytest.raises(Exception, match=r"(?i)reset|peer"):
             one_file(hub, tmp_path, WEIGHTS)
     assert one_file(hub, tmp_path, WEIGHTS) == LARGE
-    assert [one for one in hub.ranges if one.startswith("bytes=")] == ([] if reset else ["bytes=70000-"])
+    assert [item for item in hub.ranges if item.startswith("bytes=")] == ([] if reset else ["bytes=70000-"])
 
 
 def test_too_many_requests_error_has_retry_after(hub: HubServer, tmp_path: Path) -> None:
     hub.faults = [rate_limit_fault(0, method="HEAD", times=1)]
     assert one_file(hub, tmp_path) == FILES["config.json"]
     hub.faults = [rate_limit_fault(77, path="/api/")]
-    with pytest.raises(HfHubHTTPError, match="Retry after 77 seconds") as told:
+    with pytest.raises(HfHubHTTPError, match="Retry after 77 seconds") as output:
         huggingface_hub.HfApi(endpoint=hub.url, token=False).model_info(NAME)
-    assert told.value.response.headers["Retry-After"] == "77"
+    assert output.value.response.headers["Retry-After"] == "77"
 
 
 def gated(hub: HubServer) -> HubRepository:

@@ -148,8 +148,8 @@ def test_readme_installation_works_beside_a_linked_checkout(collections: Path, t
     line = next(
         line for line in (CHECKOUT / "README.md").read_text().splitlines() if "install" in line and "./training" in line
     )
-    words = line.partition("#")[0].replace("./training", f"--offline --no-deps -p {tmp_path}/there {archive}")
-    run = Shell(tmp_path / "nowhere", tmp_path, tmp_path)(words, ANSIBLE_COLLECTIONS_SCAN_SYS_PATH="true")
+    arguments = line.partition("#")[0].replace("./training", f"--offline --no-deps -p {tmp_path}/there {archive}")
+    run = Shell(tmp_path / "nowhere", tmp_path, tmp_path)(arguments, ANSIBLE_COLLECTIONS_SCAN_SYS_PATH="true")
     assert run.code == 0 and "was installed successfully" in run.output, run.output
     assert (tmp_path / "there" / "ansible_collections" / "muster" / "training" / "README.md").is_file()
 

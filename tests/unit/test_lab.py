@@ -85,11 +85,16 @@ def test_up_prints_a_command_that_starts_a_job() -> None:
     inventory = files.directory("other") / "inventory.yml"
     script = files.CHECKOUT / "examples" / "ddp" / "train_ddp.py"
     text = files.inventory("other", nodes, Path("/venv/bin/python"), script)
-    words = shlex.split(launch_command(inventory, text))
-    assert words[:4] == [".venv/bin/ansible-playbook", "playbooks/launch.yml", "-i", "build/lab-other/inventory.yml"]
-    assert words[4:] == ["-e", "nnodes=3"]
+    arguments = shlex.split(launch_command(inventory, text))
+    assert arguments[:4] == [
+        ".venv/bin/ansible-playbook",
+        "playbooks/launch.yml",
+        "-i",
+        "build/lab-other/inventory.yml",
+    ]
+    assert arguments[4:] == ["-e", "nnodes=3"]
     assert yaml.safe_load(text)["training"]["vars"]["launch_script"] == str(script)
-    assert (files.CHECKOUT / words[1]).exists() and script.exists()
+    assert (files.CHECKOUT / arguments[1]).exists() and script.exists()
     assert launch_command(inventory, files.inventory("other", nodes, None, script)) == "", "nothing to run it with"
 
 

@@ -43,6 +43,8 @@ def test_guide_step_links_to_the_section_that_replaces_it(step: str) -> None:
     (row,) = [
         line for line in (DOCS / "coming_from_guides.md").read_text().splitlines() if line.startswith(f"| {step}")
     ]
-    page, _hash, place = re.findall(r"\]\(([^)]+)\)", row)[-1].partition("#")
+    page, _hash, location = re.findall(r"\]\(([^)]+)\)", row)[-1].partition("#")
     headings = re.findall(r"^#+ (.+)$", (DOCS / page).read_text(), re.MULTILINE)
-    assert not place or place in [re.sub(r"[^a-z0-9-]", "", title.lower().replace(" ", "-")) for title in headings]
+    assert not location or location in [
+        re.sub(r"[^a-z0-9-]", "", title.lower().replace(" ", "-")) for title in headings
+    ]

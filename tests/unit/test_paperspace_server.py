@@ -57,8 +57,8 @@ def client(server: PaperspaceServer) -> Client:
 
 
 def create(client: Client, name: str = "bert-0", **changes: Any) -> MachineChange:
-    wanted: dict[str, Any] = {"machine_type": "A4000", "template_id": "t0nspur5", "disk_gb": 50, "region": "ny2"}
-    return api.create_machine(client, name=name, **{**wanted, **changes})
+    expected: dict[str, Any] = {"machine_type": "A4000", "template_id": "t0nspur5", "disk_gb": 50, "region": "ny2"}
+    return api.create_machine(client, name=name, **{**expected, **changes})
 
 
 def made(client: Client, name: str = "bert-0", **changes: Any) -> ApiMachine:
@@ -100,41 +100,41 @@ def test_dynamic_address_changes_at_each_start_and_is_absent_while_off(client: C
 
 def test_static_address_outlives_its_machine_and_costs(account: PaperspaceAccount, client: Client) -> None:
     change = create(client, public_ip_type="static")
-    one = looked_at(client, change)
-    assert change.machine["publicIp"] == one["publicIp"]
-    assert looked_at(client, api.stop_machine(client, one["id"]))["publicIp"] == one["publicIp"]
-    api.delete_machine(client, one["id"])
+    item = looked_at(client, change)
+    assert change.machine["publicIp"] == item["publicIp"]
+    assert looked_at(client, api.stop_machine(client, item["id"]))["publicIp"] == item["publicIp"]
+    api.delete_machine(client, item["id"])
     api.list_machines(client)
     assert api.list_machines(client) == []
-    assert [(cost.kind, cost.key) for cost in list_costs(account)] == [("address", one["publicIp"])]
+    assert [(cost.kind, cost.key) for cost in list_costs(account)] == [("address", item["publicIp"])]
 
 
 def test_meter_counts_machines_disks_drives_and_snapshots(account: PaperspaceAccount, client: Client) -> None:
     assert account.usd_per_hour() == 0
     network = api.create_network(client, name="muster-bert", region="ny2")
     assert account.usd_per_hour() == 0
-    one = made(client, network_id=network["id"])
-    assert account.usd_per_hour() == pytest.approx(one["usageRate"] + one["storageRate"])
+    item = made(client, network_id=network["id"])
+    assert account.usd_per_hour() == pytest.approx(item["usageRate"] + item["storageRate"])
     create(client, "bert-1", network_id=network["id"])
-    assert account.usd_per_hour() == pytest.approx(2 * (one["usageRate"] + one["storageRate"]))
-    account.power_off_guest(one["id"])
+    assert account.usd_per_hour() == pytest.approx(2 * (item["usageRate"] + item["storageRate"]))
+    account.power_off_guest(item["id"])
     assert [cost.kind for cost in list_costs(account)] == ["disk", "machine", "disk"]
     api.create_drive(client, name="bert", size_gb=250, region="ny2", network_id=network["id"])
-    account.snapshots.append(snapshot(1, machineId=one["id"]))
+    account.snapshots.append(snapshot(1, machineId=item["id"]))
     kinds = [cost.kind for cost in list_costs(account)]
     assert kinds == ["disk", "machine", "disk", "drive", "snapshot"]
     assert all(cost.usd > 0 for cost in list_costs(account))
 
 
 def test_snapshots_are_deleted_with_their_machine(account: PaperspaceAccount, client: Client) -> None:
-    one = made(client)
-    change = client.change("POST", "/snapshots", {"name": "before", "machineId": one["id"]})
+    item = made(client)
+    change = client.change("POST", "/snapshots", {"name": "before", "machineId": item["id"]})
     assert change.event is not None
     client.wait_for_event(change.event)
     assert [taken["name"] for taken in api.list_snapshots(client)] == ["before"]
     looked_for = create(client, "bert-1")
     looked_at(client, looked_for)
-    deletion = api.delete_machine(client, one["id"])
+    deletion = api.delete_machine(client, item["id"])
     assert deletion.event is not None
     client.wait_for_event(deletion.event)
     assert api.list_snapshots(client) == []
@@ -203,22 +203,22 @@ def test_names_can_repeat_and_are_matched_as_substrings(client: Client) -> None:
 
 
 def test_machine_refuses_actions_while_one_is_in_progress(account: PaperspaceAccount, client: Client) -> None:
-    one = create(client).machine
+    item = create(client).machine
     for change in (api.stop_machine, api.start_machine, api.delete_machine):
         with pytest.raises(RequestError, match="HTTP 409 CONFLICT: This machine is currently provisioning"):
-            change(client, one["id"])
+            change(client, item["id"])
     api.list_machines(client)
     api.list_machines(client)
     account.delete_needs_off = True
     with pytest.raises(RequestError, match="must be off to be deleted"):
-        api.delete_machine(client, one["id"])
-    looked_at(client, api.stop_machine(client, one["id"]))
-    api.delete_machine(client, one["id"])
+        api.delete_machine(client, item["id"])
+    looked_at(client, api.stop_machine(client, item["id"]))
+    api.delete_machine(client, item["id"])
     with pytest.raises(RequestError, match="CONFLICT: deactivate is in progress"):
-        api.delete_machine(client, one["id"])
+        api.delete_machine(client, item["id"])
     with pytest.raises(NotFoundError):
         for _turn in range(3):
-            api.get_machine(client, one["id"])
+            api.get_machine(client, item["id"])
 
 
 def test_new_resources_appear_only_after_some_lists(account: PaperspaceAccount, client: Client) -> None:
@@ -258,8 +258,8 @@ def test_any_change_to_foreign_resources_is_detected(account: PaperspaceAccount,
     assert all(items for items, _other in account.resource_lists())
     assert (remaining_keys(account), account.usd_per_hour()) == ([], 0)
     network = api.create_network(client, name="muster-bert", region="ny2")
-    one = made(client, network_id=network["id"])
-    assert sorted(remaining_keys(account)) == sorted([network["id"], one["id"]])
+    item = made(client, network_id=network["id"])
+    assert sorted(remaining_keys(account)) == sorted([network["id"], item["id"]])
     assert account.usd_per_hour() > 0
     assert serialize_foreign(account) == before
     changes: list[Callable[[], Any]] = [
@@ -288,8 +288,8 @@ def test_new_machines_are_the_given_test_hosts(account: PaperspaceAccount, clien
     assert [m["state"] for m in machines] == ["ready", "ready", "off"]
     drive = api.create_drive(client, name="bert", size_gb=250, region="ny2", network_id=network["id"])
     assert (drive["mountPoint"], drive["username"], drive["password"]) == account.share
-    for one in (machines[0], machines[2]):
-        deletion = api.delete_machine(client, one["id"])
+    for item in (machines[0], machines[2]):
+        deletion = api.delete_machine(client, item["id"])
         assert deletion.event is not None
         client.wait_for_event(deletion.event)
     assert made(client, "bert-4", network_id=network["id"])["privateIp"] == "10.9.0.11"
@@ -298,8 +298,8 @@ def test_new_machines_are_the_given_test_hosts(account: PaperspaceAccount, clien
 def test_startup_script_text_is_kept_for_the_test(account: PaperspaceAccount, client: Client) -> None:
     script = api.create_startup_script(client, name="bert-first-boot", script="#!/bin/sh\n", run_once=False)
     assert account.script_texts == {script["id"]: "#!/bin/sh\n"}
-    one = create(client, startup_script_id=script["id"]).machine
-    client.change("POST", f"/startup-scripts/{script['id']}/unassign", {"machineId": one["id"]})
+    item = create(client, startup_script_id=script["id"]).machine
+    client.change("POST", f"/startup-scripts/{script['id']}/unassign", {"machineId": item["id"]})
     changed = client.change("PUT", f"/startup-scripts/{script['id']}", {"script": "true\n", "isEnabled": False}).data
     assert (changed["assignedMachineIds"], changed["isEnabled"], changed["isRunOnce"]) == ([], False, False)
     assert account.script_texts == {script["id"]: "true\n"}

@@ -32,17 +32,15 @@ def test_picture_loads_nothing_and_keeps_text_as_text(name: str) -> None:
     svg = (PICTURES / f"{name}.svg").read_text(encoding="utf-8")
     assert re.findall(r"@import|@font-face|<(?:image|script|a|foreignObject)\b|url\((?!#)", svg) == []
     assert set(re.findall(r"https?://[^\"'\s]+", svg)) == {"http://www.w3.org/2000/svg"}
-    words = "".join(
-        "".join(node.itertext()) for node in ElementTree.fromstring(svg).iter() if node.tag.endswith("text")
-    )
+    text = "".join("".join(node.itertext()) for node in ElementTree.fromstring(svg).iter() if node.tag.endswith("text"))
     for word in PLAYS[name].typed.split():
-        assert word in words
+        assert word in text
 
 
 def test_recordings_match_current_output(tmp_path: Path) -> None:
     """All except that of site.yml, which needs root and a minute. Nodes answer in any order."""
-    place = project(tmp_path)
+    location = project(tmp_path)
     for name in PLAYS:
         if name != "site":
-            printed = played(PLAYS[name], tmp_path, place)
+            printed = played(PLAYS[name], tmp_path, location)
             assert sorted(printed.splitlines()) == sorted(recording(name).splitlines()), "make pictures"

@@ -128,7 +128,7 @@ def test_short_words_translate_to_ansible_playbook_commands(typed: str, meant: s
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         ("launch -n", "-n needs a value: -n NNODES"),
         ("launch --detach= a.py", "--detach needs a value: --detach DETACH"),
@@ -172,13 +172,13 @@ def test_short_words_translate_to_ansible_playbook_commands(typed: str, meant: s
     ],
 )
 def test_invalid_arguments_are_refused_with_a_message(
-    typed: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    typed: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = said.format(here=tmp_path)
+    message = message.format(here=tmp_path)
     assert muster.main(shlex.split(typed)) == 2
     output = capsys.readouterr()
-    assert output.out == "" and output.err.startswith(f"muster: {said}"), output
+    assert output.out == "" and output.err.startswith(f"muster: {message}"), output
 
 
 @pytest.mark.parametrize(
@@ -247,11 +247,11 @@ def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:
         f"#!{sys.executable}\nimport json, os, sys\nprint(json.dumps([os.getcwd(), *sys.argv[1:]]))\nsys.exit(3)\n"
     )
     stand_in.chmod(0o755)
-    words = ["a b", "$HOME", "é'\"", "😀"]
+    argv = ["a b", "$HOME", "é'\"", "😀"]
     (tmp_path / "here").mkdir()
     (tmp_path / "here/more.yml").write_text("{}")
     done = subprocess.run(
-        [tmp_path / "muster", "launch", "-e", "@more.yml", "train.py", *words],
+        [tmp_path / "muster", "launch", "-e", "@more.yml", "train.py", *argv],
         env={**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"},
         cwd=tmp_path / "here",
         capture_output=True,
@@ -263,7 +263,7 @@ def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:
     cwd, *arguments = json.loads(done.stdout)
     there = ["launch.yml", "-e", f"@{tmp_path}/here/more.yml", "-e", "launch_script=train.py"]
     assert (cwd, arguments[:5]) == (str(tmp_path), there)
-    assert json.loads(arguments[6]) == {"launch_args": words}
+    assert json.loads(arguments[6]) == {"launch_args": argv}
     assert shlex.split(printed.removeprefix("+ ")) == ["ansible-playbook", *arguments]
 
 
@@ -450,9 +450,9 @@ def test_shell_starts_in_the_environment_of_a_rank(tmp_path: Path, monkeypatch: 
     (tmp_path / "shell.yml").write_text("- ansible.builtin.import_playbook: muster.training.shell\n")
     with pytest.raises(muster.UsageError, match="gpu9"):
         muster.login(muster.translate("shell", ["gpu9"]))
-    *words, shell, option, script = muster.login(muster.translate("shell", ["here"]))
-    assert (words, shell, option) == ([], "sh", "-c")
+    *arguments, shell, option, script = muster.login(muster.translate("shell", ["here"]))
+    assert (arguments, shell, option) == ([], "sh", "-c")
     assert script.startswith(f"export PATH={Path(sys.executable).parent}:$PATH") and script.endswith('exec "$SHELL" -i')
     assert f"; cd '{tmp_path}/my project'; " in script
-    *words, script = muster.login(muster.translate("shell", ["here", "--image", "torch:1"]))
+    *arguments, script = muster.login(muster.translate("shell", ["here", "--image", "torch:1"]))
     assert "--interactive --tty --pull=never --network=host --ipc=host" in script and "torch:1 -c" in script

@@ -21,8 +21,8 @@ def two_nodes(directory: Path, network: int, names: Sequence[str] = (), **settin
     give_collection(directory)
     text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
     text = text.replace("127.0.0.", f"{own_network(network)}.")
-    for place, name in enumerate(names):
-        text = text.replace(f"local{place}", name)
+    for location, name in enumerate(names):
+        text = text.replace(f"local{location}", name)
     given = {
         "launch_node_directory": f"{directory}/nodes",
         "launch_master_port": free_port(),

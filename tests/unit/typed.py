@@ -30,10 +30,10 @@ def own_environment(directory: Path) -> dict[str, str]:
     }
 
 
-def typed(directory: Path, words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def typed(directory: Path, arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command there, to its end; what it needs of the environment besides is given. stdout holds stderr too."""
     return subprocess.run(
-        words,
+        arguments,
         check=False,
         cwd=directory,
         env={**own_environment(directory), **environment},
@@ -44,10 +44,10 @@ def typed(directory: Path, words: list[str], **environment: str) -> subprocess.C
     )
 
 
-def begun(directory: Path, words: list[str]) -> subprocess.Popen[str]:
+def begun(directory: Path, arguments: list[str]) -> subprocess.Popen[str]:
     """Start a command there as typed() does, and do not wait for it."""
     return subprocess.Popen(
-        words,
+        arguments,
         cwd=directory,
         env={**own_environment(directory), "PYTHONUNBUFFERED": "1"},  # or what it said is lost when it is killed
         stdout=subprocess.PIPE,
@@ -59,9 +59,9 @@ def begun(directory: Path, words: list[str]) -> subprocess.Popen[str]:
 
 def killed(process: subprocess.Popen[str]) -> str:
     """Kill a command and all that it has started, at once; what it has said. A run goes on by itself."""
-    for one in family(process.pid):
+    for item in family(process.pid):
         with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-            os.kill(one, signal.SIGKILL)
+            os.kill(item, signal.SIGKILL)
     output, _none = process.communicate(timeout=240)
     return output
 
@@ -72,4 +72,4 @@ def family(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():  # each thread has children of its own
             below += (task / "children").read_text().split()
-    return [pid, *(one for child in below for one in family(int(child)))]
+    return [pid, *(item for child in below for item in family(int(child)))]

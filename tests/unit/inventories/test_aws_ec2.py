@@ -112,7 +112,7 @@ def test_commented_out_filters_work(cloud: Cloud, list_hosts: Any) -> None:
     assert set(list_hosts(uncomment('  # "tag:cluster": bert'))) == {other["InstanceId"]}
     made = cloud.start("g5.xlarge", **tagged(**{"muster:cluster": "bert", "muster:usd-per-hour": "0.531"}))
     by_maker = list_hosts(uncomment('  # "tag:muster:cluster": bert'))
-    assert {name: one["node_price_per_hour"] for name, one in by_maker.items()} == {made["InstanceId"]: 0.531}
+    assert {name: item["node_price_per_hour"] for name, item in by_maker.items()} == {made["InstanceId"]: 0.531}
     cloud.client().terminate_instances(InstanceIds=[made["InstanceId"]])
     assert "node_price_per_hour" not in list_hosts()[other["InstanceId"]]
     assert set(list_hosts(only_spot)) == {spot["InstanceId"]}

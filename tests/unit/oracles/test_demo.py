@@ -57,12 +57,14 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
     assert done.returncode == 0, output
     assert subprocess.run(["make", "--question", MADE], cwd=CHECKOUT, env=clean, check=False).returncode == 0, "once"
     assert re.search(rf"^run {run_id} succeeded after \S+: 2 nodes, world size 4$", output, re.MULTILINE), output
-    told = dict(re.findall(r"^  (accuracy|samples per second|checkpoint|logs|record): (.+)$", output, re.MULTILINE))
-    assert float(told["accuracy"]) > 0.95
-    assert float(told["samples per second"]) > 0
-    assert told["checkpoint"] == str(node0 / "checkpoints" / "train_ddp.pt") and Path(told["checkpoint"]).is_file()
-    assert told["logs"] == f"local0:{node0}"
-    assert told["record"] == str(tmp_path / "records" / run_id / "result.json") and Path(told["record"]).is_file()
+    message = dict(re.findall(r"^  (accuracy|samples per second|checkpoint|logs|record): (.+)$", output, re.MULTILINE))
+    assert float(message["accuracy"]) > 0.95
+    assert float(message["samples per second"]) > 0
+    assert (
+        message["checkpoint"] == str(node0 / "checkpoints" / "train_ddp.pt") and Path(message["checkpoint"]).is_file()
+    )
+    assert message["logs"] == f"local0:{node0}"
+    assert message["record"] == str(tmp_path / "records" / run_id / "result.json") and Path(message["record"]).is_file()
     assert re.search(rf"^report: {tmp_path}/records/{run_id}/report.html$", output, re.MULTILINE), output
     assert output.rstrip().endswith("/report.html"), "the last line"
     report = json.loads((tmp_path / "records" / run_id / "report.json").read_text())

@@ -71,9 +71,9 @@ def test_example_trains_and_leaves_its_report(tmp_path: Path, name: str) -> None
     job["working_directory"] = str(CHECKOUT / "examples" / name / job.pop("code"))
     (tmp_path / "job.yml").write_text(json.dumps({"job": job}))
     run_id = f"{name.replace('_', '-')}-{os.getpid()}"  # its temporary directories are called after it alone
-    words = f"ansible-playbook muster.training.launch -i machines.yml -e @job.yml -e run_id={run_id}"
+    text = f"ansible-playbook muster.training.launch -i machines.yml -e @job.yml -e run_id={run_id}"
     try:
-        done = typed(tmp_path, words.split())
+        done = typed(tmp_path, text.split())
     finally:
         for node in "ab":
             run_stop.stop({"run_id": run_id, "runs_directory": f"{tmp_path}/nodes", "node": node, "check": False})
@@ -83,9 +83,9 @@ def test_example_trains_and_leaves_its_report(tmp_path: Path, name: str) -> None
     assert (report["state"], report["world_size"], report["findings"]) == ("succeeded", 2, [])
     expected = EXAMPLES[name]
     curves = {curve["name"]: curve for curve in report["curves"] if curve["values"] > 1}
-    assert {one: curve["values"] for one, curve in curves.items()} == expected.curves
+    assert {item: curve["values"] for item, curve in curves.items()} == expected.curves
     assert curves[expected.learns]["last"] < curves[expected.learns]["first"]
-    assert {one["name"] for one in report["metrics"]} == expected.metrics
+    assert {item["name"] for item in report["metrics"]} == expected.metrics
     assert report["samples_per_second"] > 0 and report["cost"]["per_1000_samples"] > 0
     again = json.loads(shlex.split(report["repeat"])[-1])
     assert (again["launch_script"], again["launch_args"]) == (job["script"], shlex.split(job["args"]))

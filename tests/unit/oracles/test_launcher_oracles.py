@@ -171,12 +171,12 @@ def commands(job: Job, hosts: Iterable[HostSpec]) -> tuple[RankTable, list[list[
         "runs_directory": "/home/me/.muster/runs",
         "working_directory": {"path": "/home/me"},
     }
-    found = []
+    result = []
     for node in table.nodes:
         command = build_node_plan(job, table, node, facts)["command"]
         assert command[:3] == [INTERPRETER, "-c", TORCHRUN]
-        found.append(command[3:])
-    return table, found
+        result.append(command[3:])
+    return table, result
 
 
 def as_planned(job: Job, table: RankTable, rank: int) -> dict[str, Any]:
@@ -199,8 +199,8 @@ def as_planned(job: Job, table: RankTable, rank: int) -> dict[str, Any]:
 @many
 @given(job=jobs("static"), hosts=clusters())
 def test_torchrun_reads_static_run_as_planned(torchrun: Reader, job: Job, hosts: list[HostSpec]) -> None:
-    table, found = commands(job, hosts)
-    for rank, words in enumerate(found):
+    table, result = commands(job, hosts)
+    for rank, words in enumerate(result):
         assert torchrun.ask(["read", words]) == {
             **as_planned(job, table, rank),
             "nnodes": [table.nnodes, table.nnodes],
@@ -218,8 +218,8 @@ def test_torchrun_reads_c10d_run_as_planned(
     torchrun: Reader, job: Job, hosts: list[HostSpec], data: st.DataObject
 ) -> None:
     least = data.draw(st.none() | st.integers(1, len(hosts)))
-    table, found = commands(replace(job, min_nnodes=least), hosts)
-    for rank, words in enumerate(found):
+    table, result = commands(replace(job, min_nnodes=least), hosts)
+    for rank, words in enumerate(result):
         assert torchrun.ask(["read", words]) == {
             **as_planned(job, table, rank),
             "nnodes": [least or table.nnodes, table.nnodes],

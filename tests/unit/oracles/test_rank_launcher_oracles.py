@@ -217,8 +217,8 @@ def assert_ranks_of(table: RankTable, rank: int, started: list[tuple[list[str], 
         assert command == ["muster-rank", f"--local_rank={values[1]}"]
 
 
-def after(words: list[str], word: str) -> list[str]:
-    return words[words.index(word) + 1 :]
+def after(arguments: list[str], word: str) -> list[str]:
+    return arguments[arguments.index(word) + 1 :]
 
 
 @needs("torch", "deepspeed")
@@ -227,7 +227,7 @@ def test_deepspeed_passes_no_local_rank_if_the_job_does_not_accept_it(deepspeed:
     _table, plans = planned(runs, job_of("deepspeed", deepspeed_local_rank="false"), hosts)
     (command,) = deepspeed.ask(["runner", after(plans[1]["command"], "deepspeed.launcher.runner")])
     started = deepspeed.ask(["launch", after(command, "-m")])
-    assert [words for words, _values in started] == [["muster-rank"]] * 2
+    assert [arguments for arguments, _values in started] == [["muster-rank"]] * 2
 
 
 @needs("torch", "deepspeed")
@@ -257,8 +257,8 @@ def test_deepspeed_with_pdsh_starts_the_ranks_of_the_table(
     assert hosts_word.split(",") == [node.name for node in table.nodes]
     remote = " ".join(command[command.index("-w") + 2 :])  # pdsh joins the words, ssh's other side is a shell
     for rank in sorted({0, table.nnodes // 2, table.nnodes - 1}):
-        words = shlex.split(remote.replace("%n", str(rank)).rpartition(";")[2])
-        assert_ranks_of(table, rank, deepspeed.ask(["launch", after(words, "-m")]), table.master.address)
+        arguments = shlex.split(remote.replace("%n", str(rank)).rpartition(";")[2])
+        assert_ranks_of(table, rank, deepspeed.ask(["launch", after(arguments, "-m")]), table.master.address)
 
 
 @needs("torch", "deepspeed")
@@ -284,12 +284,12 @@ def test_deepspeed_env_variables_arrive_unchanged(deepspeed: Reader, runs: Path,
             (command,) = deepspeed.ask(["runner", after(plans[0]["command"], "deepspeed.launcher.runner")])
             if launcher == "openmpi":
                 given = [command[at + 1] for at, word in enumerate(command) if word == "-x"]
-                found = dict(one.split("=", 1) for one in given)
+                result = dict(item.split("=", 1) for item in given)
             else:
                 exports = command[command.index("-w") + 2]
                 done = subprocess.run(["sh", "-c", f"{exports} env -0"], capture_output=True, text=True, check=True)
-                found = dict(one.split("=", 1) for one in done.stdout.split("\0") if one)
-            assert {name: value for name, value in found.items() if name.startswith("X_")} == variables
+                result = dict(item.split("=", 1) for item in done.stdout.split("\0") if item)
+            assert {name: value for name, value in result.items() if name.startswith("X_")} == variables
     finally:
         deepspeed.ask(["environment", ""])
 
@@ -319,12 +319,12 @@ def test_open_mpi_maps_mpirun_command_as_the_rank_table_does(runs: Path, hosts: 
     table, plans = planned(runs / "map", job_of("mpirun"), hosts)
     assume(HERE not in (node.address for node in table.nodes))
     command = plans[0]["command"]
-    words = [*command[:1], "--do-not-launch", "--display-map", *command[1:-1], "--mca", "plm_rsh_agent", "false"]
+    arguments = [*command[:1], "--do-not-launch", "--display-map", *command[1:-1], "--mca", "plm_rsh_agent", "false"]
     environment = {**os.environ, **plans[0]["launcher_environment"], "TMPDIR": str(runs)}
     # twice given, the last one counts; no made-up address is to be asked
-    agent = words.index("plm_rsh_agent")
-    del words[agent - 1 : agent + 2]
-    mapped, _before = open_mpi_map([*words, "--mca", "if_base_do_not_resolve", "1", "true"], environment)
+    agent = arguments.index("plm_rsh_agent")
+    del arguments[agent - 1 : agent + 2]
+    mapped, _before = open_mpi_map([*arguments, "--mca", "if_base_do_not_resolve", "1", "true"], environment)
     assert mapped == [(node.address, list(node.ranks)) for node in table.nodes]
 
 
@@ -404,4 +404,4 @@ def test_common_network_is_the_smallest_holding_all_addresses(hosts: list[HostSp
     assert all(ipaddress.ip_address(address) in network for address in addresses)
     if network.prefixlen < 32:
         halves = network.subnets()
-        assert not any(all(ipaddress.ip_address(one) in half for one in addresses) for half in halves)
+        assert not any(all(ipaddress.ip_address(item) in half for item in addresses) for half in halves)

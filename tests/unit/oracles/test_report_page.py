@@ -108,14 +108,16 @@ def check_view(there: Browser, page: Path, width: int, dark: bool) -> None:
     assert there.evaluate("document.documentElement.scrollWidth") == width, where
     assert min(there.evaluate(BETWEEN)) > 3, (where, "words at an axis run into each other")
     figures = there.evaluate(FIGURES)
-    for one in figures:
-        assert 0 <= one["left"] < one["right"] <= width and one["caption"], (where, one)
+    for item in figures:
+        assert 0 <= item["left"] < item["right"] <= width and item["caption"], (where, item)
     there.evaluate(f"{AXES[-1].read_text()}; 0")
-    found = [(one["id"], one["help"], [node["html"][:300] for node in one["nodes"]]) for one in there.evaluate(CHECK)]
-    assert found == [], where
-    drawn = [one for one in figures if one["picture"]]
-    assert [one["name"] for one in drawn] == [name_of(spec) for spec in specs(page)], where
-    shown = there.colors(there.picture(), [(0, 0, 1, 1), *(one["picture"] for one in drawn)])
+    result = [
+        (item["id"], item["help"], [node["html"][:300] for node in item["nodes"]]) for item in there.evaluate(CHECK)
+    ]
+    assert result == [], where
+    drawn = [item for item in figures if item["picture"]]
+    assert [item["name"] for item in drawn] == [name_of(spec) for spec in specs(page)], where
+    shown = there.colors(there.picture(), [(0, 0, 1, 1), *(item["picture"] for item in drawn)])
     assert shown[0] == {PAPER[dark]: 1}, where
     for colors, spec in zip(shown[1:], specs(page), strict=True):
         for line in lines_of(spec):
@@ -133,10 +135,10 @@ def check_paper(there: Browser, page: Path) -> None:
     assert there.evaluate(folded) == 0, page
 
 
-def alike(one: str, other: str) -> bool:
+def alike(item: str, other: str) -> bool:
     """Whether a pixel has a line's colour, or most of it: a line need not fill the pixels at its edges."""
-    pairs = zip(bytes.fromhex(one[1:]), bytes.fromhex(other[1:]), strict=True)
-    return all(abs(value - wanted) < 96 for value, wanted in pairs)
+    pairs = zip(bytes.fromhex(item[1:]), bytes.fromhex(other[1:]), strict=True)
+    return all(abs(value - expected) < 96 for value, expected in pairs)
 
 
 def specs(page: Path) -> list[dict[str, Any]]:
@@ -181,13 +183,13 @@ def test_pages_are_accessible_and_show_plots_and_numbers_of_the_report(tmp_path:
             there.open(rich / "report.html")
             numbers = json.loads((rich / "report.json").read_text())
             seen = " ".join(there.evaluate("document.body.innerText").split())
-            for words in (
+            for arguments in (
                 *numbers["verdict"].split("; failed first: "),  # the second part leads the section on the failure
                 format_money(numbers["cost"]["run"], "USD"),
                 numbers["failure"]["cause"]["remedy"],
-                *(one["found"] for one in numbers["findings"]),
-                *(format_value(one["value"]) for one in numbers["metrics"]),
+                *(item["found"] for item in numbers["findings"]),
+                *(format_value(item["value"]) for item in numbers["metrics"]),
             ):
-                assert " ".join(words.split()) in seen, words
+                assert " ".join(arguments.split()) in seen, arguments
             assert there.evaluate(f"{TABLE}('GPUs')") == [gpu_row(gpu) for gpu in report["gpus"]]
             assert [row[0] for row in there.evaluate(f"{TABLE}('Nodes')")] == ["gpu0", "gpu1"]

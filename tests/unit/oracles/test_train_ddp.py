@@ -45,8 +45,10 @@ def test_example_learns_and_resumes_with_a_different_number_of_ranks(tmp_path: P
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["train_ddp.pt"]
     epochs = [line for line in lines if line.startswith("epoch ")]
     assert len(epochs) == 20
-    told = [json.loads(line.partition(" ")[2]) for line in lines if line.startswith("MUSTER_RESULT ")]
-    assert [one["step"] for one in told[:-1]] == [23 * epoch for epoch in range(1, 21)] and told[-2]["loss"] < 0.1
+    messages = [json.loads(line.partition(" ")[2]) for line in lines if line.startswith("MUSTER_RESULT ")]
+    assert [item["step"] for item in messages[:-1]] == [23 * epoch for epoch in range(1, 21)] and messages[-2][
+        "loss"
+    ] < 0.1
     assert re.fullmatch(r"epoch 20/20 step \d+ loss [\d.]+ accuracy [\d.]+ samples/s \d+", epochs[-1])
 
     resumed = torchrun(tmp_path, 1, "--resume", "--epochs", "21")
@@ -73,7 +75,7 @@ print("gone" if seen[0]() is None or left == [0] else "held")
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["examples/ddp/train_ddp.py", "--epochs", "1"],
         ["examples/strategies/train.py", "--steps", "4", "--strategy", "fsdp"],
@@ -86,12 +88,12 @@ print("gone" if seen[0]() is None or left == [0] else "held")
         ),
     ],
 )
-def test_process_group_is_gone_before_the_interpreter_ends(tmp_path: Path, words: list[str]) -> None:
+def test_process_group_is_gone_before_the_interpreter_ends(tmp_path: Path, arguments: list[str]) -> None:
     """A thread of gloo that wants the interpreter while it ends aborts the process, on a busy machine often."""
-    place = {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_SIZE": "1", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    location = {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_SIZE": "1", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     done = subprocess.run(
-        [sys.executable, "-c", PROOF, *words],
-        env={**os.environ, **place, "MASTER_PORT": "0", "MUSTER_RUN_DIRECTORY": str(tmp_path)},
+        [sys.executable, "-c", PROOF, *arguments],
+        env={**os.environ, **location, "MASTER_PORT": "0", "MUSTER_RUN_DIRECTORY": str(tmp_path)},
         check=True,
         stdout=subprocess.PIPE,
         text=True,

@@ -96,8 +96,8 @@ def test_killed_benchmark_resumes_and_names_only_the_slow_node(directory: Path) 
     assert "matmul on swift rank 0: " in output and " TFLOP/s, but 1e+03 in before" in output, output
     assert code == 2 and "benchmark_fail_on_slow is set" in output, output
     record = directory / "runs" / "now"
-    found = json.loads((record / "benchmark.json").read_text())
-    assert found["complete"] and {one["op"] for one in found["collectives"]} == {"all_reduce"}
+    result = json.loads((record / "benchmark.json").read_text())
+    assert result["complete"] and {item["op"] for item in result["collectives"]} == {"all_reduce"}
     assert output.count(f"\nreport: {record}/report.html") == 1, output
     assert "Figures of the benchmark" in (record / "report.html").read_text()
     code, output = run(directory, *more)
@@ -119,7 +119,7 @@ def test_benchmark_is_refused_on_busy_nodes(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed_words", "said"),
+    ("typed_words", "message"),
     [
         ("baseline=nothing", "does not exist: name a run launched from this machine"),
         ("baseline=training", "baseline is training, which was not a benchmark"),
@@ -133,8 +133,8 @@ def test_benchmark_is_refused_on_busy_nodes(directory: Path) -> None:
     ],
 )
 def test_wrong_baseline_or_run_id_is_refused_before_anything_starts(
-    directory: Path, typed_words: str, said: str
+    directory: Path, typed_words: str, message: str
 ) -> None:
     code, output = run(directory, "-e", typed_words)
-    assert code == 2 and said in " ".join(output.split()), output
+    assert code == 2 and message in " ".join(output.split()), output
     assert not (directory / "nodes").exists() and not (directory / "program").exists()

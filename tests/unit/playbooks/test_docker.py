@@ -21,31 +21,33 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said(directory: Path, *words: str) -> str:
+def said(directory: Path, *arguments: str) -> str:
     """What is printed, without the lines' ends."""
-    command = ["ansible-playbook", "muster.training.docker", "-i", "machines.yml", *words]
+    command = ["ansible-playbook", "muster.training.docker", "-i", "machines.yml", *arguments]
     return " ".join(typed(directory, command).stdout.split())
 
 
 def test_playbook_always_enables_docker_engine() -> None:
     play = yaml.safe_load((CHECKOUT / "playbooks" / "docker.yml").read_text())[1]
-    assert {one["role"]: one.get("vars") for one in play["roles"]} == {
+    assert {item["role"]: item.get("vars") for item in play["roles"]} == {
         "muster.training.docker_engine": {"docker_engine_enabled": True},
         "muster.training.docker_data_root": None,  # it is on where it is told the directory
     }
 
 
-@pytest.mark.parametrize("words", ["", "--limit a"])
-def test_delete_old_without_data_root_path_is_refused(directory: Path, words: str) -> None:
-    output = said(directory, "-e", "docker_data_root_delete_old=true", *words.split())
+@pytest.mark.parametrize("expected_text", ["", "--limit a"])
+def test_delete_old_without_data_root_path_is_refused(directory: Path, expected_text: str) -> None:
+    output = said(directory, "-e", "docker_data_root_delete_old=true", *expected_text.split())
     assert "docker_data_root_delete_old is true, and docker_data_root_path is not set, for a." in output, output
     assert "Add -e docker_data_root_path=DIRECTORY" in output and "Connection refused" not in output
-    with_path = said(directory, "-e", "docker_data_root_delete_old=true docker_data_root_path=/a", *words.split())
+    with_path = said(
+        directory, "-e", "docker_data_root_delete_old=true docker_data_root_path=/a", *expected_text.split()
+    )
     assert "is not set" not in with_path and "Connection refused" in with_path, with_path
 
 
-@pytest.mark.parametrize("words", ["", "--limit a"])
-def test_tags_and_variables_without_effect_are_refused_with_limit_too(directory: Path, words: str) -> None:
-    output = said(directory, "--tags", "docker_engine", "-e", "container_image_name=b", *words.split())
+@pytest.mark.parametrize("expected_text", ["", "--limit a"])
+def test_tags_and_variables_without_effect_are_refused_with_limit_too(directory: Path, expected_text: str) -> None:
+    output = said(directory, "--tags", "docker_engine", "-e", "container_image_name=b", *expected_text.split())
     assert "--tags docker_engine: this playbook has no tags; remove the option" in output, output
     assert "only the role container_image reads it, which this playbook does not run" in output, output

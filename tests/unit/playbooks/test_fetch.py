@@ -57,16 +57,19 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def fetch(directory: Path, *words: str) -> tuple[int, str, dict[str, str | int]]:
+def fetch(directory: Path, *arguments: str) -> tuple[int, str, dict[str, str | int]]:
     """Type it; return its exit code, what it says, and the texts, or sizes of large files, that are here."""
-    done = typed(directory, ["ansible-playbook", "-i", "machines.yml", "-e", "run_id=first", *words])
+    done = typed(directory, ["ansible-playbook", "-i", "machines.yml", "-e", "run_id=first", *arguments])
     outputs = directory / "runs" / "first" / "outputs"
     files = [path for path in outputs.rglob("*") if path.is_file()]
-    found = {str(path.relative_to(outputs)): path for path in files}
+    result = {str(path.relative_to(outputs)): path for path in files}
     return (
         done.returncode,
         done.stdout,
-        {name: path.read_text() if path.stat().st_size < 1000 else path.stat().st_size for name, path in found.items()},
+        {
+            name: path.read_text() if path.stat().st_size < 1000 else path.stat().st_size
+            for name, path in result.items()
+        },
     )
 
 

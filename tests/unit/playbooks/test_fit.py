@@ -80,7 +80,7 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
     assert "[fit] batch 8 fits" in done.stdout and "[fit] batch 12 does not fit: MemoryError" in done.stdout
     assert "fit: the largest batch per rank is 4, after 3 probes" in done.stdout, done.stdout
     known = json.loads((directory / "runs" / "fit" / "fit.json").read_text())
-    assert [one["run_id"] for one in known["history"]] == ["fit-b8-3", "fit-b12", "fit-b4"]
+    assert [item["run_id"] for item in known["history"]] == ["fit-b8-3", "fit-b12", "fit-b4"]
     assert state_of(directory, "fit-b8-2") != "running", "which nobody had watched any more"
 
     code, output = launched(directory, "other.py")
@@ -97,7 +97,7 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (
             '{"fit_args": ["--batch_size", "8"]}',
@@ -109,9 +109,9 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
         ("fit_start=9000", "fit_start is 9000, but must be 1 to fit_max, which is 4096"),
     ],
 )
-def test_invalid_arguments_are_refused_before_anything_starts(directory: Path, more: str, said: str) -> None:
+def test_invalid_arguments_are_refused_before_anything_starts(directory: Path, more: str, message: str) -> None:
     done = typed(directory, words(directory, "-e", more))
-    assert done.returncode == 2 and said in " ".join(done.stdout.split()), done.stdout
+    assert done.returncode == 2 and message in " ".join(done.stdout.split()), done.stdout
     assert not (directory / "runs").exists() and not (directory / "nodes").exists()
 
 

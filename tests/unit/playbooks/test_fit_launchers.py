@@ -77,7 +77,7 @@ def searched(directory: Path, launcher: str, how: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("launcher", "how", "said"),
+    ("launcher", "how", "message"),
     [
         ("torchrun", "torch", "DefaultCPUAllocator: can't allocate memory"),
         ("mpirun", "plain", "MemoryError"),
@@ -87,9 +87,11 @@ def searched(directory: Path, launcher: str, how: str) -> str:
         ),
     ],
 )
-def test_out_of_memory_is_recognized_under_each_launcher(directory: Path, launcher: str, how: str, said: str) -> None:
+def test_out_of_memory_is_recognized_under_each_launcher(
+    directory: Path, launcher: str, how: str, message: str
+) -> None:
     output = searched(directory, launcher, how)
-    assert said in output.partition("[fit] batch 1 does not fit: ")[2], output
+    assert message in output.partition("[fit] batch 1 does not fit: ")[2], output
     assert "fit: not even a batch size of 1 fits" in output, output
 
 

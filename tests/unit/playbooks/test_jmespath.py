@@ -29,10 +29,10 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def query(directory: Path, playbook: str, *words: str) -> subprocess.CompletedProcess[str]:
+def query(directory: Path, playbook: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a playbook with the output callback of a project, as a program does that reads its standard output."""
     return subprocess.run(
-        ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *words],
+        ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *arguments],
         cwd=directory,
         env={**own_environment(directory), "ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"},
         capture_output=True,
@@ -51,8 +51,13 @@ def query(directory: Path, playbook: str, *words: str) -> subprocess.CompletedPr
 )
 def test_query_result_replaces_the_table(directory: Path, playbook: str, question: str, answer: object) -> None:
     file = directory / "answer.json"
-    words = ["-e", f"jmespath={question}", "-e", f"{'preflight_json' if playbook == 'preflight' else 'json'}={file}"]
-    done = query(directory, playbook, *words)
+    arguments = [
+        "-e",
+        f"jmespath={question}",
+        "-e",
+        f"{'preflight_json' if playbook == 'preflight' else 'json'}={file}",
+    ]
+    done = query(directory, playbook, *arguments)
     assert json.loads(done.stdout) == answer, done.stdout
     assert playbook == "runs" or json.loads(file.read_text()) == answer
 
@@ -69,7 +74,7 @@ def test_only_the_result_of_a_query_is_printed_to_stdout(directory: Path) -> Non
 
 
 def test_invalid_query_is_refused_with_its_position(directory: Path) -> None:
-    words = ["-e", "jmespath=nodes[?state=]"]
-    done = typed(directory, ["ansible-playbook", "muster.training.status", "-i", "machines.yml", *words])
+    arguments = ["-e", "jmespath=nodes[?state=]"]
+    done = typed(directory, ["ansible-playbook", "muster.training.status", "-i", "machines.yml", *arguments])
     assert done.returncode == 2
     assert "the JMESPath expression 'nodes[?state=]' is invalid at character 13, at '=]'" in done.stdout

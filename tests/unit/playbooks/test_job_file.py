@@ -53,8 +53,8 @@ def directory(tmp_path: Path) -> Path:
 
 
 def run(directory: Path, playbook: str, *more: str) -> tuple[int, str]:
-    words = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", "-e", "@job.yml", *more]
-    done = typed(directory, words)
+    arguments = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", "-e", "@job.yml", *more]
+    done = typed(directory, arguments)
     return done.returncode, done.stdout
 
 
@@ -75,7 +75,7 @@ def test_command_line_overrides_job_file(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("given", "result"),
     [
         (("code_source=/somewhere/project",), "/project"),
         (("code_source=/somewhere/project", "code_directory=other"), "/other"),
@@ -83,13 +83,15 @@ def test_command_line_overrides_job_file(directory: Path) -> None:
         ((), ""),
     ],
 )
-def test_job_starts_in_the_directory_its_code_is_copied_to(directory: Path, given: tuple[str, ...], found: str) -> None:
+def test_job_starts_in_the_directory_its_code_is_copied_to(
+    directory: Path, given: tuple[str, ...], result: str
+) -> None:
     path = directory / "job.yml"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if "working_directory" not in line))
     (directory / "home").mkdir()
-    more = [word for one in given for word in ("-e", one)]
-    words = [
+    more = [word for item in given for word in ("-e", item)]
+    arguments = [
         "ansible-playbook",
         "muster.training.launch",
         "-i",
@@ -99,8 +101,8 @@ def test_job_starts_in_the_directory_its_code_is_copied_to(directory: Path, give
         "--check",
         *more,
     ]
-    done = typed(directory, ["sh", "-c", f"cd home && exec {shlex.join(words)}"])
-    assert f"directory    {pwd.getpwuid(os.getuid()).pw_dir}{found}\n" in done.stdout, done.stdout
+    done = typed(directory, ["sh", "-c", f"cd home && exec {shlex.join(arguments)}"])
+    assert f"directory    {pwd.getpwuid(os.getuid()).pw_dir}{result}\n" in done.stdout, done.stdout
 
 
 def test_unknown_key_in_job_file_is_refused_before_anything_starts(directory: Path) -> None:

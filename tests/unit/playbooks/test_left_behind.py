@@ -45,10 +45,10 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 def commands(printed: str, run: str) -> dict[str, str]:
     """The three commands that are printed for a run, by their playbooks."""
-    found = re.findall(r"^  [a-z ]+:  +(ansible-playbook muster\.training\.(\w+) .*)$", printed, re.MULTILINE)
-    assert [name for _command, name in found] == ["status", "logs", "stop"], printed
-    assert all(command.endswith(f" -i machines.yml -e run_id={run}") for command, _name in found)
-    return {name: command for command, name in found}
+    result = re.findall(r"^  [a-z ]+:  +(ansible-playbook muster\.training\.(\w+) .*)$", printed, re.MULTILINE)
+    assert [name for _command, name in result] == ["status", "logs", "stop"], printed
+    assert all(command.endswith(f" -i machines.yml -e run_id={run}") for command, _name in result)
+    return {name: command for command, name in result}
 
 
 @pytest.mark.one_core

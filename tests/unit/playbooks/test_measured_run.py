@@ -66,12 +66,15 @@ print("MUSTER_RESULT", '{{"samples_per_second": 50}}')
 
 def curve(used: float = 90.0, memory: float = 40000.0, degrees: float = 70.0, watts: float = 280.0) -> Curve:
     """A GPU that does the same all the time, but for a little that makes each sample another one."""
-    return [(used + place % 3, memory + place, degrees + place % 5, watts + place / 4) for place in range(SAMPLES)]
+    return [
+        (used + location % 3, memory + location, degrees + location % 5, watts + location / 4)
+        for location in range(SAMPLES)
+    ]
 
 
 def curves() -> dict[str, list[Curve]]:
     """By node, GPU by GPU: well; idle at times, and hot; busy without power; full; unused; well."""
-    idle = [one if place % 5 < 3 else (0.0, one[1], 91.0, 60.0) for place, one in enumerate(curve())]
+    idle = [item if location % 5 < 3 else (0.0, item[1], 91.0, 60.0) for location, item in enumerate(curve())]
     waiting = curve(used=97.0, watts=110.0)
     full = curve(memory=45500.0)
     unused = [(0.0, 4.0, 35.0, 20.0)] * SAMPLES
@@ -81,16 +84,16 @@ def curves() -> dict[str, list[Curve]]:
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The collection with more samples in a second, the stand-in, an inventory, and the job."""
-    place, source = tmp_path / "collections" / "ansible_collections" / "muster" / "training", CHECKOUT
+    location, source = tmp_path / "collections" / "ansible_collections" / "muster" / "training", CHECKOUT
     for part in ("plugins", "module_utils", "_run", "timeouts.py"):
-        place.mkdir(parents=True)
-        for one in source.iterdir():
-            if one.name != part:
-                (place / one.name).symlink_to(one)
-        place, source = place / part, source / part
+        location.mkdir(parents=True)
+        for item in source.iterdir():
+            if item.name != part:
+                (location / item.name).symlink_to(item)
+        location, source = location / part, source / part
     text = source.read_text()
     assert text.count("GPU_SAMPLE_INTERVAL = 15 ") == 1
-    place.write_text(text.replace("GPU_SAMPLE_INTERVAL = 15 ", "GPU_SAMPLE_INTERVAL = 0.05 "))
+    location.write_text(text.replace("GPU_SAMPLE_INTERVAL = 15 ", "GPU_SAMPLE_INTERVAL = 0.05 "))
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
     program.write_text(
@@ -126,17 +129,17 @@ def test_report_matches_scripted_gpu_curves(directory: Path) -> None:
         for name, gpus in zip("abc", curves().values(), strict=True)
         for index, known in enumerate(gpus)
     ]
-    assert [(gpu["node"], gpu["index"]) for gpu in report["gpus"]] == [one[:2] for one in scripted]
+    assert [(gpu["node"], gpu["index"]) for gpu in report["gpus"]] == [item[:2] for item in scripted]
     for gpu, (_name, _index, known) in zip(report["gpus"], scripted, strict=True):
         assert (gpu["samples"], gpu["missing_samples"], gpu["interval_seconds"]) == (SAMPLES, 0, 15)
         assert (gpu["memory_total_mib"], gpu["power_limit_watts"]) == (TOTAL, LIMIT)
         measures = ("utilization_percent", "memory_used_mib", "temperature_celsius", "power_watts")
-        for place, measure in enumerate(measures):
-            values = [one[place] for one in known]
+        for location, measure in enumerate(measures):
+            values = [item[location] for item in known]
             figure = {"mean": pytest.approx(statistics.fmean(values)), "p5": min(values), "peak": max(values)}
             assert gpu[measure] == {**figure, "samples": SAMPLES}, measure
-        assert gpu["idle_share"] == sum(one[0] < 5 for one in known) / SAMPLES
-    assert [(one["id"], one["severity"], one["about"]) for one in report["findings"]] == [
+        assert gpu["idle_share"] == sum(item[0] < 5 for item in known) / SAMPLES
+    assert [(item["id"], item["severity"], item["about"]) for item in report["findings"]] == [
         ("gpu-unused", "problem", ["c GPU 0"]),
         ("gpu-slow", "problem", ["a GPU 1"]),
         ("gpu-slow", "problem", ["b GPU 0"]),
@@ -146,8 +149,8 @@ def test_report_matches_scripted_gpu_curves(directory: Path) -> None:
         ("memory-full", "hint", ["b GPU 1"]),
     ]
     kept = [(node, gpu, 200 + gpu, [40960, 20480][gpu]) for node in "abc" for gpu in (0, 1)]
-    told = [(one["node"], one["gpu"], one["pid"], one["memory_peak_mib"]) for one in report["processes"]]
-    assert told == kept
+    messages = [(item["node"], item["gpu"], item["pid"], item["memory_peak_mib"]) for item in report["processes"]]
+    assert messages == kept
     page = (record / "report.html").read_text()
     assert page.count("NVIDIA-SMI 550.54.15, all that it shows a person") == 3
     took = report["ended"] - report["started"]

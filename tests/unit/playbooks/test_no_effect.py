@@ -45,9 +45,9 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said(directory: Path, playbook: str, *words: str, **environment: str) -> str:
+def said(directory: Path, playbook: str, *arguments: str, **environment: str) -> str:
     """What is printed, without the lines' ends; that no node was asked where something was refused."""
-    done = typed(directory, ["ansible-playbook", playbook, "-i", "machines.yml", *words], **environment)
+    done = typed(directory, ["ansible-playbook", playbook, "-i", "machines.yml", *arguments], **environment)
     assert done.returncode != 0, done.stdout
     if "Nothing was started or changed." in done.stdout:
         assert "unreachable=1" not in done.stdout and "refused" not in done.stdout.lower(), done.stdout
@@ -56,13 +56,13 @@ def said(directory: Path, playbook: str, *words: str, **environment: str) -> str
 
 def each_once(playbooks: Iterable[str]) -> list[Any]:
     """Playbooks for rows, of which that of a launch alone runs by each ansible-core."""
-    return [one if one == "launch" else pytest.param(one, marks=pytest.mark.one_core) for one in playbooks]
+    return [item if item == "launch" else pytest.param(item, marks=pytest.mark.one_core) for item in playbooks]
 
 
 @pytest.mark.parametrize("playbook", each_once(OTHERS))
 def test_tags_and_variables_without_effect_are_refused(directory: Path, playbook: str) -> None:
-    words = ["-e", "warmup_steps=3 mount_s3_mounts=b _own=1", "--tags", "nothing,all", "--skip-tags", "much"]
-    printed = said(directory, f"muster.training.{playbook}", *words)
+    arguments = ["-e", "warmup_steps=3 mount_s3_mounts=b _own=1", "--tags", "nothing,all", "--skip-tags", "much"]
+    printed = said(directory, f"muster.training.{playbook}", *arguments)
     assert "--tags nothing: this playbook has no tags; remove the option" in printed, printed
     assert "--skip-tags much: this playbook has no tags" in printed
     assert "warmup_steps is set (with -e), but nothing reads it; correct the name, or remove it" in printed
@@ -79,8 +79,8 @@ def test_misspelt_variable_gets_a_suggestion(directory: Path) -> None:
 
 @pytest.mark.parametrize("playbook", each_once(READ))
 def test_variables_the_playbook_reads_are_accepted(directory: Path, playbook: str) -> None:
-    words = [word for pair in READ[playbook].split() for word in ("-e", pair.replace("~", " "))]
-    printed = said(directory, f"muster.training.{playbook}", *words, "-e", "@settings.yml", "-e", "warmupsteps=1")
+    arguments = [word for pair in READ[playbook].split() for word in ("-e", pair.replace("~", " "))]
+    printed = said(directory, f"muster.training.{playbook}", *arguments, "-e", "@settings.yml", "-e", "warmupsteps=1")
     assert "warmupsteps is set (with -e), but nothing reads it" in printed, printed
     assert set(re.findall(r"(\w+) is set \(with -e\)", printed)) == {"warmupsteps"}, printed
 
@@ -115,7 +115,7 @@ def test_missing_ansible_posix_is_reported_only_when_files_are_copied(
     """An empty package of the same name hides ansible.posix where Ansible would find it."""
     hidden = directory / "collections" / "ansible_collections" / "ansible"
     hidden.mkdir()
-    words = ["-e", f"{variable}=."] if variable else ["-e", "code_source=."]
+    arguments = ["-e", f"{variable}=."] if variable else ["-e", "code_source=."]
     environment = {"PYTHONPATH": str(directory / "hide")}
     (directory / "hide").mkdir()
     (directory / "hide" / "sitecustomize.py").write_text(
@@ -124,8 +124,8 @@ def test_missing_ansible_posix_is_reported_only_when_files_are_copied(
         "util.find_spec = lambda name, *more: None if name.endswith('.ansible.posix') else real(name, *more)\n"
     )
     done = typed(
-        directory, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *words], **environment
+        directory, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *arguments], **environment
     )
     printed = " ".join(done.stdout.split())
-    wanted = f"the collection ansible.posix is not installed, and {variable}"
-    assert (wanted in printed) == bool(variable), printed
+    expected = f"the collection ansible.posix is not installed, and {variable}"
+    assert (expected in printed) == bool(variable), printed

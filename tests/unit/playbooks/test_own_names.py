@@ -33,7 +33,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("playbook", "words"),
+    ("playbook", "expected_text"),
     [
         ("status", "no node has a run of-own-names"),
         ("stop", "no node has a run of-own-names"),
@@ -42,13 +42,13 @@ def directory(tmp_path: Path) -> Path:
 )
 @pytest.mark.parametrize("name", ["run_id", "launch_run_id"])
 def test_playbooks_accept_run_name_and_group_from_any_directory(
-    directory: Path, playbook: str, words: str, name: str
+    directory: Path, playbook: str, expected_text: str, name: str
 ) -> None:
     command = (
         f"ansible-playbook muster.training.{playbook} -i ../machines.yml -e launch_group=mine -e {name}=of-own-names"
     )
     done = typed(directory, ["sh", "-c", f"cd elsewhere && exec {command}"])
-    assert words in " ".join(done.stdout.split()), done.stdout
+    assert expected_text in " ".join(done.stdout.split()), done.stdout
 
 
 OTHER_TASKS = {"plan.yml": 2, "allocate.yml": 1, "page.yml": 1}  # tasks of other plugins that get the group
@@ -58,7 +58,7 @@ def test_launch_role_passes_its_group_to_each_record_task() -> None:
     for path in sorted((CHECKOUT / "roles" / "launch" / "tasks").glob("*.yml")):
         text = path.read_text()
         touching = sum(
-            text.count(f"muster.training.{one}:") for one in ("run_record", "run_report", "run_repeat", "fit")
+            text.count(f"muster.training.{item}:") for item in ("run_record", "run_report", "run_repeat", "fit")
         )
         assert touching == text.count(' group: "{{ launch_group }}"\n') - OTHER_TASKS.get(path.name, 0), path
         assert isinstance(yaml.safe_load(text), list)

@@ -38,11 +38,11 @@ def server() -> Iterator[PaperspaceServer]:
         yield started
 
 
-def play(server: PaperspaceServer, directory: Path, name: str, *words: str, key: str = KEY) -> tuple[int, str]:
+def play(server: PaperspaceServer, directory: Path, name: str, *arguments: str, key: str = KEY) -> tuple[int, str]:
     (directory / "here.ini").write_text("localhost ansible_connection=local\n")
     command = [str(Path(sys.executable).with_name("ansible-playbook")), f"playbooks/{name}.yml"]
     done = subprocess.run(
-        [*command, "-i", str(directory / "here.ini"), *words],
+        [*command, "-i", str(directory / "here.ini"), *arguments],
         cwd=CHECKOUT,
         env={**os.environ, "PAPERSPACE_API_KEY": key, "PAPERSPACE_API_URL": server.url, "HOME": str(directory)},
         stdin=subprocess.DEVNULL,
@@ -52,7 +52,7 @@ def play(server: PaperspaceServer, directory: Path, name: str, *words: str, key:
     )
     assert KEY not in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
-    assert [one.method for one in server.requests if one.method != "GET"] == []
+    assert [item.method for item in server.requests if item.method != "GET"] == []
     assert not (directory / ".muster" / "clusters" / "bert.json").exists()
     return done.returncode, done.stdout + done.stderr
 
@@ -60,8 +60,8 @@ def play(server: PaperspaceServer, directory: Path, name: str, *words: str, key:
 def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path: Path) -> None:
     (tmp_path / "group_vars").mkdir()  # what is typed counts, and not what is usual
     (tmp_path / "group_vars" / "all.yml").write_text("{provision_cluster: other, provision_nnodes: 9}\n")
-    code, said = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "--check", "--diff")
-    assert code == 0, said
+    code, output = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "--check", "--diff")
+    assert code == 0, output
     for line in (
         "exists: machine bert-0 (ps000001) of type A6000x2, ready, 3.78 USD an hour while it is on",
         "create: machine bert-2 of type A6000x2 with 250 GB",
@@ -70,11 +70,11 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
         '+  "bert-2": "ready"',
         '-  "bert-1": "off"',
     ):
-        assert line in said, said
+        assert line in output, output
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (("-e", "cluster=bert", *NODES), "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster"),
         (("-e", "cluster=bert", *NODES, "-e", "provision_disk=500"), "did you mean provision_disk_gb?"),
@@ -106,10 +106,10 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
     ],
 )
 def test_wrong_arguments_are_refused_with_a_message(
-    server: PaperspaceServer, tmp_path: Path, words: tuple[str, ...], message: str
+    server: PaperspaceServer, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    code, said = play(server, tmp_path, "provision", *words)
-    assert (code, message in said) == (2, True), said
+    code, output = play(server, tmp_path, "provision", *arguments)
+    assert (code, message in output) == (2, True), output
 
 
 @pytest.mark.parametrize(
@@ -117,58 +117,60 @@ def test_wrong_arguments_are_refused_with_a_message(
     [("", "no API key in the option api_key, PAPERSPACE_API_KEY, "), ("wrong", "The API key is wrong or was deleted")],
 )
 def test_missing_or_wrong_api_key_is_refused(server: PaperspaceServer, tmp_path: Path, key: str, message: str) -> None:
-    code, said = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "-e", "max_usd_per_hour=20", key=key)
-    assert (code, message in said) == (2, True), said
+    code, output = play(
+        server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "-e", "max_usd_per_hour=20", key=key
+    )
+    assert (code, message in output) == (2, True), output
 
 
 def test_template_is_planned_in_check_mode_but_refused_for_uncleaned_machine(
     server: PaperspaceServer, tmp_path: Path
 ) -> None:
-    words = ["-e", "cluster=bert", "-e", "template=golden"]
-    code, said = play(server, tmp_path, "image", *words, "--check")
-    assert code == 0, said
-    assert "create: template golden of bert-0, which is off in the meantime; it costs 11.00 USD a month" in said
-    code, said = play(server, tmp_path, "image", *words)
+    arguments = ["-e", "cluster=bert", "-e", "template=golden"]
+    code, output = play(server, tmp_path, "image", *arguments, "--check")
+    assert code == 0, output
+    assert "create: template golden of bert-0, which is off in the meantime; it costs 11.00 USD a month" in output
+    code, output = play(server, tmp_path, "image", *arguments)
     assert code == 2
-    assert "bert-0 was not cleaned, so no template was created from it" in said
+    assert "bert-0 was not cleaned, so no template was created from it" in output
 
 
 def test_cost_lists_clusters_and_other_machines(server: PaperspaceServer, tmp_path: Path) -> None:
-    code, said = play(server, tmp_path, "cost")
-    assert code == 0, said
-    row = next(line for line in said.splitlines() if line.startswith("bert "))
+    code, output = play(server, tmp_path, "cost")
+    assert code == 0, output
+    row = next(line for line in output.splitlines() if line.startswith("bert "))
     assert row.split()[:6] == ["bert", "ny2", "1", "on,", "1", "off"]
-    assert "outside clusters: 1 machine, 1 of them on, 3.78 USD an hour" in said
+    assert "outside clusters: 1 machine, 1 of them on, 3.78 USD an hour" in output
 
 
 def test_cost_answers_jmespath_query(server: PaperspaceServer, tmp_path: Path) -> None:
-    code, said = play(server, tmp_path, "cost", "-e", "jmespath=clusters[].[cluster,per_hour]")
-    assert code == 0, said
-    assert json.loads(said[said.index("[\n") :]) == [["bert", 3.78]]
-    code, said = play(server, tmp_path, "cost", "-e", "jmespath=clusters[")
+    code, output = play(server, tmp_path, "cost", "-e", "jmespath=clusters[].[cluster,per_hour]")
+    assert code == 0, output
+    assert json.loads(output[output.index("[\n") :]) == [["bert", 3.78]]
+    code, output = play(server, tmp_path, "cost", "-e", "jmespath=clusters[")
     assert code == 2
-    assert "is invalid at its end, where something is missing" in said
+    assert "is invalid at its end, where something is missing" in output
 
 
 def test_cluster_older_than_its_ttl_is_named(server: PaperspaceServer, tmp_path: Path) -> None:
-    code, said = play(server, tmp_path, "cost", "-e", "idle_watch_ttl=2d")
-    assert code == 0, said
-    assert "more than its ttl of 48:00:00" in said
-    assert "3.78 USD an hour. If it is no longer needed, remove it: teardown.yml -e cluster=bert" in said
+    code, output = play(server, tmp_path, "cost", "-e", "idle_watch_ttl=2d")
+    assert code == 0, output
+    assert "more than its ttl of 48:00:00" in output
+    assert "3.78 USD an hour. If it is no longer needed, remove it: teardown.yml -e cluster=bert" in output
     assert "ttl" not in play(server, tmp_path, "cost", "-e", "idle_watch_ttl=off")[1]
 
 
 def test_provision_applies_idle_watch(server: PaperspaceServer, tmp_path: Path) -> None:
-    code, said = play(server, tmp_path, "provision", "--list-tasks")
-    assert code == 0, said
-    assert "idle_watch : Apply idle_watch_state" in said
+    code, output = play(server, tmp_path, "provision", "--list-tasks")
+    assert code == 0, output
+    assert "idle_watch : Apply idle_watch_state" in output
 
 
 def test_teardown_lists_machines_and_asks_for_the_cluster_name(server: PaperspaceServer, tmp_path: Path) -> None:
-    code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert")
+    code, output = play(server, tmp_path, "teardown", "-e", "cluster=bert")
     assert code == 2
-    assert "remove: machine bert-1 (ps000002)" in said
-    assert "nothing was touched: the name bert was not typed" in said
+    assert "remove: machine bert-1 (ps000002)" in output
+    assert "nothing was touched: the name bert was not typed" in output
 
 
 def test_teardown_is_refused_while_a_run_may_be_active(server: PaperspaceServer, tmp_path: Path) -> None:
@@ -177,19 +179,21 @@ def test_teardown_is_refused_while_a_run_may_be_active(server: PaperspaceServer,
     (record / "token").write_text("secret")
     plan = {"nodes": [{"name": "bert-0", "address": server.account.machines[0]["privateIp"]}]}
     (record / "plan.json").write_text(json.dumps(plan))
-    code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
+    code, output = play(server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
     assert code == 2
-    assert "bert may still be running first: no result is recorded in " in said
-    assert f". Check with `ansible-playbook playbooks/status.yml -i {tmp_path}" in said
+    assert "bert may still be running first: no result is recorded in " in output
+    assert f". Check with `ansible-playbook playbooks/status.yml -i {tmp_path}" in output
 
 
 def test_teardown_with_limit_is_refused(server: PaperspaceServer, tmp_path: Path) -> None:
-    code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert", "--limit", "localhost")
+    code, output = play(
+        server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert", "--limit", "localhost"
+    )
     assert code == 2
-    assert "leave out --limit" in said
+    assert "leave out --limit" in output
 
 
 def test_teardown_of_unknown_cluster_reports_nothing_left(server: PaperspaceServer, tmp_path: Path) -> None:
-    code, said = play(server, tmp_path, "teardown", "-e", "cluster=gpt")
-    assert code == 0, said
-    assert "nothing of gpt is left, 0 USD an hour" in said
+    code, output = play(server, tmp_path, "teardown", "-e", "cluster=gpt")
+    assert code == 0, output
+    assert "nothing of gpt is left, 0 USD an hour" in output

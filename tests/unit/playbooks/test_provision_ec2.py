@@ -62,10 +62,10 @@ def directory(server: EC2Server, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def play(server: EC2Server, directory: Path, name: str, *words: str) -> tuple[int, str]:
+def play(server: EC2Server, directory: Path, name: str, *arguments: str) -> tuple[int, str]:
     command = [str(Path(sys.executable).with_name("ansible-playbook")), f"playbooks/{name}.yml"]
     done = subprocess.run(
-        [*command, "-i", str(directory / "aws_ec2.yml"), *words],
+        [*command, "-i", str(directory / "aws_ec2.yml"), *arguments],
         cwd=CHECKOUT,
         env={
             **os.environ,
@@ -86,41 +86,41 @@ def play(server: EC2Server, directory: Path, name: str, *words: str) -> tuple[in
 
 def test_plan_cost_and_teardown_use_the_ec2_inventory(server: EC2Server, directory: Path) -> None:
     server.requests.clear()
-    code, said = play(server, directory, "provision", *NODES, *KEYS, "--check", "--diff")
-    assert code == 0, said
+    code, output = play(server, directory, "provision", *NODES, *KEYS, "--check", "--diff")
+    assert code == 0, output
     for line in (
         "of type g4dn.xlarge, running, 0.53 USD an hour while it is on",
         "create: machine bert-2 of type g4dn.xlarge with 150 GB",
         "bert (g4dn.xlarge on demand in us-east-1a): 1.59 USD an hour",
         '+  "bert-2": "ready"',
     ):
-        assert line in said, said
+        assert line in output, output
     for reservation in server.backend.reservations.values():
         for instance in reservation.instances:
             instance.launch_time -= datetime.timedelta(days=30)
     before = server.foreign_bytes()
-    code, said = play(server, directory, "cost", "-e", "idle_watch_ttl=2d")
-    assert code == 0, said
+    code, output = play(server, directory, "cost", "-e", "idle_watch_ttl=2d")
+    assert code == 0, output
     assert (
         "more than its ttl of 48:00:00: 1.06 USD an hour. If it is no longer needed, remove it: teardown.yml -e "
-        "cluster=bert" in said
+        "cluster=bert" in output
     )
-    row = next(line for line in said.splitlines() if line.startswith("bert "))
+    row = next(line for line in output.splitlines() if line.startswith("bert "))
     assert row.split()[:5] == ["bert", "us-east-1", "2", "on", "g4dn.xlarge"]
-    assert "outside clusters: 1 machine, 1 of them on, unknown an hour" in said
-    code, said = play(server, directory, "teardown", "-e", "cluster=bert")
+    assert "outside clusters: 1 machine, 1 of them on, unknown an hour" in output
+    code, output = play(server, directory, "teardown", "-e", "cluster=bert")
     assert code == 2
-    assert "remove: security group muster-bert" in said
-    assert "nothing was touched: the name bert was not typed" in said
+    assert "remove: security group muster-bert" in output
+    assert "nothing was touched: the name bert was not typed" in output
     assert [action for action, _given in server.requests if not action.startswith(("Describe", "Get")) and action] == []
-    code, said = play(server, directory, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
-    assert code == 0, said
-    assert "nothing of bert is left, 0 USD an hour" in said
+    code, output = play(server, directory, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
+    assert code == 0, output
+    assert "nothing of bert is left, 0 USD an hour" in output
     assert (server.left_over(), server.usd_per_hour(), server.foreign_bytes()) == ([], 0, before)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         ((*NODES, *KEYS), "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster"),
         ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is set, so nobody could log in"),
@@ -132,12 +132,12 @@ def test_plan_cost_and_teardown_use_the_ec2_inventory(server: EC2Server, directo
     ],
 )
 def test_wrong_arguments_are_refused_with_a_message(
-    server: EC2Server, tmp_path: Path, words: tuple[str, ...], message: str
+    server: EC2Server, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "aws_ec2.yml").write_text("plugin: amazon.aws.aws_ec2\nregions: [us-east-1]\n")
     server.requests.clear()
-    code, said = play(server, tmp_path, "provision", *words)
-    assert (code, message in said) == (2, True), said
+    code, output = play(server, tmp_path, "provision", *arguments)
+    assert (code, message in output) == (2, True), output
     assert {action for action, _given in server.requests} <= {"DescribeInstances"}, "the inventory's own"
 
 

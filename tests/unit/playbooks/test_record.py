@@ -58,8 +58,8 @@ def directory(tmp_path: Path) -> Path:
     (project / "job.py").write_text(JOB)
     identity = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    for words in (["init"], ["add", "job.py"], ["commit", "--message=first"]):
-        subprocess.run(["git", *identity, *words], cwd=project, check=True, capture_output=True, env=environment)
+    for arguments in (["init"], ["add", "job.py"], ["commit", "--message=first"]):
+        subprocess.run(["git", *identity, *arguments], cwd=project, check=True, capture_output=True, env=environment)
     settings = {
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
@@ -117,8 +117,8 @@ def test_failed_run_leaves_a_complete_record(directory: Path) -> None:
         (gpu,) = read_gpus(f"node{rank}", samples.splitlines())
         assert -60 < gpu.time[0] - result["started"] < 60
         assert (node / "launcher.log").exists() == (rank == 0)
-    said = (record / "logs" / "node0" / "said.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in said] == [0, 1, 2]
+    message = (record / "logs" / "node0" / "said.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in message] == [0, 1, 2]
     assert (record / "logs" / "node0" / "events.jsonl").exists()
 
 

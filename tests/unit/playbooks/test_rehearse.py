@@ -47,11 +47,11 @@ def directory(tmp_path: Path) -> Path:
 
 
 def words(directory: Path, *more: str) -> list[str]:
-    place = f"{directory}/checkpoints/{{name}}"
+    location = f"{directory}/checkpoints/{{name}}"
     job = {
         "launch_script": f"{directory}/job.py",
-        "rehearse_args": ["{steps}", place],
-        "rehearse_resume_args": ["{steps}", place, "--resume", "{checkpoint}"],
+        "rehearse_args": ["{steps}", location],
+        "rehearse_resume_args": ["{steps}", location, "--resume", "{checkpoint}"],
         "rehearse_total_steps": 900,
         "rehearse_checkpoint_steps": 100,
     }

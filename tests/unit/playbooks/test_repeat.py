@@ -147,8 +147,8 @@ def test_run_is_repeated_after_its_environment_is_gone_and_its_code_has_changed(
     before, after = (document(tmp_path, run, "snapshot.json") for run in ("first", "second"))
     assert after["like"] == "first" and after["environment"] == before["environment"]
     assert after["code"]["digest"] == before["code"]["digest"] and after["settings"] == before["settings"]
-    said = [document(tmp_path, run, "result.json")["said"] for run in ("first", "second")]
-    assert said[0] == said[1], "the same loss, to the last digit"
+    messages = [document(tmp_path, run, "result.json")["said"] for run in ("first", "second")]
+    assert messages[0] == messages[1], "the same loss, to the last digit"
     assert (code / "train.py").read_text() == "raise SystemExit(3)\n"
 
     compared = typed(

@@ -51,7 +51,7 @@ def test_role_comes_after_the_roles_it_needs(first: str, second: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_each_role_has_a_tag_a_switch_and_a_group(role: str) -> None:
-    assert all(role in ([tags] if isinstance(tags, str) else tags) for one, tags in ENTRIES if one == role)
+    assert all(role in ([tags] if isinstance(tags, str) else tags) for item, tags in ENTRIES if item == role)
     defaults = yaml.safe_load((CHECKOUT / "roles" / role / "defaults" / "main.yml").read_text())
     assert f"{role}_enabled" in defaults
     group = f"{role}_group"
@@ -152,24 +152,24 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "said"), REFUSED)
+@pytest.mark.parametrize(("arguments", "messages"), REFUSED)
 def test_arguments_without_effect_are_refused_before_nodes_are_contacted(
-    directory: Path, arguments: str, said: list[str]
+    directory: Path, arguments: str, messages: list[str]
 ) -> None:
     done = typed(directory, ["ansible-playbook", "site.yml", "-i", "machines.yml", *arguments.split()])
     output = " ".join(done.stdout.split())
     assert done.returncode == 2, output
-    assert [one for one in said if one.format(directory) not in output] == [], output
+    assert [item for item in messages if item.format(directory) not in output] == [], output
     assert output.count("open_mpi_compilr is set") <= 2, "told once, and once more as JSON"
     assert FIRST_LOOK not in output
 
 
 def test_wrong_values_of_all_roles_are_refused_before_nodes_are_contacted(directory: Path) -> None:
     done = typed(directory, ["ansible-playbook", "site.yml", "-i", "wrong.yml", "-e", "firewall_close=maybe"])
-    said = [line.strip() for line in done.stdout.replace("\\n", "\n").splitlines()]
-    found = [line for line in said if " refuses a value" in line]
+    output = [line.strip() for line in done.stdout.replace("\\n", "\n").splitlines()]
+    result = [line for line in output if " refuses a value" in line]
     assert done.returncode == 2 and FIRST_LOOK not in done.stdout, done.stdout
-    for role, where, why in (
+    for role, where, reason in (
         ("wandb", " on a", "value of wandb_mode must be one of: online, offline, disabled, got: True"),
         ("firewall", " on b", "missing required arguments: port found in firewall_open"),
         ("ssh_mesh", " on b", "argument 'ssh_mesh_port' is of type str and we were unable to convert to int: "),
@@ -177,9 +177,9 @@ def test_wrong_values_of_all_roles_are_refused_before_nodes_are_contacted(direct
         ("hosts_file", "", "argument 'hosts_file_enabled' is of type int and we were unable to convert to bool: "),
         ("firewall", "", "argument 'firewall_close' is of type str and we were unable to convert to bool: "),
     ):
-        text = f"the role {role} refuses a value{where}: {why}"
-        assert len([line for line in found if text in line]) in (1, 2), f"{text}\n{done.stdout}"  # once more as JSON
-    assert "wandb_mode" not in "".join(line for line in found if " on c" in line)
+        text = f"the role {role} refuses a value{where}: {reason}"
+        assert len([line for line in result if text in line]) in (1, 2), f"{text}\n{done.stdout}"  # once more as JSON
+    assert "wandb_mode" not in "".join(line for line in result if " on c" in line)
     assert f"{CHECKOUT}/roles/ssh_mesh/defaults/main.yml lists the variables." in done.stdout
     skipped = typed(directory, ["ansible-playbook", "site.yml", "-i", "wrong.yml", "--skip-tags", "ssh_mesh"])
     assert "the role ssh_mesh" not in skipped.stdout and "the role firewall" in skipped.stdout

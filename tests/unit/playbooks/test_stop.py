@@ -18,13 +18,13 @@ ON_THEIR_OWN = "its supervisor ends the run by itself 15 s after losing contact 
 
 
 @pytest.mark.parametrize(
-    ("other", "said", "unsaid"),
+    ("other", "message", "unsaid"),
     [
         (CLOSED, "No node of the run answers: if they are up, the run and its costs continue", ON_THEIR_OWN),
         (HERE, ON_THEIR_OWN, "No node of the run answers"),
     ],
 )
-def test_unanswering_node_is_named_with_the_consequences(tmp_path: Path, other: str, said: str, unsaid: str) -> None:
+def test_unanswering_node_is_named_with_the_consequences(tmp_path: Path, other: str, message: str, unsaid: str) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         f"training: {{hosts: {{a: {CLOSED}, b: {other}}}, vars: {{launch_node_directory: {tmp_path}/node, "
@@ -36,7 +36,7 @@ def test_unanswering_node_is_named_with_the_consequences(tmp_path: Path, other: 
     output = " ".join(done.stdout.split())
     assert done.returncode == 2, done.stdout
     assert "a does not answer, so stop.yml stopped nothing there" in output, done.stdout
-    assert said in output and unsaid not in output, done.stdout
+    assert message in output and unsaid not in output, done.stdout
     assert "a unreachable did not answer a moment ago" in output, done.stdout
     assert ("no node has a run unanswered" in output) == (other == HERE)
     assert ("no node could be queried" in output) == (other == CLOSED)

@@ -34,7 +34,7 @@ def swept(directory: Path, *names: str, **more: Any) -> dict[str, Any]:
     known = yaml.safe_load((EXAMPLE / "variants.yml").read_text())
     given = {
         **known,
-        "sweep_variants": [one for one in known["sweep_variants"] if one["name"] in names],
+        "sweep_variants": [item for item in known["sweep_variants"] if item["name"] in names],
         "sweep_args": "--steps 4 --global-batch-size 8",
         "fit_args": known["fit_args"].replace("--steps 20", "--steps 4"),
         "launch_script": str(EXAMPLE / "train.py"),
@@ -44,8 +44,8 @@ def swept(directory: Path, *names: str, **more: Any) -> dict[str, Any]:
         directory, ["ansible-playbook", "muster.training.sweep", "-i", "machines.yml", "-e", json.dumps(given)]
     )
     assert done.returncode == 0, done.stdout
-    found: dict[str, Any] = json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())
-    return found
+    result: dict[str, Any] = json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())
+    return result
 
 
 def losses(directory: Path) -> list[float]:
@@ -55,8 +55,8 @@ def losses(directory: Path) -> list[float]:
 
 @pytest.mark.thorough  # oracles/test_train_ddp.py trains with this example, by FSDP
 def test_strategies_reach_the_same_loss(directory: Path) -> None:
-    found = swept(directory, "ddp-1", "fsdp-2")
-    (table,) = found["tables"]
+    result = swept(directory, "ddp-1", "fsdp-2")
+    (table,) = result["tables"]
     assert {(row["variant"], row["ranks"], row["global_batch_size"]) for row in table["rows"]} == {
         ("ddp-1", 1, 8),
         ("fsdp-2", 2, 8),
@@ -68,8 +68,10 @@ def test_strategies_reach_the_same_loss(directory: Path) -> None:
 
 @pytest.mark.thorough
 def test_largest_batch_results_go_into_a_second_table(directory: Path) -> None:
-    found = swept(directory, "ddp-2", sweep_fit=True, fit_start=8, fit_max=8, fit_margin=0)
-    rows = {table["batch"]: [(row["variant"], row["batch_size"]) for row in table["rows"]] for table in found["tables"]}
+    result = swept(directory, "ddp-2", sweep_fit=True, fit_start=8, fit_max=8, fit_margin=0)
+    rows = {
+        table["batch"]: [(row["variant"], row["batch_size"]) for row in table["rows"]] for table in result["tables"]
+    }
     assert rows == {"same": [("ddp-2", 4)], "largest": [("ddp-2", 8)]}
     page = (directory / "runs" / "sweep" / "sweep.md").read_text()
     assert page.count("| variant | nodes | ranks |") == 2
@@ -79,5 +81,5 @@ def test_table_in_docs_has_header_and_variants_of_the_example() -> None:
     page = (CHECKOUT / "docs" / "experiments.md").read_text()
     (header,) = re.findall(r"^\| (variant \| .*) \|$", page, re.MULTILINE)
     assert header.split(" | ") == HEADER[: HEADER.index("cost")]
-    names = [one["name"] for one in yaml.safe_load((EXAMPLE / "variants.yml").read_text())["sweep_variants"]]
+    names = [item["name"] for item in yaml.safe_load((EXAMPLE / "variants.yml").read_text())["sweep_variants"]]
     assert sorted(re.findall(r"^\| ((?:ddp|fsdp|zero\d)-\d) \|", page, re.MULTILINE)) == sorted(names)

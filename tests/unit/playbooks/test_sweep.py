@@ -61,7 +61,7 @@ def test_sweep_skips_failed_variant_and_resumes_after_kill(directory: Path) -> N
     assert "[sweep] wrong failed and is skipped: one, rank 0: ValueError: no such strategy" in output, output
     assert json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())["under_way"] == ["sweep-large"]
     (directory / "wait").unlink()
-    done = typed(directory, words(directory, [one for one in VARIANTS if one["name"] != "wrong"]))
+    done = typed(directory, words(directory, [item for item in VARIANTS if item["name"] != "wrong"]))
     assert done.returncode == 0, done.stdout
     assert "sweep-large was still running when the sweep was interrupted: stopping it" in done.stdout, done.stdout
     text = (directory / "runs" / "sweep" / "sweep.json").read_text()

@@ -48,23 +48,23 @@ def test_same_problem_on_64_nodes_is_printed_once(tmp_path: Path, playbook: str)
 def test_unreachable_nodes_share_one_finding_when_others_answer(tmp_path: Path, playbook: str) -> None:
     here = f"{{ansible_connection: local, node_address: 10.0.0.9, launch_node_directory: {tmp_path}/node}}"
     inventory(tmp_path, {"a": here, "b": CLOSED % 2, "c": CLOSED % 3})
-    words = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"]
-    words += [] if playbook == "ping" else ["-e", "launch_script=/bin/true"]
-    done = typed(tmp_path, words)
+    arguments = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"]
+    arguments += [] if playbook == "ping" else ["-e", "launch_script=/bin/true"]
+    done = typed(tmp_path, arguments)
     assert done.returncode == 2 and "UNREACHABLE!" not in done.stdout, done.stdout
-    said = " ".join(done.stdout.split())
-    assert "unreachable on b, c" in said or "unreachable b, c" in said, done.stdout
+    output = " ".join(done.stdout.split())
+    assert "unreachable on b, c" in output or "unreachable b, c" in output, done.stdout
 
 
 def test_empty_group_error_names_the_group_with_machines(tmp_path: Path) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(f"gpus: {{hosts: {{a: {CLOSED % 1}}}}}\n")
-    words = ["ansible-playbook", "muster.training.ping", "-i", "machines.yml"]
-    done = typed(tmp_path, words)
-    said = " ".join(done.stdout.split())
-    assert done.returncode == 2 and said.count("the group 'training' has no hosts.") <= 2, done.stdout
-    assert "has the group gpus: rename yours, or choose it with -e launch_group=gpus" in said, done.stdout
-    assert SAID in typed(tmp_path, [*words, "-e", "launch_group=gpus"]).stdout
+    arguments = ["ansible-playbook", "muster.training.ping", "-i", "machines.yml"]
+    done = typed(tmp_path, arguments)
+    output = " ".join(done.stdout.split())
+    assert done.returncode == 2 and output.count("the group 'training' has no hosts.") <= 2, done.stdout
+    assert "has the group gpus: rename yours, or choose it with -e launch_group=gpus" in output, done.stdout
+    assert SAID in typed(tmp_path, [*arguments, "-e", "launch_group=gpus"]).stdout
 
 
 # It ends its standard input before Ansible has written all of it there: by chance ssh does so, too.
@@ -82,8 +82,8 @@ def test_error_of_ssh_that_exits_at_once_is_shown(tmp_path: Path, playbook: str)
     (tmp_path / "ssh").chmod(0o755)
     here = f"{{ansible_connection: local, node_address: 10.0.0.9, launch_node_directory: {tmp_path}/node}}"
     inventory(tmp_path, {"a": here, "b": f"{{node_address: 10.0.0.2, ansible_ssh_executable: {tmp_path}/ssh}}"})
-    words = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"]
-    words += [] if playbook == "ping" else ["-e", "launch_script=/bin/true"]
-    done = typed(tmp_path, words)
-    said = " ".join(done.stdout.split())
-    assert done.returncode == 2 and "nothing listens on its port 22: Connection refused" in said, done.stdout
+    arguments = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"]
+    arguments += [] if playbook == "ping" else ["-e", "launch_script=/bin/true"]
+    done = typed(tmp_path, arguments)
+    output = " ".join(done.stdout.split())
+    assert done.returncode == 2 and "nothing listens on its port 22: Connection refused" in output, done.stdout

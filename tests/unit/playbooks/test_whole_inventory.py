@@ -53,8 +53,8 @@ def test_playbooks_refuse_an_incomplete_inventory(
     directory: Path, playbook: str, sources: list[str], text: str
 ) -> None:
     given = [part for source in sources for part in ("-i", source)]
-    wanted = ["-e", "nnodes=2"] if playbook in ("launch", "preflight") else []
-    done = typed(directory, ["ansible-playbook", f"muster.training.{playbook}", *wanted, *given])
+    expected = ["-e", "nnodes=2"] if playbook in ("launch", "preflight") else []
+    done = typed(directory, ["ansible-playbook", f"muster.training.{playbook}", *expected, *given])
     output = done.stdout
     assert done.returncode == 2, output
     assert text.format(directory) in output

@@ -150,9 +150,9 @@ def test_waits_for_cloud_init_and_other_package_installations(lab: Lab, first_bo
     options = ("--limit", first_boot)
     hurried = drive.run(CONVERGE, lab.inventory, options=options, base_packages_wait=1)
     assert hurried.rc == 2
-    said = " ".join(hurried.output.split())
-    assert f"fatal: [{first_boot}]" in said
-    assert "cloud-init has not finished after 1 s (status: running" in said
+    output = " ".join(hurried.output.split())
+    assert f"fatal: [{first_boot}]" in output
+    assert "cloud-init has not finished after 1 s (status: running" in output
 
     play = drive.run(CONVERGE, lab.inventory, options=options, base_packages_extra=["hello"])
     assert play.rc == 0, play.output
@@ -172,6 +172,6 @@ def test_process_holding_the_package_lock_is_named(lab: Lab) -> None:
     finally:
         root(lab, "node2", "systemctl stop holder")
     assert play.rc == 2
-    said = " ".join(play.output.split())
-    assert "fatal: [node2]" in said and "/var/lib/dpkg/lock-frontend is held by process " in said
-    assert "import fcntl, time" in said and "for more than 2 s" in said
+    output = " ".join(play.output.split())
+    assert "fatal: [node2]" in output and "/var/lib/dpkg/lock-frontend is held by process " in output
+    assert "import fcntl, time" in output and "for more than 2 s" in output

@@ -36,8 +36,8 @@ SETTINGS = {
 def play(lab: Lab, s3: S3Server, playbook: str, *, options: tuple[str, ...] = (), **extra: Any) -> drive.Play:
     """Run a playbook with the credentials in its environment."""
     env = {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
-    words = {**SETTINGS, "s3_client_endpoint_url": s3.url, "s3_client_region": s3.region, **extra}
-    return drive.run(playbook, lab.inventory, env=env, options=options, timeout=300, **words)
+    arguments = {**SETTINGS, "s3_client_endpoint_url": s3.url, "s3_client_region": s3.region, **extra}
+    return drive.run(playbook, lab.inventory, env=env, options=options, timeout=300, **arguments)
 
 
 def shell(lab: Lab, node: str, command: str) -> str:
@@ -53,10 +53,10 @@ def manifest(s3: S3Server, run_id: str, node: int = 0) -> dict[str, Any]:
         body = client.get_object(Bucket="saved", Key=f"checkpoints/{run_id}/node{node}/latest.json")["Body"].read()
     except client.exceptions.NoSuchKey:
         return {}
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for entry in json.loads(body)["checkpoints"]:
-        found.setdefault(entry["name"], entry)
-    return found
+        result.setdefault(entry["name"], entry)
+    return result
 
 
 def is_whole(s3: S3Server, entry: dict[str, Any]) -> bool:
@@ -67,16 +67,16 @@ def is_whole(s3: S3Server, entry: dict[str, Any]) -> bool:
 
 def files(lab: Lab, node: str, directory: str) -> dict[str, str]:
     """SHA-256 by path of all files below a directory of a node, but those of the program itself."""
-    words = (
+    arguments = (
         f"cd {shlex.quote(directory)} && find . -type f -not -path './.muster-stage/*' -print0 | xargs -0 -r sha256sum"
     )
-    return {line[66:]: line[:64] for line in shell(lab, node, words).splitlines()}
+    return {line[66:]: line[:64] for line in shell(lab, node, arguments).splitlines()}
 
 
 def status(lab: Lab, run_id: str) -> dict[str, Any]:
     done = lab.exec("node1", ["cat", f"{RUNS}/{run_id}/node0/checkpoints.json"])
-    found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
-    return found
+    result: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return result
 
 
 def puts(s3: S3Server, word: str) -> int:
@@ -118,10 +118,12 @@ def test_root_writes_and_runs_no_program_below_a_directory_of_a_user(
 ) -> None:
     shell(lab, "node1", PLANTED)
     done = play(lab, s3, playbook, options=("--limit", "node1"), s3_client_directory=directory, **extra)
-    said = " ".join(done.output.split())
+    output = " ".join(done.output.split())
     assert done.rc == 2, done.output[-3000:]
     owned = "/".join(directory.split("/")[:3])
-    assert f"{owned} does not belong to root, and root would trust the contents of {directory}" in said, said[-3000:]
+    assert f"{owned} does not belong to root, and root would trust the contents of {directory}" in output, output[
+        -3000:
+    ]
     shell(lab, "node1", 'test ! -e /run/planted && test -z "$(find /opt/planted /opt/adopted -user root)"')
     shell(lab, "node1", "rm -rf /opt/planted /opt/adopted")
 
@@ -158,9 +160,9 @@ def ended(service: Lab, s3: S3Server) -> Lab:
 def test_checkpoints_of_a_run_are_copied_to_s3(ended: Lab, s3: S3Server) -> None:
     done = play(ended, s3, "checkpoints.yml", checkpoints_state="copied", run_id="first")
     assert done.rc == 0, done.output[-3000:]
-    found = manifest(s3, "first")
-    assert sorted(found) == ["best.pt", "last.pt", "step-1", "step-2", "step-3"]
-    assert all(is_whole(s3, entry) for entry in found.values())
+    result = manifest(s3, "first")
+    assert sorted(result) == ["best.pt", "last.pt", "step-1", "step-2", "step-3"]
+    assert all(is_whole(s3, entry) for entry in result.values())
     assert "best.pt" in done.output
     assert manifest(s3, "first", 1) == {}, "the other nodes copy nothing"
 
@@ -191,14 +193,14 @@ def test_overwritten_checkpoint_keeps_two_versions(ended: Lab, s3: S3Server) -> 
         expected = hashlib.sha256(f"{text}\n".encode()).hexdigest()
         copied: Callable[[], bool] = lambda: manifest(s3, "first")["last.pt"]["files"][0]["sha256"] == expected  # noqa: B023, E731
         drive.eventually(f"{text!r} is copied", copied, 120)
-    words = {"Bucket": "saved", "Prefix": "checkpoints/first/node0/data/last.pt@"}
-    drive.eventually("the oldest is removed", lambda: s3.client().list_objects_v2(**words)["KeyCount"] == 2, 120)
+    arguments = {"Bucket": "saved", "Prefix": "checkpoints/first/node0/data/last.pt@"}
+    drive.eventually("the oldest is removed", lambda: s3.client().list_objects_v2(**arguments)["KeyCount"] == 2, 120)
 
 
 def test_checkpoint_is_restored_to_all_nodes(ended: Lab, s3: S3Server) -> None:
-    words: dict[str, Any] = {"checkpoints_state": "restored", "run_id": "first", "checkpoints_name": "big.pt"}
+    arguments: dict[str, Any] = {"checkpoints_state": "restored", "run_id": "first", "checkpoints_name": "big.pt"}
     s3.requests.clear()
-    done = play(ended, s3, "checkpoints.yml", **words)
+    done = play(ended, s3, "checkpoints.yml", **arguments)
     assert done.rc == 0, done.output[-3000:]
     expected = {"./big.pt": manifest(s3, "first")["big.pt"]["files"][0]["sha256"]}
     for name in NODES:
@@ -220,24 +222,24 @@ def test_corrupt_checkpoint_is_not_restored(ended: Lab, s3: S3Server) -> None:
 @pytest.fixture(scope="module")
 def data(s3: S3Server) -> dict[str, str]:
     """Objects for staging: SHA-256 by path."""
-    client, found = s3.client(), {}
+    client, result = s3.client(), {}
     for number in range(60):
         body = f"picture {number} ".encode() * (1000 + 37 * number)
         client.put_object(Bucket="data", Key=f"train/class {number % 3}/{number:03}.jpg", Body=body)
-        found[f"./class {number % 3}/{number:03}.jpg"] = hashlib.sha256(body).hexdigest()
+        result[f"./class {number % 3}/{number:03}.jpg"] = hashlib.sha256(body).hexdigest()
     large = bytes(range(251)) * (200 * MIB // 251)
     client.put_object(Bucket="data", Key="train/shard.tar", Body=large)
-    found["./shard.tar"] = hashlib.sha256(large).hexdigest()
+    result["./shard.tar"] = hashlib.sha256(large).hexdigest()
     client.put_object(Bucket="data", Key="other/not-wanted", Body=b"1")
-    return found
+    return result
 
 
 def brought(output: str, node: str) -> tuple[float, float]:
     """Megabytes that a node got from S3 and from the others."""
-    words = rf"ok: \[{node}\] => msg: [^=]*? of them new, ([\d.]+) MB from S3, ([\d.]+) MB from the other"
-    found = re.search(words, told(output))
-    assert found, output[-3000:]
-    return float(found[1]), float(found[2])
+    arguments = rf"ok: \[{node}\] => msg: [^=]*? of them new, ([\d.]+) MB from S3, ([\d.]+) MB from the other"
+    result = re.search(arguments, told(output))
+    assert result, output[-3000:]
+    return float(result[1]), float(result[2])
 
 
 def told(output: str) -> str:
@@ -246,13 +248,13 @@ def told(output: str) -> str:
 
 
 def test_data_is_downloaded_from_s3_once_for_all_nodes(service: Lab, s3: S3Server, data: dict[str, str]) -> None:
-    words: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "stage_data_bucket": "data",
         "stage_data_prefix": "train/",
         "stage_data_destination": "/srv/data",
     }
     s3.requests.clear()
-    done = play(service, s3, "stage_data.yml", options=("-vvv", "--diff"), **words)
+    done = play(service, s3, "stage_data.yml", options=("-vvv", "--diff"), **arguments)
     assert done.rc == 0, done.output[-3000:]
     assert s3.secret_key not in done.output
     gets = [path for method, path in s3.requests if method == "GET" and path.startswith("/data/train/")]
@@ -269,12 +271,12 @@ def test_data_is_downloaded_from_s3_once_for_all_nodes(service: Lab, s3: S3Serve
 
 def test_staging_is_refused_without_enough_disk_space(service: Lab, s3: S3Server, data: dict[str, str]) -> None:
     shell(service, "node3", "mkdir -p /srv/small && mount -t tmpfs -o size=50m none /srv/small")
-    words: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "stage_data_bucket": "data",
         "stage_data_prefix": "train/",
         "stage_data_destination": "/srv/small",
     }
-    done = play(service, s3, "stage_data.yml", **words)
+    done = play(service, s3, "stage_data.yml", **arguments)
     shell(service, "node3", "umount /srv/small")
     assert done.rc == 2
     assert re.search(
@@ -306,14 +308,14 @@ def test_secret_key_is_only_in_the_credentials_file(ended: Lab, s3: S3Server) ->
     # -xdev: not what the hosts see of this machine
     places = "/etc /opt /srv /tmp /usr/local /var /home /run"
     find = f"find {places} -ignore_readdir_race -xdev -type f -newer /var/lib/lab/seeded"
-    words = shlex.join(f"--regexp={secret}" for secret in s3.keys.values())
-    grep = shlex.quote(f'grep -aosHF {words} -- "$@" || true')  # it ends with 1 for files without any
+    text = shlex.join(f"--regexp={secret}" for secret in s3.keys.values())
+    grep = shlex.quote(f'grep -aosHF {text} -- "$@" || true')  # it ends with 1 for files without any
     for name in NODES:
-        found = shell(ended, name, f"{find} -exec sh -c {grep} sh {{}} +")
-        assert set(found.splitlines()) == {f"{CREDENTIALS}:{counts}"}
+        result = shell(ended, name, f"{find} -exec sh -c {grep} sh {{}} +")
+        assert set(result.splitlines()) == {f"{CREDENTIALS}:{counts}"}
         journal = shell(ended, name, "journalctl --no-pager")
         for secret in s3.keys.values():
-            assert not any(secret in one.command for one in ended.processes(name))
+            assert not any(secret in item.command for item in ended.processes(name))
             assert secret not in journal
         assert shell(ended, name, f"stat -c '%a %U' {CREDENTIALS}").strip() == "600 muster"
 

@@ -73,11 +73,13 @@ class Bench:
         assert self.mounted()
         return play
 
-    def refused(self, *words: str, **extra: Any) -> None:
+    def refused(self, *expected_text: str, **extra: Any) -> None:
         """Mount by the module; it must fail with these words, and leave nothing mounted and no secret shown."""
         play = self.module(**extra)
         text = " ".join(play.output.split())
-        assert play.rc == 2 and not [word for word in words if word not in text], f"{words}:\n{play.output}"
+        assert play.rc == 2 and not [word for word in expected_text if word not in text], (
+            f"{expected_text}:\n{play.output}"
+        )
         assert "To do: " in text and "Traceback" not in text and not seen_in(text)
         assert self.mounted() == ""
 
@@ -135,8 +137,8 @@ def test_share_is_mounted_and_probed_and_second_run_changes_nothing(bench: Bench
 
 
 def test_password_is_stored_only_in_a_root_owned_file(bench: Bench) -> None:
-    found = bench.machine.sh(f"grep -rlsF {NEEDLES[0]} /etc /run /var /tmp /home /root /dev/shm | xargs -r ls -l")
-    assert re.fullmatch(r"-rw------- 1 root root .* /etc/muster/mounts/mnt-training-data-\w+\.credentials\n", found)
+    result = bench.machine.sh(f"grep -rlsF {NEEDLES[0]} /etc /run /var /tmp /home /root /dev/shm | xargs -r ls -l")
+    assert re.fullmatch(r"-rw------- 1 root root .* /etc/muster/mounts/mnt-training-data-\w+\.credentials\n", result)
     for command in ("journalctl --no-pager --all", "ps -eww", "cat /proc/mounts", "systemctl show '*.mount'", "dmesg"):
         assert not seen_in(bench.machine.sh(command)), command
 

@@ -51,16 +51,16 @@ def tree(lab: Lab, node: str, place: str = PLACE) -> set[str]:
 
 
 def source_tree() -> set[str]:
-    found = set()
+    result = set()
     for path in SOURCE.rglob("*"):
         name = path.relative_to(SOURCE)
         if name.parts[0] in (".git", "outputs") or "__pycache__" in name.parts:
             continue
         if path.is_symlink():
-            found.add(f"./{name} -> {os.readlink(path)}")
+            result.add(f"./{name} -> {os.readlink(path)}")
         elif path.is_file():
-            found.add(f"{path.stat().st_mode & 0o777:o} {hashlib.sha256(path.read_bytes()).hexdigest()}  ./{name}")
-    return found
+            result.add(f"{path.stat().st_mode & 0o777:o} {hashlib.sha256(path.read_bytes()).hexdigest()}  ./{name}")
+    return result
 
 
 def words(play: drive.Play) -> str:

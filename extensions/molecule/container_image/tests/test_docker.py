@@ -26,8 +26,10 @@ LAYERS: dict[str, Any] = {"container_image_name": "team/layers:1"}
 def test_all_nodes_have_same_image_with_job_requirements(docker: ImageHosts) -> None:
     assert len(docker.ids()) == 1
     for name in docker.names:
-        said = docker.root(name, f"docker run --rm --pull=never {IMAGE} python3 -c 'import probe; print(probe.answer)'")
-        assert said == "42\n"
+        output = docker.root(
+            name, f"docker run --rm --pull=never {IMAGE} python3 -c 'import probe; print(probe.answer)'"
+        )
+        assert output == "42\n"
         left = docker.root(
             name, "find /var/lib/muster/container_image -name '*.tar' -o -name '*.part' -o -name request.json"
         )
@@ -48,9 +50,9 @@ def test_job_runs_in_image_and_reads_model_offline(docker: ImageHosts, launcher:
 def test_differing_or_missing_image_is_refused_and_replaced(docker: ImageHosts) -> None:
     docker.root("node3", f"tar -C / -c --no-recursion etc | docker import - {IMAGE}")
     play = docker.launch("skewed", "steps.py").wait()
-    said = " ".join(play.output.split())
-    assert play.rc == 2 and "image-skew" in said and "node3" in said, play.output
-    assert f"--tags container_image -e container_image_name={IMAGE}" in said
+    output = " ".join(play.output.split())
+    assert play.rc == 2 and "image-skew" in output and "node3" in output, play.output
+    assert f"--tags container_image -e container_image_name={IMAGE}" in output
     docker.root("node2", f"docker rmi --force {IMAGE}")
     play = docker.launch("missing", "steps.py").wait()
     assert play.rc == 2 and "image-missing" in play.output, play.output
@@ -92,22 +94,22 @@ def test_full_engine_disk_is_reported_with_remedy(small_disk: ImageHosts) -> Non
     remedy = "--tags docker_data_root -e docker_data_root_path=/that/disk/docker"
     hosts.root("node2", "head -c 60000000 /dev/zero > /var/lib/docker/somebodys")
     play = hosts.image(**LAYERS)
-    said = " ".join(play.output.split())
-    assert play.rc == 2 and remedy in said, play.output
-    told = (
+    message = " ".join(play.output.split())
+    assert play.rc == 2 and remedy in message, play.output
+    output = (
         r"node2: team/layers:1 from node1 to docker: /var/lib/docker, where docker keeps images, has \d+\.\d MB free. "
     )
-    assert re.search(told + r"Needed: 120\.\d MB for team/layers:1 while it is loaded, and a reserve of 0 GiB", said), (
-        said
-    )
+    assert re.search(
+        output + r"Needed: 120\.\d MB for team/layers:1 while it is loaded, and a reserve of 0 GiB", message
+    ), message
     assert hosts.id("node3", "team/layers:1") == hosts.id("node1", "team/layers:1"), "others have it"
 
     hosts.root("node2", "rm /var/lib/docker/somebodys")
     play = hosts.image(**LAYERS)
-    said = " ".join(play.output.split())
-    assert play.rc == 2 and remedy in said and "no space left on device" in said, play.output
-    told = r"node2: .* /var/lib/docker, where docker keeps images, has \d+\.\d MB free, but loading the image of 60\."
-    assert re.search(told, said), said
+    message = " ".join(play.output.split())
+    assert play.rc == 2 and remedy in message and "no space left on device" in message, play.output
+    output = r"node2: .* /var/lib/docker, where docker keeps images, has \d+\.\d MB free, but loading the image of 60\."
+    assert re.search(output, message), message
 
     hosts.root("node2", "mount -o remount,size=1g /var/lib/docker")
     play = hosts.image(**LAYERS)

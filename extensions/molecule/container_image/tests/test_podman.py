@@ -44,12 +44,14 @@ def test_podman_containers_end_with_the_run(podman: ImageHosts, how: str) -> Non
 def test_unenforceable_memory_limit_is_reported(podman: ImageHosts) -> None:
     """Without dbus-user-session podman accepts the limit and does not enforce it."""
     options = ["--memory=64m"]
-    words = ["run", "--rm", "--pull=never", "--network=host", *options, IMAGE]
-    said = podman.ask("node1", *words, "python3", "-c", "print(len(' ' * 10**8))")
-    assert said == "100000000\n", "it has no limit"
+    arguments = ["run", "--rm", "--pull=never", "--network=host", *options, IMAGE]
+    message = podman.ask("node1", *arguments, "python3", "-c", "print(len(' ' * 10**8))")
+    assert message == "100000000\n", "it has no limit"
     play = podman.launch("limited", "steps.py", "--steps", "1", launch_container_options=options).wait()
-    told = " ".join(play.output.split())
-    assert play.rc == 0 and "image-memory-limit" in told and "apt-get install dbus-user-session" in told, play.output
+    output = " ".join(play.output.split())
+    assert play.rc == 0 and "image-memory-limit" in output and "apt-get install dbus-user-session" in output, (
+        play.output
+    )
     job = {**podman.given["job"], "container_options": options}
     play = drive.run("preflight.yml", podman.lab.inventory, job=job, preflight_ssh=False)
     assert "image-memory-limit" in play.output, play.output
@@ -60,8 +62,8 @@ def test_differing_podman_image_is_refused_and_replaced(podman: ImageHosts) -> N
     podman.root("node3", f"{etc} > /var/tmp/etc.tar && chmod 644 /var/tmp/etc.tar")
     podman.ask("node3", "import", "/var/tmp/etc.tar", IMAGE)
     play = podman.launch("podman-skewed", "steps.py").wait()
-    said = " ".join(play.output.split())
-    assert play.rc == 2 and "image-skew" in said and "node3" in said, play.output
+    output = " ".join(play.output.split())
+    assert play.rc == 2 and "image-skew" in output and "node3" in output, play.output
     podman.ask("node2", "rmi", "--force", IMAGE)
     play = podman.image()
     assert play.rc == 0 and len(podman.ids()) == 1, play.output

@@ -83,17 +83,17 @@ class Registry:
 @pytest.fixture(scope="module")
 def registry(docker: ImageHosts) -> Iterator[Registry]:
     """The registry, with an image; node1 knows its certificate, and it lives only while this file is tested."""
-    place = f"{docker.address('node3')}:{PORT}"
-    name = f"{place}/{REPOSITORY}:1"
+    location = f"{docker.address('node3')}:{PORT}"
+    name = f"{location}/{REPOSITORY}:1"
     script = INSTALL.replace("CONFIGURATION", shlex.quote(CONFIGURATION)).replace("NAME", name)
     script = script.replace("ADDRESS", docker.address("node3")).replace("USER", USER).replace("PASSWORD", PASSWORD)
     docker.root("node3", script)
     certificate = docker.root("node3", "cat /etc/docker/registry/tls.crt")
-    folder = f"/etc/docker/certs.d/{place}"
+    folder = f"/etc/docker/certs.d/{location}"
     docker.root("node1", f"mkdir -p {folder} && printf '%s' {shlex.quote(certificate)} > {folder}/ca.crt")
-    one = Registry(docker, place, name)
-    one.log()
-    yield one
+    item = Registry(docker, location, name)
+    item.log()
+    yield item
     docker.root("node3", "systemctl stop docker-registry")
     docker.root("node1", f"rm -r {folder}")
     for node in docker.names:
@@ -104,22 +104,22 @@ def test_registry_refusals_are_reported_with_remedy(registry: Registry) -> None:
     """With its own words, the node that has asked it, and what to do."""
     pulls = f"node1: {registry.name} from node1 to docker: "
 
-    rc, said = registry.bring("not-this-7Qf3")
-    assert rc == 2 and f"{pulls}{registry.place} does not let {USER} log in: " in said, said[-4000:]
-    assert "401 Unauthorized" in said
-    assert "Correct container_image_registry_user, container_image_registry_password, or the image's name" in said
+    rc, output = registry.bring("not-this-7Qf3")
+    assert rc == 2 and f"{pulls}{registry.place} does not let {USER} log in: " in output, output[-4000:]
+    assert "401 Unauthorized" in output
+    assert "Correct container_image_registry_user, container_image_registry_password, or the image's name" in output
 
-    rc, said = registry.bring(container_image_base=f"{registry.place}/{REPOSITORY}:2")
-    assert rc == 2 and f"{registry.place}/{REPOSITORY}:2 cannot be pulled: " in said, said[-4000:]
-    assert "manifest unknown. Correct the image's name and tag: the registry does not have this image" in said
+    rc, output = registry.bring(container_image_base=f"{registry.place}/{REPOSITORY}:2")
+    assert rc == 2 and f"{registry.place}/{REPOSITORY}:2 cannot be pulled: " in output, output[-4000:]
+    assert "manifest unknown. Correct the image's name and tag: the registry does not have this image" in output
 
     registry.hosts.root("node3", "systemctl stop docker-registry")
-    rc, said = registry.bring()
+    rc, output = registry.bring()
     registry.hosts.root("node3", "systemctl start docker-registry")
-    assert rc == 2 and "connection refused" in said and pulls in said, said[-4000:]
+    assert rc == 2 and "connection refused" in output and pulls in output, output[-4000:]
     remedy = f"whether {registry.place} runs, and whether this node reaches it with `curl https://{registry.place}/v2/`"
-    assert f"Check {remedy}" in said
-    assert "node2: " in said and "node1, which provides the image, has failed" in said
+    assert f"Check {remedy}" in output
+    assert "node2: " in output and "node1, which provides the image, has failed" in output
 
 
 def test_image_is_pulled_once_and_password_is_not_left_behind(registry: Registry) -> None:
@@ -128,10 +128,10 @@ def test_image_is_pulled_once_and_password_is_not_left_behind(registry: Registry
     for node in hosts.names:
         hosts.root(node, f"rm -f /var/tmp/enough; printf 'password-stdin\\n{PASSWORD}\\n' > /var/tmp/words")
         hosts.root(node, f"systemd-run --quiet --unit watch-arguments bash -c {shlex.quote(WATCH)}")
-    rc, said = registry.bring()
+    rc, output = registry.bring()
     for node in hosts.names:
         hosts.root(node, "touch /var/tmp/enough; rm /var/tmp/words")
-    assert rc == 0 and len(hosts.ids(registry.name)) == 1, said[-4000:]
+    assert rc == 0 and len(hosts.ids(registry.name)) == 1, output[-4000:]
 
     asked = re.findall(r'(\S+) - \S+ \[[^]]*\] "GET \S*/blobs/(sha256:\w+) HTTP/[\d.]+" 200', registry.log())
     blobs = Counter(blob for _address, blob in asked)
@@ -144,7 +144,7 @@ def test_image_is_pulled_once_and_password_is_not_left_behind(registry: Registry
     places = "/etc /home /root /run /tmp /var/log /var/tmp /var/lib/muster /var/lib/systemd /usr/local"
     for node in hosts.names:
         for word in (PASSWORD, coded):
-            found = hosts.root(node, f"grep -rslF -- {shlex.quote(word)} {places} || true")
-            assert found == "", f"{node}: {word} is in {found}"
+            result = hosts.root(node, f"grep -rslF -- {shlex.quote(word)} {places} || true")
+            assert result == "", f"{node}: {word} is in {result}"
         journal = hosts.root(node, "journalctl --no-pager --output cat")
         assert journal and PASSWORD not in journal and coded not in journal

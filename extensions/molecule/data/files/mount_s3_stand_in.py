@@ -75,7 +75,7 @@ def failed(*causes: str) -> NoReturn:
 
 def parse(arguments: list[str]) -> tuple[str, str, dict[str, str]]:
     """Source, directory and options, as /etc/fstab has them."""
-    words: list[str] = []
+    argv: list[str] = []
     options: list[str] = []
     rest = iter(arguments)
     for word in rest:
@@ -84,9 +84,9 @@ def parse(arguments: list[str]) -> tuple[str, str, dict[str, str]]:
         elif word in ("-v", "-n", "-s", "-f"):
             continue
         else:
-            words.append(word)
-    if len(words) != 2:
-        usage(f"unexpected argument '{words[-1] if words else ''}' found")
+            argv.append(word)
+    if len(argv) != 2:
+        usage(f"unexpected argument '{argv[-1] if argv else ''}' found")
     missing = REQUIRED - set(options)
     if missing:
         usage(f"the option {', '.join(sorted(missing))} is required in fstab")
@@ -101,16 +101,16 @@ def parse(arguments: list[str]) -> tuple[str, str, dict[str, str]]:
             usage(f"unexpected argument '--{name}' found")
     if "allow-other" in given and "allow-root" in given:
         usage("the argument '--allow-other' cannot be used with '--allow-root'")
-    return words[0], words[1], given
+    return argv[0], argv[1], given
 
 
 def main() -> None:
     """Mount, and go on in the background."""
     source, directory, given = parse(sys.argv[1:])
-    found = re.fullmatch(r"s3://([A-Za-z0-9._-]+)/((?:.+/)?)", source)
-    if not found:
+    result = re.fullmatch(r"s3://([A-Za-z0-9._-]+)/((?:.+/)?)", source)
+    if not result:
         usage(f"invalid value '{source}' for '<BUCKET_NAME>': prefix must end with '/'")
-    bucket, prefix = found.groups()
+    bucket, prefix = result.groups()
     if "no-sign-request" not in given and not os.environ.get("AWS_ACCESS_KEY_ID"):
         failed("No signing credentials available, see CRT debug logs")
     options = ["ro" if "ro" in given else "rw", "nosuid", "nodev", "umask=0022", "dbglevel=err"]
@@ -139,11 +139,11 @@ def main() -> None:
         time.sleep(0.3)
         process.kill()
         log.seek(0)
-        said = log.read().decode("utf-8", "replace")
+        output = log.read().decode("utf-8", "replace")
     where = f"initial ListObjectsV2 failed for bucket {bucket} in region {given.get('region', 'us-east-1')}"
-    message = re.search(r"<Message>(.*?)</Message>", said)
+    message = re.search(r"<Message>(.*?)</Message>", output)
     if message:
-        failed(where, "Client error", f"Forbidden: {message[1]}" if "code 403" in said else message[1])
+        failed(where, "Client error", f"Forbidden: {message[1]}" if "code 403" in output else message[1])
     failed(where, "Client error", "Unknown CRT error", "CRT error 1047: aws-c-io: AWS_IO_SOCKET_CONNECTION_REFUSED")
 
 

@@ -43,8 +43,8 @@ def s3(gateway: str) -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory, gateway: str) -> Iterator[Repository]:
     """The stand-in for mount-s3, signed and served."""
-    with repository(tmp_path_factory.mktemp("package"), gateway) as found:
-        yield found
+    with repository(tmp_path_factory.mktemp("package"), gateway) as result:
+        yield result
 
 
 @pytest.fixture(scope="session")

@@ -90,14 +90,14 @@ def test_secrets_are_only_in_root_owned_files(data: Data, mounted: drive.Play, s
     assert not any(form in mounted.output for form in forms)
     places = "/etc /run /var /tmp /home /root /usr/lib/systemd/system"
     for name in NODES:
-        assert not any(form in one.command for one in data.lab.processes(name) for form in forms)
+        assert not any(form in item.command for item in data.lab.processes(name) for form in forms)
         seen = data.sh(name, "journalctl --no-pager --output=cat; cat /etc/fstab; systemctl show '*.mount'; mount")
         assert not any(form in seen for form in forms)
         given = "".join(f"{form}\n" for form in forms)
         search = f"grep -rlF -f - --exclude-dir=tests {places} 2>/dev/null <<'END' || true\n{given}END\n"
-        found = data.sh(name, search).split()
+        result = data.sh(name, search).split()
         own = "/etc/muster/mounts/"
-        assert found and all(path.startswith(own) for path in found), found
+        assert result and all(path.startswith(own) for path in result), result
         assert set(data.sh(name, f"stat -c '%U %a' {own}*").splitlines()) == {"root 600"}
         assert data.sh(name, f"stat -c '%U %a' {own}").strip() == "root 700"
 
@@ -108,12 +108,12 @@ def test_preflight_reports_mount_faults(data: Data, mounted: drive.Play) -> None
     arguments = ["--output_dir", f"{AMAZON}/out", "--data", f"{AMAZON}"]
     extra: dict[str, Any] = {"preflight_args": arguments, "preflight_names": False}
     play = drive.run("preflight.yml", data.lab.inventory, **extra)
-    said = data.words(play)
+    output = data.words(play)
     assert play.rc == 2, play.output
-    assert f"--output_dir is {AMAZON}/out, on {AMAZON}, a mount of mount-s3" in said
-    assert "launch_working_directory is" not in said
-    assert re.search(r"ERROR mount-stale node2 found: /mnt/data \(fuse.s3fs of data\) does not respond", said), said
-    assert "mount-differs" not in said
+    assert f"--output_dir is {AMAZON}/out, on {AMAZON}, a mount of mount-s3" in output
+    assert "launch_working_directory is" not in output
+    assert re.search(r"ERROR mount-stale node2 found: /mnt/data \(fuse.s3fs of data\) does not respond", output), output
+    assert "mount-differs" not in output
     data.undo.clear()
 
 

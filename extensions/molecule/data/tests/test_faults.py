@@ -35,17 +35,17 @@ GIVES_UP = 36
 """Seconds within which who reads is told that S3 is gone: 30, and some for a busy machine."""
 
 
-def refused(node: Data, *said: str, **asked: Any) -> drive.Play:
+def refused(node: Data, *message: str, **asked: Any) -> drive.Play:
     """The call fails in time with these words, and leaves no mount; after it one of all that is right goes well."""
     begun = time.monotonic()
     play = node.mount(**asked)
     took = time.monotonic() - begun
-    words = node.words(play)
-    assert play.rc == 2, words
-    assert took < LONGEST, f"{took:.0f} s: {words}"
-    for text in said:
-        assert text in words, f"{text!r} is not in {words}"
-    assert not any(secret in words for secret in node.keys.values())
+    arguments = node.words(play)
+    assert play.rc == 2, arguments
+    assert took < LONGEST, f"{took:.0f} s: {arguments}"
+    for text in message:
+        assert text in arguments, f"{text!r} is not in {arguments}"
+    assert not any(secret in arguments for secret in node.keys.values())
     node.nothing_left()
     return play
 
@@ -119,8 +119,8 @@ FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
     "fault", [one if one in FEW else pytest.param(one, marks=pytest.mark.thorough) for one in FAULTS]
 )
 def test_fault_is_reported_and_next_call_repairs_mount(node: Data, fault: str) -> None:
-    make, said = FAULTS[fault]
-    refused(node, *said, **make(node))
+    make, output = FAULTS[fault]
+    refused(node, *output, **make(node))
     node.heal()
     repaired(node)
     assert node.mount(state="unmounted").rc == 0
@@ -169,11 +169,11 @@ def test_wrong_argument_is_reported_and_next_call_repairs_mount(node: Data) -> N
         ]
     play = node.play(*tasks, {"name": "last", module: node.arguments()})
     assert play.rc == 0, play.output
-    told = {task.partition("] ")[0]: task for task in node.words(play).split("TASK [")[1:]}
-    for fault, (_change, said) in faults.items():
-        for text in said:
-            assert text in told[fault], f"{text!r} is not in {told[fault]}"
-        assert re.search(r"- '0' - '0'|\['0', '0'\]|\[ *\"0\", *\"0\" *\]", told[f"left by {fault}"]), told[
+    document = {task.partition("] ")[0]: task for task in node.words(play).split("TASK [")[1:]}
+    for fault, (_change, output) in faults.items():
+        for text in output:
+            assert text in document[fault], f"{text!r} is not in {document[fault]}"
+        assert re.search(r"- '0' - '0'|\['0', '0'\]|\[ *\"0\", *\"0\" *\]", document[f"left by {fault}"]), document[
             f"left by {fault}"
         ]
     assert not any(secret in play.output for secret in node.keys.values())
@@ -200,8 +200,10 @@ def test_a_mount_in_use_is_not_changed(node: Data) -> None:
         "systemctl stop user",
     )
     play = node.mount(read_only=True)
-    words = node.words(play)
-    assert play.rc == 2 and f"{PATH} is in use by" in words and "sleep" in words and "stop.yml" in words, words
+    arguments = node.words(play)
+    assert play.rc == 2 and f"{PATH} is in use by" in arguments and "sleep" in arguments and "stop.yml" in arguments, (
+        arguments
+    )
     assert "rw" in node.sh("node1", f"grep ' {PATH} ' /proc/mounts").split()[3].split(",")
     node.mend()
     assert node.mount(read_only=True).rc == 0
@@ -219,8 +221,10 @@ def test_foreign_mount_is_left_alone_and_replaced_once_dead(node: Data) -> None:
         f"rm /root/keys; umount -l {PATH} 2>/dev/null || true",
     )
     play = node.mount()
-    words = node.words(play)
-    assert play.rc == 2 and "s3fs (fuse.s3fs) is already mounted there" in words and f"umount {PATH}" in words, words
+    arguments = node.words(play)
+    assert (
+        play.rc == 2 and "s3fs (fuse.s3fs) is already mounted there" in arguments and f"umount {PATH}" in arguments
+    ), arguments
     dead = f"until timeout 5 ls {PATH} 2>&1 | grep --quiet 'Transport endpoint'; do sleep 0.1; done"
     node.sh("node1", f"pkill -KILL --full '^s3fs data {PATH} '; timeout 20 bash -c {shlex.quote(dead)}")
     repaired(node)

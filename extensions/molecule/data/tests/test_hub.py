@@ -34,14 +34,14 @@ def hub(gateway: str) -> Iterator[HubServer]:
 
 def site(data: Data, hub: HubServer) -> drive.Play:
     """site.yml as far as the hub goes."""
-    words: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "hugging_face_models": [{"name": "org/tiny", "ignore": ["*.bin"]}],
         "hugging_face_endpoint": hub.url,
         "hugging_face_reserve_gib": 0,
     }
     options = ("--tags", "hugging_face", "-vvv", "--diff")
     env = {"HF_TOKEN": TOKEN}
-    return drive.run("site.yml", data.lab.inventory, options=options, env=env, timeout=600, **words)
+    return drive.run("site.yml", data.lab.inventory, options=options, env=env, timeout=600, **arguments)
 
 
 @pytest.mark.thorough  # the refusals of a hub are in tests/unit/roles/test_hugging_face.py
@@ -61,8 +61,8 @@ def test_gated_model_is_downloaded_once_for_all_nodes(data: Data, hub: HubServer
     assert len(hub.storage_requests) == 2, "once, and once more for the rest"
     for name in NODES:
         python = "HF_HUB_OFFLINE=1 /usr/local/lib/muster/hub/env/bin/python"
-        said = data.sh(name, f'runuser -u muster -- env {python} -c "{OFFLINE}"')
-        assert said.strip() == f"['config.json', 'sub'] {len(WEIGHTS)}"
+        output = data.sh(name, f'runuser -u muster -- env {python} -c "{OFFLINE}"')
+        assert output.strip() == f"['config.json', 'sub'] {len(WEIGHTS)}"
         assert data.sh(name, "stat -c '%U %a' ~muster/.cache/huggingface/token").strip() == "muster 600"
     hub.requests.clear()
     again = site(data, hub)

@@ -60,8 +60,8 @@ def test_packages_can_be_installed(lab: Lab) -> None:
 
 def test_wrong_host_key_is_refused(lab: Lab) -> None:
     first, second = lab.nodes[:2]
-    words = lab.ssh(first.name, "true", options=["-o", f"HostKeyAlias={second.address}"])
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    arguments = lab.ssh(first.name, "true", options=["-o", f"HostKeyAlias={second.address}"])
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 255
     assert "Host key verification failed" in done.stderr
 
@@ -97,8 +97,8 @@ while time.monotonic() < deadline:
 @contextmanager
 def _python(lab: Lab, node: str, program: str) -> Iterator[IO[str]]:
     """Run a program on a node, and yield what it prints."""
-    words = lab.ssh(node, f"python3 -c {shlex.quote(program)}", options=["-n"])
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    arguments = lab.ssh(node, f"python3 -c {shlex.quote(program)}", options=["-n"])
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.stdout
@@ -173,8 +173,8 @@ def _answers(lab: Lab, node: Node, through: Node | None = None) -> bool:
     if through:
         program = f"import socket; socket.create_connection(('{node.address}', 22), timeout=2)"
         return lab.exec(through.name, ["python3", "-c", program]).returncode == 0
-    words = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=2"])
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+    arguments = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=2"])
+    return subprocess.run(arguments, capture_output=True, check=False).returncode == 0
 
 
 def _boot(lab: Lab, node: Node) -> str:

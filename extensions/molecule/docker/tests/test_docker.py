@@ -93,8 +93,8 @@ def launch(lab: Lab, run_id: str, *args: str, job: str = "steps.py", **extra: An
 
 def images(lab: Lab) -> str:
     """All images of node1, without their ages."""
-    words = ["docker", "images", "--all", "--no-trunc", "--format", "{{.Repository}} {{.Tag}} {{.ID}} {{.Size}}"]
-    return lab.exec("node1", words).stdout
+    arguments = ["docker", "images", "--all", "--no-trunc", "--format", "{{.Repository}} {{.Tag}} {{.ID}} {{.Size}}"]
+    return lab.exec("node1", arguments).stdout
 
 
 def describe(lab: Lab) -> str:
@@ -104,12 +104,12 @@ def describe(lab: Lab) -> str:
 
 def containers(lab: Lab) -> str:
     """All containers of both hosts, "" without one."""
-    found = ""
+    result = ""
     for name in NODES:
         done = lab.exec(name, ["docker", "ps", "--all", "--quiet"])
         assert done.returncode == 0, f"{name}: {done.stderr}"
-        found += done.stdout
-    return found
+        result += done.stdout
+    return result
 
 
 def test_engine_uses_the_configured_storage_driver(engine: Lab) -> None:
@@ -180,16 +180,18 @@ def test_unknown_docker_settings_are_rolled_back(engine: Lab, tmp_path: Path) ->
 def test_engine_from_another_package_is_kept(engine: Lab, tmp_path: Path) -> None:
     """As docker-ce would: here it is docker.io that is not among what is wanted."""
     play = role(engine, tmp_path, "docker_engine", docker_engine_enabled=True, docker_engine_packages=["other-engine"])
-    said = " ".join(play.output.split())
-    assert play.rc == 0 and "Docker is already installed from docker.io and is kept: other-engine would" in said, said
+    output = " ".join(play.output.split())
+    assert play.rc == 0 and "Docker is already installed from docker.io and is kept: other-engine would" in output, (
+        output
+    )
 
 
 def test_image_directory_owned_by_a_user_is_refused(engine: Lab, tmp_path: Path) -> None:
     there = "/home/muster/images"
     play = role(engine, tmp_path, "container_image", container_image_name="team/a:1", container_image_directory=there)
-    said = " ".join(play.output.split())
+    output = " ".join(play.output.split())
     assert (
-        play.rc == 2 and f"/home/muster does not belong to root, and root would trust the contents of {there}" in said
+        play.rc == 2 and f"/home/muster does not belong to root, and root would trust the contents of {there}" in output
     )
     assert engine.exec("node1", ["test", "-e", there]).returncode != 0
 
@@ -199,9 +201,9 @@ def test_package_key_that_is_not_nvidias_is_refused(engine: Lab, tmp_path: Path)
     key = "/usr/share/keyrings/debian-archive-keyring.gpg"
     settings = {"docker_engine_enabled": True, "docker_engine_nvidia": True, "docker_engine_nvidia_key": key}
     play = role(lab, tmp_path, "docker_engine", **settings)
-    said = " ".join(play.output.split())
-    assert play.rc == 2 and f"node1: the key of NVIDIA's package source, {key}, was refused" in said, play.output
-    assert "Accepted fingerprints: C95B321B61E88C1809C4F759DDCAE044F796ECB0" in said
+    output = " ".join(play.output.split())
+    assert play.rc == 2 and f"node1: the key of NVIDIA's package source, {key}, was refused" in output, play.output
+    assert "Accepted fingerprints: C95B321B61E88C1809C4F759DDCAE044F796ECB0" in output
     left = lab.exec("node1", ["sh", "-c", "ls /etc/apt/sources.list.d /etc/apt/keyrings | grep -i nvidia"])
     assert left.stdout == ""
 
@@ -216,8 +218,11 @@ def role(lab: Lab, tmp_path: Path, name: str, **variables: Any) -> drive.Play:
 
 @pytest.mark.thorough  # with a stand-in for the engine in tests/unit/plugins/module_utils/containers/test_data_root.py
 def test_data_root_moves_and_is_restored_when_the_move_fails(image: Lab, tmp_path: Path) -> None:
-    for words in (["volume", "create", "kept"], ["create", "--name", "stopped", "--volume", "kept:/kept", IMAGE, "sh"]):
-        done = image.exec("node1", ["docker", *words])
+    for arguments in (
+        ["volume", "create", "kept"],
+        ["create", "--name", "stopped", "--volume", "kept:/kept", IMAGE, "sh"],
+    ):
+        done = image.exec("node1", ["docker", *arguments])
         assert done.returncode == 0, done.stderr
     before = images(image)
     assert IMAGE in before
@@ -238,8 +243,8 @@ def test_data_root_moves_and_is_restored_when_the_move_fails(image: Lab, tmp_pat
     image.exec("node1", ["rm", "/usr/local/bin/du"])
     assert failed.rc == 2 and "runs with its former data again" in " ".join(failed.output.split()), failed.output
     assert root() == former and images(image) == before
-    place: dict[str, Any] = {"docker_data_root_path": "/srv/docker", "docker_data_root_spare_gib": 0}
-    moved = drive.run("docker.yml", image.inventory, options=("--limit", "node1"), **place)
+    location: dict[str, Any] = {"docker_data_root_path": "/srv/docker", "docker_data_root_spare_gib": 0}
+    moved = drive.run("docker.yml", image.inventory, options=("--limit", "node1"), **location)
     assert moved.rc == 0, moved.output
     assert root() == "/srv/docker" and images(image) == before
     assert image.exec("node1", ["docker", "start", "--attach", "stopped"]).returncode == 0, (
@@ -292,12 +297,14 @@ def guide(image: Lab, tmp_path: Path) -> Project:
 @pytest.mark.thorough  # that each command is accepted is seen in tests/unit/test_docs_run.py
 def test_container_guide_works_step_by_step(image: Lab, guide: Project) -> None:
     """From no image of the job on any node to its checkpoint, by what the page says and nothing else."""
-    said = {}
+    document = {}
     for command in section(*CONTAINERS)[1]:
-        words = shlex.split(command.replace("gpu1", "node1"))
-        if OF_OTHERS & set(words):
+        arguments = shlex.split(command.replace("gpu1", "node1"))
+        if OF_OTHERS & set(arguments):
             continue
-        typed = ["script", "-qec", shlex.join(words), os.devnull] if words[1] == "shell" else words  # in a terminal
+        typed = (
+            ["script", "-qec", shlex.join(arguments), os.devnull] if arguments[1] == "shell" else arguments
+        )  # in a terminal
         done = subprocess.run(
             typed,
             input="python3 -c 'import probe; print(probe.answer * 100)'; exit\n",
@@ -310,8 +317,8 @@ def test_container_guide_works_step_by_step(image: Lab, guide: Project) -> None:
             timeout=600,
         )
         assert done.returncode == 0, f"{command}:\n{done.stdout}"
-        said[words[1]] = done.stdout
-    assert "4200" in said["shell"], said["shell"]
+        document[arguments[1]] = done.stdout
+    assert "4200" in document["shell"], document["shell"]
     for rank, name in enumerate(NODES):
         find = ["find", "/home/muster", "-path", "*/ckpt/train_mvtec/rank*", "-exec", "cat", "{}", ";"]
         assert image.exec(name, find).stdout == "data and weights 2 28400", f"rank {rank} on {name}"

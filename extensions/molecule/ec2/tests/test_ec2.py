@@ -49,8 +49,8 @@ def server(lab: Lab) -> Iterator[EC2Server]:
 
 def inventory(text: str, user: str) -> str:
     """The instances of the cluster alone, and the test hosts' user."""
-    wanted = {'# "tag:muster:cluster": bert': '"tag:muster:cluster": bert', "\"'ubuntu'\"": f"\"'{user}'\""}
-    for before, after in wanted.items():
+    expected = {'# "tag:muster:cluster": bert': '"tag:muster:cluster": bert', "\"'ubuntu'\"": f"\"'{user}'\""}
+    for before, after in expected.items():
         assert text.count(before) == 1
         text = text.replace(before, after)
     return text
@@ -67,17 +67,17 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: EC
     (tmp_path / "group_vars" / "all.yml").write_text(yaml.safe_dump(CLUSTER))
     foreign = server.foreign_bytes()
 
-    said = project.run("ansible-playbook provision.yml --check")
-    assert "create: VPC muster-bert with address block" in said
-    assert "create: machine bert-1 of type g4dn.xlarge" in said
-    assert "1.06 USD an hour, 25.49 USD a day" in said
+    output = project.run("ansible-playbook provision.yml --check")
+    assert "create: VPC muster-bert with address block" in output
+    assert "create: machine bert-1 of type g4dn.xlarge" in output
+    assert "1.06 USD an hour, 25.49 USD a day" in output
     assert server.left_over() == []
 
-    said = project.run("ansible-playbook provision.yml -e max_usd_per_hour=2")
-    assert "bert: 2 machines are running; 1.06 USD an hour" in said
-    own = [one for key, one in server.everything().items() if key.startswith("i-") and key not in server.foreign]
-    assert sorted(one["PrivateIpAddress"] for one in own) == sorted(str(node.address) for node in lab.nodes[:2])
-    assert len({one["VpcId"] for one in own} - server.foreign) == 1
+    output = project.run("ansible-playbook provision.yml -e max_usd_per_hour=2")
+    assert "bert: 2 machines are running; 1.06 USD an hour" in output
+    own = [item for key, item in server.everything().items() if key.startswith("i-") and key not in server.foreign]
+    assert sorted(item["PrivateIpAddress"] for item in own) == sorted(str(node.address) for node in lab.nodes[:2])
+    assert len({item["VpcId"] for item in own} - server.foreign) == 1
     assert server.usd_per_hour() > 2 * 0.526
     for node in lab.nodes[:2]:
         assert lab.exec(node.name, ["systemctl", "is-active", "muster_idle_watch.timer"]).stdout.strip() == "active"
@@ -87,9 +87,9 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: EC
     assert "muster_idle_watch.timer" in base64.b64decode(given["UserData"]).decode()
 
     project.run(f"ansible-playbook site.yml --tags {QUICK_ROLES}")
-    said = project.run("ansible-playbook launch.yml -e nnodes=2")
-    assert "step 4 sum 2 world 2" in said
-    assert "costs        1.06 USD an hour" in said, said
+    output = project.run("ansible-playbook launch.yml -e nnodes=2")
+    assert "step 4 sum 2 world 2" in output
+    assert "costs        1.06 USD an hour" in output, output
     verdict = json.loads((tmp_path / "runs" / "latest" / "result.json").read_text())
     assert verdict["state"] == "succeeded"
     assert 0 < verdict["cost"] < 0.12
@@ -98,8 +98,8 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: EC
     row = next(line for line in project.run("ansible-playbook cost.yml").splitlines() if line.startswith("bert "))
     assert row.split()[:5] == ["bert", "us-east-1", "2", "on", "g4dn.xlarge"]
 
-    said = project.run("ansible-playbook teardown.yml -e confirm=bert")
-    assert "nothing of bert is left, 0 USD an hour" in said
+    output = project.run("ansible-playbook teardown.yml -e confirm=bert")
+    assert "nothing of bert is left, 0 USD an hour" in output
     assert server.left_over() == []
     assert server.usd_per_hour() == 0
     assert server.foreign_bytes() == foreign

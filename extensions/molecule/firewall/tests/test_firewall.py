@@ -59,19 +59,19 @@ def reached_by_peers(lab: Lab, port: int) -> dict[str, list[str]]:
 
 def reached_from_here(lab: Lab, port: int) -> list[str]:
     """The nodes that this machine, which is no node, reaches on a port."""
-    found = []
+    result = []
     for node in lab.nodes:
-        with socket.socket() as one:
-            one.settimeout(1)
-            if one.connect_ex((node.address, port)) == 0:
-                found.append(node.name)
-    return found
+        with socket.socket() as item:
+            item.settimeout(1)
+            if item.connect_ex((node.address, port)) == 0:
+                result.append(node.name)
+    return result
 
 
 def login(lab: Lab, node: str) -> bool:
     """Whether a new connection from here gets in."""
-    words = lab.ssh(node, "true", options=["-o", "ConnectTimeout=3", "-o", "ControlPath=none"])
-    return subprocess.run(words, capture_output=True, timeout=120, check=False).returncode == 0
+    arguments = lab.ssh(node, "true", options=["-o", "ConnectTimeout=3", "-o", "ControlPath=none"])
+    return subprocess.run(arguments, capture_output=True, timeout=120, check=False).returncode == 0
 
 
 def rules(lab: Lab, node: str) -> str:
@@ -80,9 +80,9 @@ def rules(lab: Lab, node: str) -> str:
     return re.sub(r"counter packets \d+ bytes \d+", "counter", listed)
 
 
-def has_rules(lab: Lab, node: str, wanted: str) -> bool:
+def has_rules(lab: Lab, node: str, expected: str) -> bool:
     """Whether these rules are in force."""
-    return rules(lab, node) == wanted
+    return rules(lab, node) == expected
 
 
 def boot(lab: Lab, *nodes: str) -> None:
@@ -113,11 +113,11 @@ def test_peers_reach_all_ports_and_others_only_open_ones(lab: Lab) -> None:
 def test_ping_gets_through(lab: Lab) -> None:
     request = bytes.fromhex("0800f7ff00000000")  # an ICMP echo request without data, and its checksum
     for node in NODES[:3]:
-        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.getprotobyname("icmp")) as one:
-            one.settimeout(3)
-            one.connect((lab.node(node).address, 0))
-            one.send(request)
-            assert one.recv(100)[20] == 0  # an echo reply, behind the header of IP
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.getprotobyname("icmp")) as item:
+            item.settimeout(3)
+            item.connect((lab.node(node).address, 0))
+            item.send(request)
+            assert item.recv(100)[20] == 0  # an echo reply, behind the header of IP
 
 
 def test_rules_are_restored_after_reboot(breakable: Lab) -> None:
@@ -159,11 +159,11 @@ def test_rules_that_lock_out_the_controller_are_rolled_back(lab: Lab) -> None:
     play.wait()
     assert locked_out == {"node1": True, "node3": True}, "or there was nothing to be saved from"
     assert play.rc != 0
-    said = " ".join(play.output.split())
+    output = " ".join(play.output.split())
     for node in locked_out:
         assert (
             f"{node}: no new connection from this machine succeeded with the new rules, "
-            "so they were rolled back after 30 s" in said
+            "so they were rolled back after 30 s" in output
         )
         assert login(lab, node)
     assert {node: rules(lab, node) for node in NODES} == before
@@ -180,8 +180,8 @@ def test_unconfirmed_rules_are_gone_after_reboot(breakable: Lab) -> None:
     files = {node: root(lab, node, "cat /etc/default/ufw /etc/ufw/before*.rules 2>/dev/null || true") for node in nodes}
     for node in nodes:
         root(lab, node, "systemctl disable muster_firewall")  # as where no rules were ever confirmed
-        wanted = {**json.loads(root(lab, node, "cat /etc/muster/firewall.json")), "ssh_from": ["192.0.2.0/24"]}
-        tried = root(lab, node, f"echo '{json.dumps(wanted)}' | python3 /usr/local/lib/muster/firewall.py try 300")
+        expected = {**json.loads(root(lab, node, "cat /etc/muster/firewall.json")), "ssh_from": ["192.0.2.0/24"]}
+        tried = root(lab, node, f"echo '{json.dumps(expected)}' | python3 /usr/local/lib/muster/firewall.py try 300")
         assert tried.splitlines()[0] == "applied"
         assert not login(lab, node)
     boot(lab, *nodes)
@@ -194,8 +194,8 @@ def test_unconfirmed_rules_are_gone_after_reboot(breakable: Lab) -> None:
 def test_joining_node_is_admitted_and_removed_node_is_blocked(lab: Lab, tmp_path: Path) -> None:
     inventory = tmp_path / "three.yml"
     lines = lab.inventory.read_text().splitlines(keepends=True)
-    place = next(number for number, line in enumerate(lines) if line.strip() == "node2:")
-    inventory.write_text("".join(lines[:place] + lines[place + 4 :]))
+    location = next(number for number, line in enumerate(lines) if line.strip() == "node2:")
+    inventory.write_text("".join(lines[:location] + lines[location + 4 :]))
     assert drive.run(CONVERGE, inventory).rc == 0
     with listening(lab, EPHEMERAL):
         reached = reached_by_peers(lab, EPHEMERAL)

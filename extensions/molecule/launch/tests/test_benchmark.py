@@ -33,6 +33,6 @@ def test_only_the_host_with_a_slow_network_is_named(lab: Lab, nodes: list[str], 
         for name in nodes:
             lab.exec(name, ["tc", "qdisc", "delete", "dev", "eth0", "root"])
     assert play.rc == 0, play.output
-    found = json.loads((lab.inventory.parent / "runs" / run_id / "benchmark.json").read_text())
-    named = [(one["id"], one["about"]) for one in found["findings"] if one["id"].endswith("-slow")]
+    result = json.loads((lab.inventory.parent / "runs" / run_id / "benchmark.json").read_text())
+    named = [(item["id"], item["about"]) for item in result["findings"] if item["id"].endswith("-slow")]
     assert named == [("benchmark-node-slow", [slow])] * bool(slow)

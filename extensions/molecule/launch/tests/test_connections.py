@@ -71,7 +71,7 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
     assert play.rc == 2 and "1 of 11 machines answers" in play.output, play.output
     assert "UNREACHABLE!" not in play.output, play.output
     output = " ".join(play.output.split())
-    for nodes, found, todo in (
+    for nodes, result, todo in (
         ("user", "it refuses the login of nobody: Permission denied", "correct ansible_user"),
         ("key", "it refuses the login of muster: Permission denied", "ansible_ssh_private_key_file"),
         ("nokey", f"cannot read the key file {tmp_path}/none: No such file", "correct ansible_ssh_private_key_file"),
@@ -84,4 +84,4 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
         ("sudo", "sudo asks for a password", "--ask-become-pass"),
     ):
         finding = output.partition(f"ERROR unreachable {nodes} found: ")[2].partition("ERROR unreachable")[0]
-        assert found in finding and todo in finding, (nodes, finding, play.output)
+        assert result in finding and todo in finding, (nodes, finding, play.output)

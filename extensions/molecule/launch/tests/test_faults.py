@@ -92,11 +92,11 @@ def test_killed_rank_launcher_or_supervisor_ends_the_run(lab: Lab, nodes: list[s
     play.wait()
     assert play.rc == 2, play.output
     number = nodes.index(node)
-    told = f"failed first: node {node} (node_rank {number})"
+    output = f"failed first: node {node} (node_rank {number})"
     if victim == "rank":
-        told += f", rank {number}"
+        output += f", rank {number}"
         assert f"  its log:      {node}:/" in play.last_lines(), play.output
-    assert f"  {told}: " in play.last_lines(), play.output
+    assert f"  {output}: " in play.last_lines(), play.output
     failure = drive.record(lab, run_id)["first_failure"]
     assert failure["node"] == node, failure
     if victim != "supervisor":
@@ -197,8 +197,8 @@ def test_named_shared_memory_survives_the_last_logout(lab: Lab, nodes: list[str]
     assert play.rc == 0, play.output
     log = "/home/muster/.muster/runs/shares/node0/launcher.log"
 
-    def told(words: str) -> int:
-        return len(lab.exec(MASTER, ["sh", "-c", f"grep -h '{words}' {log}"]).stdout.splitlines())
+    def told(expected_text: str) -> int:
+        return len(lab.exec(MASTER, ["sh", "-c", f"grep -h '{expected_text}' {log}"]).stdout.splitlines())
 
     drive.eventually("the job shares memory", lambda: told("^step") > 0, 120)
     files.end_ssh_masters(lab.name, lab.node(MASTER).address)
@@ -273,8 +273,8 @@ def test_run_continues_after_terminal_is_closed(lab: Lab, nodes: list[str]) -> N
     status = drive.run("status.yml", lab.inventory, json=str(lab.inventory.parent / "status.json"), roll=True)
     assert status.rc == 0 and "step " in status.output and len(drive.plain_lines(status)) <= 12, status.output
     assert status.output.count(" 97 %, 40 of 45 GiB  ") == 4, status.output
-    told = json.loads((lab.inventory.parent / "status.json").read_text())
-    assert [(node["node"], node["state"], node["ranks"]) for node in told["nodes"]] == [
+    output = json.loads((lab.inventory.parent / "status.json").read_text())
+    assert [(node["node"], node["state"], node["ranks"]) for node in output["nodes"]] == [
         (name, "running", [number]) for number, name in enumerate(nodes)
     ]
     lab.exec(OTHER, ["kill", "-9", str(drive.rank_pid(lab, OTHER, "ticks.py"))])  # nobody watches, and yet
@@ -302,7 +302,7 @@ def leave_alone(lab: Lab, runs: dict[str, list[str]]) -> None:
         return lab.exec(runs[run_id][number], ["grep", "-q", "^step 3 ", log]).returncode == 0
 
     everywhere = [(run_id, number) for run_id, names in runs.items() for number in range(len(names))]
-    drive.eventually("all ranks are at work", lambda: all(at_work(*one) for one in everywhere), 120)
+    drive.eventually("all ranks are at work", lambda: all(at_work(*item) for item in everywhere), 120)
 
 
 @pytest.mark.thorough
@@ -313,7 +313,7 @@ def test_status_reports_failures_of_unwatched_runs(lab: Lab, nodes: list[str]) -
     lab.exec("node2", ["kill", "-USR1", str(drive.rank_pid(lab, "node2", "ticks.py"))])
     lab.exec("node3", ["kill", "-9", str(drive.pid_of(lab, "node3", "supervisor.py"))])
     drive.nothing_left(lab, nodes, within=10)
-    asked = {one: drive.start("status.yml", lab.inventory, run_id=one) for one in runs}
+    asked = {item: drive.start("status.yml", lab.inventory, run_id=item) for item in runs}
     for status in asked.values():
         assert status.wait().rc == 0, status.output
     told_of(lab, asked["alone"], "alone", "node2", node_rank=1, rank=1, error="ValueError: boom as told")
@@ -328,7 +328,7 @@ def test_status_reports_lost_nodes_of_unwatched_runs(lab: Lab, nodes: list[str])
     lab.cut_off("node2")
     lab.power_off("node3")
     drive.nothing_left(lab, ["node1", "node2", "node4"], within=20)  # the node that is cut off as well
-    asked = {one: drive.start("status.yml", lab.inventory, run_id=one) for one in runs}
+    asked = {item: drive.start("status.yml", lab.inventory, run_id=item) for item in runs}
     for status in asked.values():
         assert status.wait().rc == 0, status.output
     told_of(lab, asked["cut"], "cut", "node2", node_rank=1, rank=None, error="node2 is lost: no sign of life for")
@@ -342,9 +342,9 @@ def told_of(  # noqa: PLR0913
     lab: Lab, status: drive.Play, run_id: str, node: str, *, node_rank: int, rank: int | None, error: str
 ) -> None:
     """status.yml says of a run that nobody has watched to its end what launch.yml would have said, and keeps it."""
-    place = f"node {node} (node_rank {node_rank})" + (f", rank {rank}" if rank is not None else "")
+    location = f"node {node} (node_rank {node_rank})" + (f", rank {rank}" if rank is not None else "")
     assert f"run {run_id} failed" in status.output, status.output
-    assert f"  failed first: {place}: {error}" in status.output, status.output
+    assert f"  failed first: {location}: {error}" in status.output, status.output
     if rank is not None:
         assert f"  its log:      {node}:/" in status.output, status.output
     failure = drive.record(lab, run_id)["first_failure"]
@@ -357,7 +357,7 @@ def without_logins(lab: Lab, node: str) -> None:
     lab.exec(node, ["systemctl", "stop", "ssh"])
 
     def gone() -> bool:
-        left = [str(one.pid) for one in lab.processes(node) if one.command.startswith("sshd")]
+        left = [str(item.pid) for item in lab.processes(node) if item.command.startswith("sshd")]
         if left:
             lab.exec(node, ["kill", *left])
         return not left
@@ -368,14 +368,14 @@ def without_logins(lab: Lab, node: str) -> None:
 def spoken_with(lab: Lab) -> set[str]:
     """The nodes on which this machine has a command running at this moment."""
     listed = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
-    words = [line.split() for line in listed.splitlines() if line.startswith("ssh ")]
-    return {node.name for node in lab.nodes if any(node.address in line for line in words)}
+    arguments = [line.split() for line in listed.splitlines() if line.startswith("ssh ")]
+    return {node.name for node in lab.nodes if any(node.address in line for line in arguments)}
 
 
 def test_watching_needs_only_the_first_node_and_stop_ends_everything(lab: Lab, nodes: list[str]) -> None:
     """Watching takes one connection, to the first node; stopping ends what ignores SIGTERM or has detached itself."""
     play = ticking(lab, "stubborn", "--stubborn", "--detach")
-    assert any("4322" in one.command for one in drive.of_run(lab, OTHER))
+    assert any("4322" in item.command for item in drive.of_run(lab, OTHER))
     seen: set[str] = set()
 
     def goes_on() -> None:

@@ -36,7 +36,7 @@ def test_frozen_disk_ends_the_run(lab: Lab, nodes: list[str], disks: str) -> Non
     play = drive.launch(lab, "ticks.py", "--detach", run_id="frozen", nnodes=2, **settings)
 
     def children() -> list[str]:
-        return [one.command for one in lab.processes("node2") if "sleep 432" in one.command]
+        return [item.command for item in lab.processes("node2") if "sleep 432" in item.command]
 
     play.wait_for(r"step 3 of rank 0")
     drive.eventually("the job of node2 has started all that it starts", lambda: len(children()) == 2, 60)

@@ -27,8 +27,8 @@ def places(lab: Lab, run_id: str) -> list[tuple[int, int, int, str]]:
     assert drive.run("logs.yml", lab.inventory, run_id=run_id, fetch=True).rc == 0
     folder = lab.inventory.parent / "runs" / run_id / "logs"
     texts = [path.read_text() for path in folder.rglob("*.log")]
-    found = {match for text in texts for match in TOLD.findall(text)}
-    return sorted((int(rank), int(size), int(local), host) for rank, size, local, host in found)
+    result = {match for text in texts for match in TOLD.findall(text)}
+    return sorted((int(rank), int(size), int(local), host) for rank, size, local, host in result)
 
 
 @pytest.mark.parametrize("backend", [pytest.param("static", marks=pytest.mark.thorough), "c10d"])
@@ -63,7 +63,11 @@ def test_env_launcher_sets_environment_of_each_node(lab: Lab, nodes: list[str]) 
 
 
 def test_wandb_settings_are_in_the_jobs_environment(lab: Lab, nodes: list[str]) -> None:
-    told: dict[str, Any] = {"wandb_project": "demo", "wandb_entity": "us", "launch_environment": {"WANDB_ENTITY": "me"}}
+    document: dict[str, Any] = {
+        "wandb_project": "demo",
+        "wandb_entity": "us",
+        "launch_environment": {"WANDB_ENTITY": "me"},
+    }
     play = drive.run(
         "launch.yml",
         lab.inventory,
@@ -71,7 +75,7 @@ def test_wandb_settings_are_in_the_jobs_environment(lab: Lab, nodes: list[str]) 
         launch_launcher="env",
         launch_no_python=True,
         launch_script="/usr/bin/env",
-        **told,
+        **document,
     )
     assert play.rc == 0, play.output
     seen = [line for line in play.output.splitlines() if line.startswith("WANDB_")]

@@ -14,12 +14,12 @@ from tests.lab import Lab
 from tests.support import drive
 
 
-def refused(lab: Lab, names: list[str], *words: str, job: str = "loop.py", **extra: object) -> str:
+def refused(lab: Lab, names: list[str], *expected_text: str, job: str = "loop.py", **extra: object) -> str:
     """A launch that is refused by words that hold all of these, and that starts nothing anywhere."""
     before = {name: drive.traces(lab, name) for name in names}
     play = drive.launch(lab, job, **extra).wait()
     assert play.rc not in (None, 0), play.output
-    for word in words:
+    for word in expected_text:
         assert word in play.output, play.output
     # what listened for the other nodes' greetings may still wait for one that cannot come
     drive.eventually(
@@ -31,7 +31,7 @@ def refused(lab: Lab, names: list[str], *words: str, job: str = "loop.py", **ext
 @pytest.fixture
 def pretender(lab: Lab) -> Iterator[str]:
     """Its unit on node1: a process of another user whose command line is that of a supervisor of run first."""
-    words = ["/x/supervisor.py", "/home/muster/.muster/runs/first/node0", "first", lab.node("node1").address]
+    arguments = ["/x/supervisor.py", "/home/muster/.muster/runs/first/node0", "first", lab.node("node1").address]
     start = [
         "systemd-run",
         "--unit=pretender",
@@ -39,7 +39,7 @@ def pretender(lab: Lab) -> Iterator[str]:
         "python3",
         "-c",
         "import time; time.sleep(3600)",
-        *words,
+        *arguments,
     ]
     assert lab.exec("node1", start).returncode == 0
     yield "pretender"
@@ -81,8 +81,8 @@ def test_missing_script_is_refused(lab: Lab, nodes: list[str]) -> None:
     for name in ("node1", "node4"):
         lab.exec(name, ["sh", "-c", "echo 'print(1)' > /home/muster/only_here.py"])
     play = drive.start("launch.yml", lab.inventory, launch_script="only_here.py", nnodes=4).wait()
-    said = "script-missing on node2, node3: /home/muster/only_here.py is missing or not readable"
-    assert play.rc == 2 and play.output.count(said) == 1, play.output
+    output = "script-missing on node2, node3: /home/muster/only_here.py is missing or not readable"
+    assert play.rc == 2 and play.output.count(output) == 1, play.output
     assert play.output.count("is missing or not readable") == 1, play.output
     assert f"playbooks/site.yml -i {lab.inventory.relative_to(drive.CHECKOUT)} --tags code" in play.output, play.output
 
@@ -131,8 +131,8 @@ def test_taken_or_unsafe_run_id_is_refused(lab: Lab, nodes: list[str]) -> None:
 def test_wrong_node_address_is_refused(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
     more = tmp_path / "address.yml"
     more.write_text("training: {hosts: {node2: {node_address: 203.0.113.9}}}\n")
-    words = ("address-not-here on node2", "203.0.113.9", lab.node("node2").address)
-    refused(lab, nodes, *words, nnodes=2, options=("-i", str(more)))
+    arguments = ("address-not-here on node2", "203.0.113.9", lab.node("node2").address)
+    refused(lab, nodes, *arguments, nnodes=2, options=("-i", str(more)))
 
 
 def test_too_many_nodes_are_refused(lab: Lab, nodes: list[str]) -> None:
@@ -171,8 +171,8 @@ def test_run_directory_of_another_account_is_refused(lab: Lab, nodes: list[str])
         assert lab.exec(name, ["install", "-d", "-m", "1777", str(Path(theirs).parent)]).returncode == 0
     assert lab.exec("node2", ["install", "-d", "-o", "nobody", "-m", "777", theirs]).returncode == 0
     try:
-        told = f"{theirs} was not created by muster"
-        refused(lab, nodes, told, run_id="race9", nnodes=2, launch_node_directory=str(Path(theirs).parent))
+        output = f"{theirs} was not created by muster"
+        refused(lab, nodes, output, run_id="race9", nnodes=2, launch_node_directory=str(Path(theirs).parent))
         assert lab.exec("node2", ["ls", theirs]).stdout == ""
     finally:
         for name in nodes:

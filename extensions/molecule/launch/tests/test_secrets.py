@@ -24,9 +24,9 @@ def root(lab: Lab, node: str, *command: str) -> str:
 
 
 @contextlib.contextmanager
-def planted(lab: Lab, node: str, *words: str) -> Iterator[None]:
+def planted(lab: Lab, node: str, *expected_text: str) -> Iterator[None]:
     """Let a file that everybody may read hold these words: a search that works finds it, and no other."""
-    root(lab, node, "sh", "-c", f"printf '%s\\n' {shlex.join(words)} > {PLANTED}; chmod 644 {PLANTED}")
+    root(lab, node, "sh", "-c", f"printf '%s\\n' {shlex.join(expected_text)} > {PLANTED}; chmod 644 {PLANTED}")
     try:
         yield
     finally:
@@ -82,8 +82,8 @@ def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: lis
     stop = drive.run("stop.yml", lab.inventory, run_id="secret", options=("-vvvv",))
     play.wait()
     logs = drive.run("logs.yml", lab.inventory, run_id="secret", fetch=True, options=("-vvvv",))
-    for one in (play, status, stop, logs):
-        assert one.rc is not None and PART not in one.output and token not in one.output
+    for item in (play, status, stop, logs):
+        assert item.rc is not None and PART not in item.output and token not in item.output
     for name, value in (("API_KEY", SECRET), ("LAB_TOKEN", PASSED)):
         assert f"length of {name} {len(value)}" in play.output  # it did arrive, to the letter
     for path in (lab.inventory.parent / "runs/secret").rglob("*"):

@@ -28,7 +28,7 @@ def user(lab: Lab, nodes: list[str]) -> Iterator[str]:
 
 
 def of_user(lab: Lab, node: str) -> list[str]:
-    return [one.command for one in lab.processes(node) if one.user == USER]
+    return [item.command for item in lab.processes(node) if item.user == USER]
 
 
 def test_run_belongs_to_launch_user(lab: Lab, nodes: list[str], user: str) -> None:
@@ -37,26 +37,28 @@ def test_run_belongs_to_launch_user(lab: Lab, nodes: list[str], user: str) -> No
     play.wait_for(r"step 3 of rank 0")
     assert f"I am rank 0 of 2 on node1, {user} at home in /home/{user}" in play.output, play.output
     for number, name in enumerate(nodes[:2]):
-        assert sorted(word for one in of_user(lab, name) for word in ("supervisor.py", "ticks.py") if word in one) == [
+        assert sorted(
+            word for item in of_user(lab, name) for word in ("supervisor.py", "ticks.py") if word in item
+        ) == [
             "supervisor.py",
             "ticks.py",
         ]
-        assert not any("ticks.py" in one.command for one in lab.processes(name) if one.user != user)
+        assert not any("ticks.py" in item.command for item in lab.processes(name) if item.user != user)
         runs = f"/home/{user}/.muster/runs"
-        found = lab.exec(name, ["find", f"{runs}/theirs", "-printf", "%y %m %u %g %P\n"]).stdout.splitlines()
+        result = lab.exec(name, ["find", f"{runs}/theirs", "-printf", "%y %m %u %g %P\n"]).stdout.splitlines()
         as_kept = (["d", "700", user, user], ["f", "600", user, user])
-        links = [line for line in found if line.startswith("l")]
-        assert all(line.split()[:4] in as_kept for line in found if line not in links), found
+        links = [line for line in result if line.startswith("l")]
+        assert all(line.split()[:4] in as_kept for line in result if line not in links), result
         assert {line.split()[4] for line in links} == {f"node{number}/token", f"node{number}/environment.json"}
         uid = drive.said(lab, name, "id", "-u", user).strip()
         look = ["find", "/run/muster", "-path", f"*/{uid}*", "-printf", "%m %u %F %P\n"]
         own, directory, *files = sorted(lab.exec(name, look).stdout.splitlines(), key=lambda line: len(line.split()[3]))
         assert own == f"700 {user} tmpfs {uid}" and directory.startswith(f"700 {user} tmpfs {uid}/run-"), directory
-        place = directory.split()[3]
-        assert files == [f"600 {user} tmpfs {place}/{file}" for file in ("token", "environment.json")]
+        location = directory.split()[3]
+        assert files == [f"600 {user} tmpfs {location}/{file}" for file in ("token", "environment.json")]
         assert drive.said(lab, name, "stat", "-c", "%a %U", "/run/muster") == "755 root\n"
         assert {f"node{number}/{file}" for file in ("token", "environment.json", "plan.json", "launcher.log")} <= {
-            line.split()[4] for line in found[1:]
+            line.split()[4] for line in result[1:]
         }
         above = lab.exec(name, ["stat", "-c", "%U", f"/home/{user}/.muster", runs]).stdout.split()
         assert above == [user, user]

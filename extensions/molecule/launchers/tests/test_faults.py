@@ -26,7 +26,7 @@ def running(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:
     play.wait_for(r"step 3 world ")
 
     def everywhere() -> bool:
-        return all(any("steps.py" in one.command for one in drive.of_run(lab, name)) for name in ("node2", "node3"))
+        return all(any("steps.py" in item.command for item in drive.of_run(lab, name)) for name in ("node2", "node3"))
 
     drive.eventually("ranks on node2 and node3", everywhere, 120)
     return play
@@ -88,7 +88,7 @@ def test_powered_off_node_ends_the_run(lab: Lab, nodes: list[str], launcher: str
 
 
 @pytest.mark.parametrize(
-    ("launcher", "node", "word", "said"),
+    ("launcher", "node", "word", "message"),
     [
         pytest.param("mpirun", "node3", "orted -mca", "Killed", marks=pytest.mark.thorough),
         ("mpirun", "node1", "mpirun --prefix", "SIGKILL"),
@@ -105,7 +105,7 @@ def test_powered_off_node_ends_the_run(lab: Lab, nodes: list[str], launcher: str
     ],
 )
 def test_killed_launcher_or_supervisor_ends_the_run(  # noqa: PLR0913
-    lab: Lab, nodes: list[str], launcher: str, node: str, word: str, said: str
+    lab: Lab, nodes: list[str], launcher: str, node: str, word: str, message: str
 ) -> None:
     run_id = f"kill-{launcher}-{node}-{len(word)}"  # the word itself would be in the supervisor's command line
     play = running(lab, launcher, run_id)
@@ -114,7 +114,7 @@ def test_killed_launcher_or_supervisor_ends_the_run(  # noqa: PLR0913
     play.wait()
     assert play.rc == 2, play.output
     failure = drive.record(lab, run_id)["first_failure"]
-    assert failure["node"] == node and said in failure["error"], failure
+    assert failure["node"] == node and message in failure["error"], failure
 
 
 def test_no_secret_is_in_a_command_line(lab: Lab, nodes: list[str]) -> None:

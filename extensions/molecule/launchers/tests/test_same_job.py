@@ -51,9 +51,9 @@ def test_each_launcher_starts_same_ranks_with_same_losses(lab: Lab, nodes: list[
     assert play.rc == 0, play.output
     assert drive.run("logs.yml", lab.inventory, run_id=way, fetch=True).rc == 0
     texts = [path.read_text() for path in (lab.inventory.parent / "runs" / way / "logs").rglob("*.log")]
-    places = sorted({tuple(map(int, found[:3])) + found[3:] for text in texts for found in TOLD.findall(text)})
+    places = sorted({tuple(map(int, result[:3])) + result[3:] for text in texts for result in TOLD.findall(text)})
     assert places == (EQUAL if "nnodes" in settings else UNEQUAL)
-    losses = sorted({found for text in texts for found in LOSS.findall(text)})
+    losses = sorted({result for text in texts for result in LOSS.findall(text)})
     assert [loss for _step, loss in losses] == LOSSES
     if way not in ("torchrun", "lightning"):  # each rank's end is known, and not only the launcher's
         ends = [rank["exit_code"] for node in drive.record(lab, way)["nodes"] for rank in node["ranks"]]
@@ -73,12 +73,12 @@ def test_batch_sizes_are_checked_before_the_start(lab: Lab, nodes: list[str]) ->
         lab, "same_job.py", "deepspeed", "--deepspeed_config", "ds.json", launch_launcher="deepspeed"
     ).wait()
     assert play.rc == 2, play.output
-    for words in (
+    for arguments in (
         "5 * 3 * 4 ranks is 60, not 64",
         "set train_micro_batch_size_per_gpu to 4 and gradient_accumulation_steps to 4",
         "ERROR deepspeed-precision on node1, node2, node3: fp16 is enabled",
     ):
-        assert words in " ".join(play.output.split()), play.output
+        assert arguments in " ".join(play.output.split()), play.output
 
 
 def test_mpirun_passes_hostile_arguments_to_a_compiled_program(lab: Lab, nodes: list[str]) -> None:

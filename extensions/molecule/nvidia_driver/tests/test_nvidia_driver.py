@@ -104,8 +104,8 @@ def test_purge_that_would_remove_another_package_is_refused(lab: Lab) -> None:
 def test_node_with_active_run_is_left_alone(lab: Lab) -> None:
     directory = "/srv/run/bert-1/node0"  # with the supervisor in it, as a start writes it
     root(lab, "node1", f"mkdir -p {directory} && echo 'import time; time.sleep(300)' > {directory}/supervisor.py")
-    words = f"python3 {directory}/supervisor.py {directory} bert-1 10.0.0.1"
-    root(lab, "node1", f"systemd-run --quiet --unit=run {words}")
+    text = f"python3 {directory}/supervisor.py {directory} bert-1 10.0.0.1"
+    root(lab, "node1", f"systemd-run --quiet --unit=run {text}")
     try:
         play = run(lab, "node1", nvidia_driver_branch="570")
     finally:

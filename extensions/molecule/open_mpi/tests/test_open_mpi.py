@@ -12,8 +12,8 @@ RUNS = "/home/muster/.muster/runs"
 
 def test_each_rank_ran_on_its_node(lab: Lab) -> None:
     for number, name in enumerate(("node1", "node2", "node3")):
-        said = lab.exec(name, ["sh", "-c", f"cat {RUNS}/hello_mpi-*/node{number}/ranks/0/stdout.log"]).stdout
-        assert f"Hello from rank {number} of 3 on {name}, the sum of all ranks is 3\n" in said
+        output = lab.exec(name, ["sh", "-c", f"cat {RUNS}/hello_mpi-*/node{number}/ranks/0/stdout.log"]).stdout
+        assert f"Hello from rank {number} of 3 on {name}, the sum of all ranks is 3\n" in output
         proof = lab.exec(name, ["cat", "/usr/local/lib/muster/open_mpi_proof"]).stdout
         assert proof.startswith("mpirun (Open MPI) ") and proof.endswith(" on node1, node2, node3")
 

@@ -51,15 +51,15 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: Pa
 
     def own() -> list[str]:
         machines = server.account.machines
-        return [f"{one['name']} {one['state']}" for one in machines if one["id"] not in server.account.foreign_keys]
+        return [f"{item['name']} {item['state']}" for item in machines if item["id"] not in server.account.foreign_keys]
 
-    said = project.run("ansible-playbook provision.yml --check")
-    assert "create: machine bert-1 of type C5" in said
-    assert "bert: 0.16 USD an hour, 3.84 USD a day" in said
+    output = project.run("ansible-playbook provision.yml --check")
+    assert "create: machine bert-1 of type C5" in output
+    assert "bert: 0.16 USD an hour, 3.84 USD a day" in output
     assert own() == []
 
-    said = project.run("ansible-playbook provision.yml -e max_usd_per_hour=1")
-    assert "bert: 2 machines are ready; 0.16 USD an hour" in said
+    output = project.run("ansible-playbook provision.yml -e max_usd_per_hour=1")
+    assert "bert: 2 machines are ready; 0.16 USD an hour" in output
     assert own() == ["bert-0 ready", "bert-1 ready"]
     for node in lab.nodes[:2]:
         assert lab.exec(node.name, ["systemctl", "is-active", "muster_idle_watch.timer"]).stdout.strip() == "active"
@@ -68,9 +68,9 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: Pa
     assert "paperspace" not in lab.exec(node.name, ["grep", "-rli", server.key, "/etc/muster", "/usr/local"]).stdout
 
     project.run(f"ansible-playbook site.yml --tags {QUICK_ROLES}")
-    said = project.run("ansible-playbook launch.yml -e nnodes=2")
-    assert "step 4 sum 2 world 2" in said
-    assert "costs        0.18 USD an hour" in said, said  # with its disks, as the machines say
+    output = project.run("ansible-playbook launch.yml -e nnodes=2")
+    assert "step 4 sum 2 world 2" in output
+    assert "costs        0.18 USD an hour" in output, output  # with its disks, as the machines say
     verdict = json.loads((tmp_path / "runs" / "latest" / "result.json").read_text())
     assert verdict["state"] == "succeeded"
     assert 0 < verdict["cost"] < 0.02
@@ -80,8 +80,8 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: Pa
     row = next(line for line in project.run("ansible-playbook cost.yml").splitlines() if line.startswith("bert "))
     assert row.split()[:5] == ["bert", "ny2", "2", "on", "C5"]
 
-    said = project.run("ansible-playbook teardown.yml -e confirm=bert")
-    assert "nothing of bert is left, 0 USD an hour" in said
+    output = project.run("ansible-playbook teardown.yml -e confirm=bert")
+    assert "nothing of bert is left, 0 USD an hour" in output
     assert remaining_keys(server.account) == []
     assert server.account.usd_per_hour() == 0
     assert serialize_foreign(server.account) == foreign

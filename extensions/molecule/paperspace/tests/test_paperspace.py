@@ -51,8 +51,8 @@ def test_site_and_launch_work_on_rented_machines(lab: Lab, project: Project) -> 
     project.run("ansible-playbook site.yml -i paperspace.yml")
     names = [node.name for node in lab.nodes]
     for node in lab.nodes:
-        found = lab.exec(node.name, ["getent", "ahostsv4", *names]).stdout
-        assert {str(other.address) for other in lab.nodes} == {line.split()[0] for line in found.splitlines()}
+        result = lab.exec(node.name, ["getent", "ahostsv4", *names]).stdout
+        assert {str(other.address) for other in lab.nodes} == {line.split()[0] for line in result.splitlines()}
     output = project.run("ansible-playbook launch.yml -e nnodes=4")
     assert "own-name-loopback" not in output  # which is said of hosts as they come
     assert "step 4 sum 4 world 4" in output

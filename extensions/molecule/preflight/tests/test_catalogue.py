@@ -38,16 +38,16 @@ def preflight(cluster: Cluster, tmp_path: Path, **extra: Any) -> tuple[drive.Pla
     target = tmp_path / "findings.json"
     play = drive.run("preflight.yml", cluster.lab.inventory, preflight_json=str(target), **extra)
     assert target.exists(), play.output
-    found = json.loads(target.read_text())["findings"]
-    for finding in found:
+    result = json.loads(target.read_text())["findings"]
+    for finding in result:
         assert finding["found"] and finding["needed"] and finding["todo"], finding
         assert finding["id"] in play.output, play.output
-    return play, [(finding["severity"], finding["id"], finding["nodes"]) for finding in found]
+    return play, [(finding["severity"], finding["id"], finding["nodes"]) for finding in result]
 
 
 def test_healthy_hosts_have_no_finding(cluster: Cluster, tmp_path: Path) -> None:
-    play, found = preflight(cluster, tmp_path)
-    assert (play.rc, found) == (0, []), play.output
+    play, result = preflight(cluster, tmp_path)
+    assert (play.rc, result) == (0, []), play.output
     assert "preflight of 4 nodes: no errors, no warnings" in play.output
 
 
@@ -58,7 +58,7 @@ def shell(name: str, make: str, undo: str) -> Fault:
     """A fault that is made by a script on one host; {node1} is the address of node1."""
 
     def fault(cluster: Cluster) -> None:
-        addresses = {one: cluster.address(one) for one in cluster.names}
+        addresses = {item: cluster.address(item) for item in cluster.names}
         cluster.fault(name, make.format(**addresses), undo.format(**addresses))
 
     return fault
@@ -77,7 +77,7 @@ def nft(name: str, rules: str) -> Fault:
     """A packet filter between a host and its peers; the controller is no peer."""
 
     def fault(cluster: Cluster) -> None:
-        peers = ", ".join(cluster.address(one) for one in cluster.names if one != name)
+        peers = ", ".join(cluster.address(item) for item in cluster.names if item != name)
         text = f"table inet fault {{\n{rules.replace('PEERS', '{ ' + peers + ' }')}\n}}"
         cluster.fault(name, f"nft -f - <<'END'\n{text}\nEND", "nft delete table inet fault")
 
@@ -507,9 +507,9 @@ def test_each_fault_is_named_on_its_node(
 ) -> None:
     for fault in faults:
         fault(cluster)
-    play, found = preflight(cluster, tmp_path, **extra)
-    assert sorted(found) == expected, play.output
-    worst = [severity for severity, _id, _nodes in found]
+    play, result = preflight(cluster, tmp_path, **extra)
+    assert sorted(result) == expected, play.output
+    worst = [severity for severity, _id, _nodes in result]
     assert worst == sorted(worst)
     assert play.rc == (2 if "error" in worst else 0), play.output
 
@@ -520,8 +520,8 @@ def test_each_fault_is_named_on_its_node(
 def test_process_holding_a_port_is_named_for_any_user(cluster: Cluster, tmp_path: Path, user: str) -> None:
     cluster.fault("node1", SQUATTER.format(user=user, node1=cluster.address("node1")), "systemctl stop squatter")
     pid = cluster.sh("node1", "systemctl show --property=MainPID --value squatter").strip()
-    play, found = preflight(cluster, tmp_path)
-    assert found == [("error", "port-in-use", ["node1"])], play.output
+    play, result = preflight(cluster, tmp_path)
+    assert result == [("error", "port-in-use", ["node1"])], play.output
     assert f"is in use by process {pid} (" in " ".join(play.output.split()), play.output
 
 
@@ -532,15 +532,15 @@ def test_wrong_node_address_is_reported(cluster: Cluster, tmp_path: Path) -> Non
     wrong = tmp_path / "wrong.yml"
     other = cluster.address("node2").rpartition(".")[0] + ".99"
     wrong.write_text(f"training: {{hosts: {{node2: {{node_address: {other}}}}}}}\n")
-    play, found = preflight(cluster, tmp_path, options=("-i", str(wrong)))
-    assert found == [("error", "address-not-here", ["node2"])], play.output
+    play, result = preflight(cluster, tmp_path, options=("-i", str(wrong)))
+    assert result == [("error", "address-not-here", ["node2"])], play.output
 
 
 def test_node_without_slots_or_gpus_gets_a_warning(cluster: Cluster, tmp_path: Path) -> None:
     unsaid = tmp_path / "unsaid.yml"
     unsaid.write_text("training: {hosts: {node2: {node_slots: ''}}}\n")
-    play, found = preflight(cluster, tmp_path, options=("-i", str(unsaid)))
-    assert found == [("warning", "no-gpu", ["node2"])], play.output
+    play, result = preflight(cluster, tmp_path, options=("-i", str(unsaid)))
+    assert result == [("warning", "no-gpu", ["node2"])], play.output
 
 
 def test_different_kernel_is_reported(cluster: Cluster, tmp_path: Path) -> None:
@@ -549,38 +549,38 @@ def test_different_kernel_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     cluster.fault("node3", f"{wrapper} > /opt/python; chmod 755 /opt/python", "rm /opt/python")
     other = tmp_path / "other.yml"
     other.write_text("training: {hosts: {node3: {ansible_python_interpreter: /opt/python}}}\n")
-    play, found = preflight(cluster, tmp_path, options=("-i", str(other)))
-    assert found == [("warning", "skew-kernel", ["node3"])], play.output
+    play, result = preflight(cluster, tmp_path, options=("-i", str(other)))
+    assert result == [("warning", "skew-kernel", ["node3"])], play.output
     assert "2.6." in play.output
 
 
 def test_unequal_slots_are_reported_for_launcher_that_refuses_them(cluster: Cluster, tmp_path: Path) -> None:
     unequal = tmp_path / "unequal.yml"
     unequal.write_text("training: {hosts: {node2: {node_slots: 3}}}\n")
-    play, found = preflight(cluster, tmp_path, options=("-i", str(unequal)), launch_launcher="env")
-    assert found == [("error", "launcher", [])], play.output
+    play, result = preflight(cluster, tmp_path, options=("-i", str(unequal)), launch_launcher="env")
+    assert result == [("error", "launcher", [])], play.output
 
 
 @pytest.mark.thorough
 def test_missing_mount_that_the_job_needs_is_reported(cluster: Cluster, tmp_path: Path) -> None:
-    play, found = preflight(cluster, tmp_path, preflight_mounts=["/mnt/data"])
-    assert found == [("error", "mount-missing", cluster.names)], play.output
+    play, result = preflight(cluster, tmp_path, preflight_mounts=["/mnt/data"])
+    assert result == [("error", "mount-missing", cluster.names)], play.output
 
 
 def test_unreadable_mount_matters_only_if_the_job_uses_it(cluster: Cluster, tmp_path: Path) -> None:
     fuse("node3", "private")(cluster)
-    play, found = preflight(cluster, tmp_path)
-    assert (play.rc, found) == (0, []), play.output
-    play, found = preflight(cluster, tmp_path, launch_args=["--data", "/mnt/data/train"])
-    assert found == [("error", "mount-unreadable", ["node3"])], play.output
+    play, result = preflight(cluster, tmp_path)
+    assert (play.rc, result) == (0, []), play.output
+    play, result = preflight(cluster, tmp_path, launch_args=["--data", "/mnt/data/train"])
+    assert result == [("error", "mount-unreadable", ["node3"])], play.output
 
 
 def test_job_on_a_hanging_mount_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     fuse("node2", "hangs")(cluster)
     for name in ("node1", "node3", "node4"):
         cluster.fault(name, "mkdir -p /mnt/data/job; cp /opt/job/train.py /mnt/data/job/", "rm -r /mnt/data")
-    play, found = preflight(cluster, tmp_path, launch_working_directory="/mnt/data/job", launch_script="train.py")
-    assert found == [("error", "mount-stale", ["node2"])], play.output
+    play, result = preflight(cluster, tmp_path, launch_working_directory="/mnt/data/job", launch_script="train.py")
+    assert result == [("error", "mount-stale", ["node2"])], play.output
 
 
 def test_missing_torch_is_reported(cluster: Cluster, tmp_path: Path) -> None:
@@ -588,8 +588,8 @@ def test_missing_torch_is_reported(cluster: Cluster, tmp_path: Path) -> None:
         cluster.fault(
             name, "mv /opt/site/torch-2.7.1.dist-info /opt/away", "mv /opt/away /opt/site/torch-2.7.1.dist-info"
         )
-    play, found = preflight(cluster, tmp_path, **PYTHON)
-    assert found == [("error", "torch-missing", cluster.names)], play.output
+    play, result = preflight(cluster, tmp_path, **PYTHON)
+    assert result == [("error", "torch-missing", cluster.names)], play.output
 
 
 # --- ssh -------------------------------------------------------------------------------------------------------------
@@ -617,19 +617,19 @@ END
 chmod 600 id_ed25519; chown muster: id_ed25519 known_hosts""",
             "cd /home/muster/.ssh; cat before > authorized_keys; rm before id_ed25519 known_hosts",
         )
-    play, found = preflight(cluster, tmp_path, preflight_ssh=True)
-    assert found == [], play.output
+    play, result = preflight(cluster, tmp_path, preflight_ssh=True)
+    assert result == [], play.output
     cluster.fault(
         "node4",
         "cd /home/muster/.ssh; cp authorized_keys all; cat before > authorized_keys",
         "rm /home/muster/.ssh/all",
     )
-    play, found = preflight(cluster, tmp_path, preflight_ssh=True)
-    assert found == [("error", "ssh-between-nodes", ["node4"])], play.output
+    play, result = preflight(cluster, tmp_path, preflight_ssh=True)
+    assert result == [("error", "ssh-between-nodes", ["node4"])], play.output
     cluster.sh("node4", "cd /home/muster/.ssh; cat all > authorized_keys")
     cluster.fault("node2", "sed -i '/^node3 /s/AAAA/AAAB/' /home/muster/.ssh/known_hosts", "true")
-    play, found = preflight(cluster, tmp_path, preflight_ssh=True)
-    assert found == [("error", "ssh-between-nodes", ["node3", "node2"])], play.output
+    play, result = preflight(cluster, tmp_path, preflight_ssh=True)
+    assert result == [("error", "ssh-between-nodes", ["node3", "node2"])], play.output
     assert "verification failed" in play.output
 
 
@@ -680,8 +680,8 @@ def with_gpus(cluster: Cluster, **stubs: str) -> dict[str, Any]:
 
 
 def test_healthy_gpus_have_no_finding(cluster: Cluster, tmp_path: Path) -> None:
-    play, found = preflight(cluster, tmp_path, **with_gpus(cluster))
-    assert found == [], play.output
+    play, result = preflight(cluster, tmp_path, **with_gpus(cluster))
+    assert result == [], play.output
 
 
 @pytest.mark.parametrize(
@@ -742,15 +742,15 @@ def test_healthy_gpus_have_no_finding(cluster: Cluster, tmp_path: Path) -> None:
 def test_each_gpu_fault_is_named_on_its_node(
     cluster: Cluster, tmp_path: Path, stubs: dict[str, str], expected: list[tuple[str, str, list[str]]]
 ) -> None:
-    play, found = preflight(cluster, tmp_path, **with_gpus(cluster, **stubs))
-    assert sorted(found) == expected, play.output
+    play, result = preflight(cluster, tmp_path, **with_gpus(cluster, **stubs))
+    assert sorted(result) == expected, play.output
 
 
 @pytest.mark.thorough
 def test_driver_too_old_for_torch_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     old = smi([gpu(0, driver="515.105.01"), gpu(1, driver="515.105.01")])
-    play, found = preflight(cluster, tmp_path, **with_gpus(cluster, **dict.fromkeys(cluster.names, old)))
-    assert found == [("error", "driver-too-old", cluster.names)], play.output
+    play, result = preflight(cluster, tmp_path, **with_gpus(cluster, **dict.fromkeys(cluster.names, old)))
+    assert result == [("error", "driver-too-old", cluster.names)], play.output
 
 
 def test_driver_waiting_for_a_reboot_is_reported(cluster: Cluster, tmp_path: Path) -> None:
@@ -761,8 +761,8 @@ def test_driver_waiting_for_a_reboot_is_reported(cluster: Cluster, tmp_path: Pat
         " printf '#!/bin/sh\\necho 575.57.08\\n' > /usr/local/bin/modinfo; chmod 755 /usr/local/bin/modinfo",
         "umount /sys/module; rm /usr/local/bin/modinfo",
     )
-    play, found = preflight(cluster, tmp_path, **extra)
-    assert found == [("warning", "driver-pending", ["node2"])], play.output
+    play, result = preflight(cluster, tmp_path, **extra)
+    assert result == [("warning", "driver-pending", ["node2"])], play.output
 
 
 @pytest.mark.thorough
@@ -773,8 +773,8 @@ def test_cpu_build_of_torch_on_gpu_nodes_is_reported(cluster: Cluster, tmp_path:
             "sed -i \"s/'12.8'/None/\" /opt/site/torch/version.py",
             "sed -i \"s/None/'12.8'/\" /opt/site/torch/version.py",
         )
-    play, found = preflight(cluster, tmp_path, **with_gpus(cluster))
-    assert found == [("warning", "torch-without-cuda", cluster.names)], play.output
+    play, result = preflight(cluster, tmp_path, **with_gpus(cluster))
+    assert result == [("warning", "torch-without-cuda", cluster.names)], play.output
 
 
 def test_leftover_process_holding_a_gpu_is_reported(cluster: Cluster, tmp_path: Path) -> None:
@@ -788,6 +788,6 @@ def test_leftover_process_holding_a_gpu_is_reported(cluster: Cluster, tmp_path: 
         "systemctl stop leftover; rm /dev/nvidia0",
     )
     drive.eventually("it holds the GPU", lambda: "nvidia0" in cluster.sh("node2", "ls -l /proc/[0-9]*/fd; true"), 120)
-    play, found = preflight(cluster, tmp_path, **extra)
-    assert found == [("error", "gpu-busy", ["node2"])], play.output
+    play, result = preflight(cluster, tmp_path, **extra)
+    assert result == [("error", "gpu-busy", ["node2"])], play.output
     assert "run old-run" in play.output

@@ -23,10 +23,10 @@ def test_all_findings_are_reported_worst_first(cluster: Cluster, tmp_path: Path)
     target = tmp_path / "found.json"
     play = drive.run("preflight.yml", cluster.lab.inventory, preflight_json=str(target))
     assert play.rc == 2, play.output
-    found = json.loads(target.read_text())
-    assert (found["error_count"], found["warning_count"]) == (1, 2)
-    assert [finding["id"] for finding in found["findings"]] == ["own-name-loopback", "mtu-mismatch", "shm-small"]
-    assert [node["name"] for node in found["nodes"]] == cluster.names
+    result = json.loads(target.read_text())
+    assert (result["error_count"], result["warning_count"]) == (1, 2)
+    assert [finding["id"] for finding in result["findings"]] == ["own-name-loopback", "mtu-mismatch", "shm-small"]
+    assert [node["name"] for node in result["nodes"]] == cluster.names
     places = [
         play.output.index(word) for word in ("own-name-loopback", "mtu-mismatch", "shm-small", "1 error, 2 warnings")
     ]
@@ -50,16 +50,16 @@ def test_strict_exits_1_on_warnings_and_checks_can_be_skipped(cluster: Cluster) 
 
 
 @pytest.mark.parametrize(
-    ("skip", "said"),
+    ("skip", "message"),
     [
         ("shm-smal", "did you mean shm-small"),
         ("all", "cannot skip 'all': unknown check"),
         ("unreachable", "cannot be skipped"),
     ],
 )
-def test_unknown_or_mandatory_check_cannot_be_skipped(cluster: Cluster, skip: str, said: str) -> None:
+def test_unknown_or_mandatory_check_cannot_be_skipped(cluster: Cluster, skip: str, message: str) -> None:
     play = drive.run("preflight.yml", cluster.lab.inventory, preflight_skip=[skip])
-    assert play.rc == 2 and said in play.output, play.output
+    assert play.rc == 2 and message in play.output, play.output
 
 
 def test_nproc_per_node_below_1_is_refused(cluster: Cluster) -> None:
@@ -112,8 +112,8 @@ def test_a_launch_is_refused_for_the_same_faults(cluster: Cluster) -> None:
         cluster.fault(name, make, undo)
     play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL).wait()
     assert play.rc == 2 and "nothing was started" in play.output, play.output
-    for words in ("own-name-loopback on node2", "name-differs on node3", "no-route on node4", "10.255.255.1"):
-        assert words in play.output, play.output
+    for arguments in ("own-name-loopback on node2", "name-differs on node3", "no-route on node4", "10.255.255.1"):
+        assert arguments in play.output, play.output
     cluster.mend()
     play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL).wait()
     assert play.rc == 0 and "WARNING" not in play.output, play.output

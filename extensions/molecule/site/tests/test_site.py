@@ -99,8 +99,8 @@ def changes(play: drive.Play) -> dict[str, int]:
 
 def tasks(play: drive.Play) -> list[str]:
     """The tasks that were run on the nodes, in order. Ansible tells its own, such as to run handlers, once for each."""
-    told = re.findall(r"TASK \[(.+?)\] \*", words(play).partition("PLAY [Set up the cluster]")[2])
-    return [task for task, _again in groupby(told)]
+    output = re.findall(r"TASK \[(.+?)\] \*", words(play).partition("PLAY [Set up the cluster]")[2])
+    return [task for task, _again in groupby(output)]
 
 
 def test_new_host_key_is_accepted_and_changed_one_refused(lab: Lab, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_new_host_key_is_accepted_and_changed_one_refused(lab: Lab, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (
             "ssh_mesh_prot",
@@ -143,11 +143,11 @@ def test_new_host_key_is_accepted_and_changed_one_refused(lab: Lab, tmp_path: Pa
         ),
     ],
 )
-def test_a_misspelt_variable_is_refused(lab: Lab, project: Path, wrong: str, said: str) -> None:
+def test_a_misspelt_variable_is_refused(lab: Lab, project: Path, wrong: str, message: str) -> None:
     given: dict[str, Any] = {wrong: 2222}
     play = site(lab, project, "--tags", "base_packages", **given)
     assert play.rc == 2, play.output
-    assert said in words(play), play.output
+    assert message in words(play), play.output
     assert not any(changes(play).values())
 
 

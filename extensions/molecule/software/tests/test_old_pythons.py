@@ -29,10 +29,10 @@ def root(lab: Lab, node: str, command: str) -> str:
 
 def of_one_node(lab: Lab, node: str, path: Path, python: str) -> Path:
     """An inventory of one node of a lab, on which jobs run with the Python that Ansible uses there."""
-    found = yaml.safe_load(lab.inventory.read_text())
-    found["training"]["hosts"] = {node: found["training"]["hosts"][node]}
-    found["training"]["vars"] |= {"ansible_python_interpreter": python, "launch_python": python}
-    path.write_text(yaml.safe_dump(found))
+    result = yaml.safe_load(lab.inventory.read_text())
+    result["training"]["hosts"] = {node: result["training"]["hosts"][node]}
+    result["training"]["vars"] |= {"ansible_python_interpreter": python, "launch_python": python}
+    path.write_text(yaml.safe_dump(result))
     return path
 
 
@@ -45,13 +45,13 @@ def judge(lab: Lab, node: str, inventory: Path, chosen: tuple[str, ...], directo
     play = drive.run("site.yml", inventory, options=options, timeout=540, **asked)
     root(lab, node, f"rm {smi}")
     assert play.rc == 0, play.output
-    said = " ".join(play.output.split())
-    for words in chosen:
-        assert words in said, play.output
+    output = " ".join(play.output.split())
+    for arguments in chosen:
+        assert arguments in output, play.output
     root(lab, node, f"test ! -e {directory}")
 
-    wanted = {"pytorch_enabled": False, "python_env_requirements": ["colorama"], "python_env_directory": directory}
-    play = drive.run("site.yml", inventory, options=("--tags", "python_env"), timeout=540, **wanted)
+    expected = {"pytorch_enabled": False, "python_env_requirements": ["colorama"], "python_env_directory": directory}
+    play = drive.run("site.yml", inventory, options=("--tags", "python_env"), timeout=540, **expected)
     assert play.rc == 0, play.output
     root(lab, node, f"{directory}/env/bin/python -c 'import colorama'")
 

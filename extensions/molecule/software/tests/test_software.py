@@ -53,7 +53,7 @@ def on_all(lab: Lab, command: str) -> set[str]:
 
 def test_all_nodes_have_the_same_packages_at_the_same_path(lab: Lab) -> None:
     (listing,) = on_all(lab, "/opt/muster/env/bin/python -m pip list --format json")
-    versions = {one["name"]: one["version"] for one in json.loads(listing)}
+    versions = {item["name"]: item["version"] for item in json.loads(listing)}
     assert versions["torch"].startswith("2.13.0")
     assert versions["deepspeed"].startswith("0.19.8")
     assert {"pip", "scikit-learn", "numpy"} <= set(versions)
@@ -133,9 +133,9 @@ def test_typed_secrets_are_stored_and_not_echoed(lab: Lab) -> None:
 
 
 def test_missing_secret_without_a_terminal_is_reported_with_remedy(lab: Lab) -> None:
-    words, env = typed(lab), {**os.environ, **NO_SECRETS, "ANSIBLE_FORCE_COLOR": "0"}
+    arguments, env = typed(lab), {**os.environ, **NO_SECRETS, "ANSIBLE_FORCE_COLOR": "0"}
     done = subprocess.run(
-        words,
+        arguments,
         stdin=subprocess.DEVNULL,
         env=env,
         cwd=drive.CHECKOUT,
@@ -231,7 +231,7 @@ def test_second_run_keeps_venv_and_missing_requirements_file_is_named(lab: Lab) 
 
 
 def test_failed_installation_is_shown_and_logged_without_index_token(lab: Lab) -> None:
-    words: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "python_env_manager": "venv",
         "python_env_directory": "/opt/venv",
         "python_env_parts": ["requirements"],
@@ -239,7 +239,7 @@ def test_failed_installation_is_shown_and_logged_without_index_token(lab: Lab) -
         "python_env_environment": {"PIP_RETRIES": "0"},
         "python_env_requirements": ["nosuchpkg-zzz==9"],
     }
-    play = drive.run(STAND_INS, lab.inventory, options=("--limit", "node1,node2", "-vvv"), part="failed", **words)
+    play = drive.run(STAND_INS, lab.inventory, options=("--limit", "node1,node2", "-vvv"), part="failed", **arguments)
     assert play.rc == 2
     assert "ERROR: No matching distribution found for nosuchpkg-zzz==9" in said(play)
     assert "above" not in said(play).partition("ERROR: No matching")[0].rpartition("failed (exit code 1)")[2]

@@ -56,16 +56,16 @@ def test_ssh_client_configuration_applies_to_peers_only(lab: Lab) -> None:
 
 def test_host_with_another_identity_is_refused(lab: Lab) -> None:
     # node2 answers with its certificate, which is not good for the name node3.
-    code, said = as_user(lab, "node1", "ssh -o BatchMode=yes -o HostKeyAlias=node3 node2 true")
+    code, output = as_user(lab, "node1", "ssh -o BatchMode=yes -o HostKeyAlias=node3 node2 true")
     assert code == 255
-    assert "Host key verification failed" in said
-    assert "not a listed principal" in said or "No ED25519 host key is known" in said
+    assert "Host key verification failed" in output
+    assert "not a listed principal" in output or "No ED25519 host key is known" in output
 
 
 def test_login_as_another_user_is_refused(lab: Lab) -> None:
-    code, said = as_user(lab, "node1", "ssh -o BatchMode=yes root@node2 true")
+    code, output = as_user(lab, "node1", "ssh -o BatchMode=yes root@node2 true")
     assert code == 255
-    assert "Permission denied" in said
+    assert "Permission denied" in output
 
 
 def test_sshd_also_listens_on_mesh_port_and_is_otherwise_unchanged(lab: Lab) -> None:
@@ -85,7 +85,7 @@ def test_sshd_also_listens_on_mesh_port_and_is_otherwise_unchanged(lab: Lab) -> 
 
 
 def test_ssh_files_have_safe_permissions(lab: Lab) -> None:
-    wanted = {
+    expected = {
         "/home/muster/.ssh": "700 muster",
         "/home/muster/.ssh/id_ed25519": "600 muster",
         "/home/muster/.ssh/authorized_keys": "600 muster",
@@ -93,8 +93,8 @@ def test_ssh_files_have_safe_permissions(lab: Lab) -> None:
         "/etc/ssh/ssh_host_ed25519_key": "600 root",
     }
     for node in lab.nodes:
-        listed = lab.exec(node.name, ["stat", "--format=%n:%a %U", *wanted]).stdout.splitlines()
-        assert dict(line.split(":") for line in listed) == wanted
+        listed = lab.exec(node.name, ["stat", "--format=%n:%a %U", *expected]).stdout.splitlines()
+        assert dict(line.split(":") for line in listed) == expected
         home = int(lab.exec(node.name, ["stat", "--format=%a", "/home/muster"]).stdout, 8)
         assert not home & (stat.S_IWGRP | stat.S_IWOTH)
 
@@ -115,9 +115,9 @@ def test_private_keys_stay_where_they_were_made(lab: Lab) -> None:
         ]
         # a file with it is put there: a search that works finds that one, and no other
         search = f"echo {secret} > /var/tmp/planted; grep -rlF {secret} /etc/ssh /home /root /tmp /var/tmp"
-        found = lab.exec(node.name, ["sh", "-c", search])
+        result = lab.exec(node.name, ["sh", "-c", search])
         assert lab.exec(node.name, ["rm", "/var/tmp/planted"]).returncode == 0
-        assert (found.returncode, found.stdout.split()) == (0, ["/var/tmp/planted"]), found.stdout + found.stderr
+        assert (result.returncode, result.stdout.split()) == (0, ["/var/tmp/planted"]), result.stdout + result.stderr
 
 
 def test_existing_key_is_kept(lab: Lab) -> None:
@@ -125,20 +125,20 @@ def test_existing_key_is_kept(lab: Lab) -> None:
 
 
 def test_pdsh_rsync_and_mpirun_work_over_the_mesh(lab: Lab) -> None:
-    code, said = as_user(lab, "node1", "PDSH_RCMD_TYPE=ssh pdsh -w node1,node2,node3 hostname")
-    assert code == 0, said
-    assert sorted(said.splitlines()) == [f"node{i}: node{i}" for i in (1, 2, 3)]
+    code, output = as_user(lab, "node1", "PDSH_RCMD_TYPE=ssh pdsh -w node1,node2,node3 hostname")
+    assert code == 0, output
+    assert sorted(output.splitlines()) == [f"node{i}: node{i}" for i in (1, 2, 3)]
 
-    code, said = as_user(
+    code, output = as_user(
         lab, "node1", "echo one > sent && rsync -a sent node2: && rsync -a node2:sent received && cat received"
     )
-    assert (code, said) == (0, "one")
+    assert (code, output) == (0, "one")
 
     network = f"{lab.nodes[0].address.rpartition('.')[0]}.0/24"
     options = f"--mca oob_tcp_if_include {network} --mca btl_tcp_if_include {network}"
-    code, said = as_user(lab, "node1", f"mpirun {options} --host node1,node2,node3 hostname")
-    assert code == 0, said
-    assert sorted(said.splitlines()) == ["node1", "node2", "node3"]
+    code, output = as_user(lab, "node1", f"mpirun {options} --host node1,node2,node3 hostname")
+    assert code == 0, output
+    assert sorted(output.splitlines()) == ["node1", "node2", "node3"]
 
 
 def _with_nodes(lab: Lab, path: Path, names: Sequence[str]) -> Path:
@@ -255,8 +255,8 @@ def test_machine_gets_no_certificate_for_a_name_it_gives_itself(lab: Lab, tmp_pa
         assert lab.exec("node3", [*asked, certificate]).returncode == 0
         # not even with the earlier certificate does it pass for github.com
         lab.exec("node3", ["sh", "-c", f"cp /var/tmp/wrong-cert.pub {certificate} && systemctl reload ssh"])
-        code, said = as_user(lab, "node1", stranger)
-        assert code == 255 and "Host key verification failed" in said
+        code, output = as_user(lab, "node1", stranger)
+        assert code == 255 and "Host key verification failed" in output
     finally:
         lab.exec("node3", ["sh", "-c", "hostname node3; rm -f /var/tmp/wrong-cert.pub"])
         _mesh(lab.inventory, lab.inventory.parent / "ssh_mesh")
@@ -274,14 +274,14 @@ def test_faults_that_keep_a_node_out_are_named_before_any_change(lab: Lab, tmp_p
     finally:
         lab.exec("node2", ["mv", "/etc/ssh/sshd_config.orig", "/etc/ssh/sshd_config"])
     assert play.rc == 2
-    words = " ".join(play.output.split())
-    for told in (
+    text = " ".join(play.output.split())
+    for output in (
         "node2: sshd does not read /etc/ssh/sshd_config.d",
         "node2: sshd already uses the list of revoked keys /etc/mine",
         "node2: the host key /etc/ssh/none.pub is missing",
     ):
-        assert told in words, play.output
-    assert "node1: sshd does not read" not in words
+        assert output in text, play.output
+    assert "node1: sshd does not read" not in text
     assert "changed=0" in play.output and not re.search(r"changed=[1-9]", play.output)
     assert _files(lab, "node2") == before
 

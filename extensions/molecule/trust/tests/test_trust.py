@@ -42,13 +42,13 @@ CREDENTIALS = "/usr/local/lib/muster/s3/credentials"
 
 def roles_with_a_user() -> set[str]:
     """Roles that are told a user, by their argument specs."""
-    found = set()
+    result = set()
     for path in (CHECKOUT / "roles").glob("*/meta/argument_specs.yml"):
         specs = yaml.safe_load(path.read_text())["argument_specs"]
         options = {name for specification in specs.values() for name in specification.get("options", {})}
         if any(name.endswith("_user") for name in options):
-            found.add(path.parents[1].name)
-    return found
+            result.add(path.parents[1].name)
+    return result
 
 
 def test_each_role_with_a_user_has_a_row() -> None:
@@ -151,23 +151,23 @@ def ended(hosts: Cluster, source: Path, tmp_path_factory: pytest.TempPathFactory
         (folder / host).mkdir()
         (folder / host / "inventory.yml").write_text(yaml.safe_dump(inventory))
         plays[host] = drive.start(str(playbook), folder / host / "inventory.yml")
-    found = {}
+    result = {}
     for host, play in plays.items():
-        words = " ".join(play.wait(1800).output.split())
-        found[host] = dict(re.findall(r"TRUST (\w+) (.*?) TRUST", words))
-        found[host]["output"] = play.output
-        found[host]["before"] = before[host]
-    return found
+        text = " ".join(play.wait(1800).output.split())
+        result[host] = dict(re.findall(r"TRUST (\w+) (.*?) TRUST", text))
+        result[host]["output"] = play.output
+        result[host]["before"] = before[host]
+    return result
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_role_works_or_reports_the_planted_obstacle(name: str, ended: dict[str, dict[str, str]]) -> None:
     for host, expected in zip(HOSTS, ROWS[name].ends, strict=True):
-        said = ended[host].get(name, ended[host]["output"][-3000:])
+        output = ended[host].get(name, ended[host]["output"][-3000:])
         if expected:
-            assert re.search(expected, said), f"{host}: {said}"
+            assert re.search(expected, output), f"{host}: {output}"
         else:
-            assert said == "went well", f"{host}: {said}"
+            assert output == "went well", f"{host}: {output}"
 
 
 @pytest.mark.usefixtures("ended")
@@ -185,6 +185,6 @@ def test_root_owned_files_are_unchanged(host: str, hosts: Cluster, ended: dict[s
 def test_no_program_of_the_user_ran_as_root(host: str, hosts: Cluster) -> None:
     mine = hosts.sh(host, f"id --user {USER}").strip()
     hosts.sh(host, f"runuser -u {USER} -- {HOME}/bin/python3 || true; {HOME}/.local/bin/sh || true")
-    told = hosts.sh(host, f"cat {TOLD}").split()
-    assert told[-2:] == [mine, "0"], "the programs tell by whom they are run"
-    assert "0" not in told[:-2]
+    output = hosts.sh(host, f"cat {TOLD}").split()
+    assert output[-2:] == [mine, "0"], "the programs tell by whom they are run"
+    assert "0" not in output[:-2]

@@ -52,12 +52,12 @@ def in_parts(client: Any, key: str, parts: list[bytes]) -> None:
     upload = client.create_multipart_upload(
         Bucket="source", Key=key, ContentType="video/mp4", Metadata={"camera": "3"}, Tagging="split=train%2Btest"
     )["UploadId"]
-    words = {"Bucket": "source", "Key": key, "UploadId": upload}
+    arguments = {"Bucket": "source", "Key": key, "UploadId": upload}
     done = [
-        {"PartNumber": number, "ETag": client.upload_part(PartNumber=number, Body=body, **words)["ETag"]}
+        {"PartNumber": number, "ETag": client.upload_part(PartNumber=number, Body=body, **arguments)["ETag"]}
         for number, body in enumerate(parts, 1)
     ]
-    client.complete_multipart_upload(MultipartUpload={"Parts": done}, **words)
+    client.complete_multipart_upload(MultipartUpload={"Parts": done}, **arguments)
 
 
 def move(s3: S3Server, check: bool = False, **more: Any) -> dict[str, Any]:
@@ -70,11 +70,11 @@ def move(s3: S3Server, check: bool = False, **more: Any) -> dict[str, Any]:
 
 
 def content(client: Any, bucket: str) -> dict[str, str]:
-    found = {}
+    result = {}
     for entry in client.list_objects_v2(Bucket=bucket)["Contents"]:
         body = client.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read()
-        found[entry["Key"]] = hashlib.sha256(body).hexdigest()
-    return found
+        result[entry["Key"]] = hashlib.sha256(body).hexdigest()
+    return result
 
 
 def copies(s3: S3Server) -> int:
@@ -118,10 +118,10 @@ def test_check_mode_shows_size_and_price_and_creates_nothing(s3: S3Server, capsy
 
 
 def test_price_includes_transfer_to_another_region() -> None:
-    found = s3_bucket_move.Survey(objects=2, size=10**9, missing=2, missing_size=10**9, requests=5)
+    result = s3_bucket_move.Survey(objects=2, size=10**9, missing=2, missing_size=10**9, requests=5)
     args = {"source": "a", "target": "b", "region": "us-east-1", "price_per_gb": 0.02, "price_per_1000_requests": 5.0}
-    assert "about 0.04 USD" in bucket_move.describe_plan(found, args, "eu-central-1", free=False)
-    assert "about 0.03 USD" in bucket_move.describe_plan(found, args, "us-east-1", free=True)
+    assert "about 0.04 USD" in bucket_move.describe_plan(result, args, "eu-central-1", free=False)
+    assert "about 0.03 USD" in bucket_move.describe_plan(result, args, "us-east-1", free=True)
 
 
 def test_interrupted_move_resumes(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,8 +159,8 @@ def test_differing_object_is_replaced_only_with_replace_true(s3: S3Server) -> No
 
 
 def test_object_changed_during_copy_is_detected(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    def copy_and_change(*words: Any) -> None:
-        s3_bucket_move.copy_missing(*words)
+    def copy_and_change(*arguments: Any) -> None:
+        s3_bucket_move.copy_missing(*arguments)
         s3.client().put_object(Bucket="target", Key="few/10", Body=b"y" * 10)
 
     monkeypatch.setattr(bucket_move, "copy_missing", copy_and_change)
@@ -176,7 +176,7 @@ def test_archived_objects_are_refused_before_copying(s3: S3Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"source": "nowhere"}, "bucket nowhere does not exist. Correct its name"),
         ({"source": "Not_A_Bucket!"}, "Not_A_Bucket! is not a valid bucket name"),
@@ -185,11 +185,11 @@ def test_archived_objects_are_refused_before_copying(s3: S3Server) -> None:
         ({"target": "source"}, "source and target are both source"),
     ],
 )
-def test_errors_are_explained_in_one_line_without_secrets(s3: S3Server, more: dict[str, Any], said: str) -> None:
+def test_errors_are_explained_in_one_line_without_secrets(s3: S3Server, more: dict[str, Any], message: str) -> None:
     with pytest.raises(Exception) as caught:
         move(s3, **more)
     text = explain(caught.value, more.get("source", "source"))
-    assert re.search(said, text)
+    assert re.search(message, text)
     assert "\n" not in text
     assert s3.secret_key not in text
 
@@ -212,9 +212,18 @@ def test_missing_boto3_is_reported_with_install_command(tmp_path: Path, missing:
     give_collection(tmp_path)
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / f"{missing}.py").write_text("raise ModuleNotFoundError('No module named so')\n")
-    words = ["ansible-playbook", "muster.training.bucket_move", "-e", "source=a", "-e", "target=b", "-e", "region=c"]
-    done = typed(tmp_path, words, PYTHONPATH=str(tmp_path / "without"))
+    arguments = [
+        "ansible-playbook",
+        "muster.training.bucket_move",
+        "-e",
+        "source=a",
+        "-e",
+        "target=b",
+        "-e",
+        "region=c",
+    ]
+    done = typed(tmp_path, arguments, PYTHONPATH=str(tmp_path / "without"))
     assert done.returncode == 2
-    said = f"the Python of ansible-playbook has no boto3. Install it: {sys.executable} -m pip"
-    assert said in " ".join(done.stdout.split()), done.stdout
+    output = f"the Python of ansible-playbook has no boto3. Install it: {sys.executable} -m pip"
+    assert output in " ".join(done.stdout.split()), done.stdout
     assert "No module named" not in done.stdout

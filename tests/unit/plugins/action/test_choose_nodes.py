@@ -106,9 +106,9 @@ def test_invalid_nnodes_is_refused(nnodes: object) -> None:
 
 
 def test_more_nodes_than_available_is_refused() -> None:
-    said = refusal(4)
-    assert said.startswith("the group 'training' is not a valid cluster:\n")
-    assert "4" in said and "3" in said
+    output = refusal(4)
+    assert output.startswith("the group 'training' is not a valid cluster:\n")
+    assert "4" in output and "3" in output
     assert "3" in refusal("2:4")
     assert "is not a valid cluster" in refusal(3, ["a", "b"])
 
@@ -126,7 +126,7 @@ def test_group_without_hosts_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "words"),
+    ("groups", "expected_text"),
     [
         (
             {"all": ["a"], "gpus": ["a"]},
@@ -135,13 +135,13 @@ def test_group_without_hosts_is_refused() -> None:
         ({"all": ["a"], "x": ["a"], "gpus": ["a"], "none": []}, "has the groups gpus, x: .* -e launch_group=NAME"),
     ],
 )
-def test_empty_group_error_suggests_other_groups(groups: dict[str, list[str]], words: str) -> None:
-    with pytest.raises(AnsibleActionFail, match=f"the group 'training' has no hosts.* The inventory {words}"):
+def test_empty_group_error_suggests_other_groups(groups: dict[str, list[str]], expected_text: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=f"the group 'training' has no hosts.* The inventory {expected_text}"):
         choose("training", groups, HOSTS, None, [])
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "expected_text"),
     [
         ({"node_address": "10.0.0.1"}, "10.0.0.1 is also the address of a"),
         ({"node_address": "127.0.0.1"}, "loopback"),
@@ -152,14 +152,14 @@ def test_empty_group_error_suggests_other_groups(groups: dict[str, list[str]], w
         ({"node_rank": 0}, "1 of 3 hosts have a node_rank"),
     ],
 )
-def test_invalid_host_variables_are_named(change: dict[str, Any], words: str) -> None:
-    said = refusal(hosts={**HOSTS, "b": {**host(2), **change}})
-    assert words in said and "; expected " in said
+def test_invalid_host_variables_are_named(change: dict[str, Any], expected_text: str) -> None:
+    output = refusal(hosts={**HOSTS, "b": {**host(2), **change}})
+    assert expected_text in output and "; expected " in output
 
 
 def test_all_invalid_hosts_are_reported_at_once() -> None:
-    said = refusal(hosts={"a": host(1, node_slots=0), "b": host(1), "c": host(3, node_address="0.0.0.0")})
-    assert len(said.splitlines()) == 4
+    output = refusal(hosts={"a": host(1, node_slots=0), "b": host(1), "c": host(3, node_address="0.0.0.0")})
+    assert len(output.splitlines()) == 4
 
 
 @given(st.integers(1, 3), st.permutations("abc"))

@@ -27,11 +27,11 @@ def test_identical_files_on_several_nodes_are_fetched_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     same = file("run/last.pt", 3_000_000)
-    told = {"a": {"files": [same]}, "b": {"files": [same, file("run/rank1.pt", 1_000_000)]}}
-    assert chosen(monkeypatch, tmp_path, told)["compare"] == {"a": ["run/last.pt"], "b": ["run/last.pt"]}
+    document = {"a": {"files": [same]}, "b": {"files": [same, file("run/rank1.pt", 1_000_000)]}}
+    assert chosen(monkeypatch, tmp_path, document)["compare"] == {"a": ["run/last.pt"], "b": ["run/last.pt"]}
     assert capsys.readouterr().out == ""
-    hashes = {name: {"hashes": {"run/last.pt": "x"}} for name in told}
-    answer = chosen(monkeypatch, tmp_path, told, compared=hashes)
+    hashes = {name: {"hashes": {"run/last.pt": "x"}} for name in document}
+    answer = chosen(monkeypatch, tmp_path, document, compared=hashes)
     assert answer["wanted"] == {
         "a": {"directory": f"{tmp_path}/node0", "files": [same]},
         "b": {"directory": f"{tmp_path}/node1", "files": [file("run/rank1.pt", 1_000_000)]},
@@ -44,15 +44,15 @@ def test_identical_files_on_several_nodes_are_fetched_once(
 
 
 def test_large_fetch_asks_for_confirmation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"a": {"files": [file("run/1", CONFIRM_SIZE)]}, "b": {"files": []}}
-    assert not chosen(monkeypatch, tmp_path, told, compared={})["ask"]
-    told["b"] = {"files": [file("run/2", 1)]}
-    assert chosen(monkeypatch, tmp_path, told, compared={})["ask"]
-    assert not chosen(monkeypatch, tmp_path, told, compared={}, confirm=True)["ask"]
+    document = {"a": {"files": [file("run/1", CONFIRM_SIZE)]}, "b": {"files": []}}
+    assert not chosen(monkeypatch, tmp_path, document, compared={})["ask"]
+    document["b"] = {"files": [file("run/2", 1)]}
+    assert chosen(monkeypatch, tmp_path, document, compared={})["ask"]
+    assert not chosen(monkeypatch, tmp_path, document, compared={}, confirm=True)["ask"]
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("told", "expected_text"),
     [
         ({"a": {"files": [file("../x", 1)]}, "b": {"files": []}}, "a has files that are not fetched"),
         ({"a": {"files": [], "more": True}, "b": {"files": []}}, "a has files that cannot be listed"),
@@ -64,14 +64,14 @@ def test_files_that_are_not_fetched_are_reported(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     told: dict[str, Any],
-    words: str,
+    expected_text: str,
 ) -> None:
     answer = chosen(monkeypatch, tmp_path, told, compared={})
     assert (answer["count"], answer["size"]) == (0, 0)
-    assert words in " ".join(capsys.readouterr().err.split())
+    assert expected_text in " ".join(capsys.readouterr().err.split())
 
 
 def test_malformed_answers_are_tolerated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"a": None, "b": {"files": "x", "hashes": 1}}
-    answer = chosen(monkeypatch, tmp_path, told, compared={"a": None, "b": {"hashes": []}})
+    document = {"a": None, "b": {"files": "x", "hashes": 1}}
+    answer = chosen(monkeypatch, tmp_path, document, compared={"a": None, "b": {"hashes": []}})
     assert answer["count"] == 0

@@ -69,8 +69,14 @@ def test_runs_show_what_they_were_and_how_they_went() -> None:
     assert lines[0].split()[-2:] == ["JOB", "OUTCOME"]
     assert f"train.py --lr {'1' * 45}… in toy" in lines[1] and lines[1].endswith("ValueError: [2Jboom")
     assert "  eval.py in other  " in lines[2] and lines[2].endswith("  loss 0.31")
-    for text, found in (("VALUEERROR", ["new"]), ("other", ["old"]), ("eval.py", ["old"]), ("0.3", ["old"]), ("x", [])):
-        assert [run["run_id"] for run in matching_runs(runs, text)] == found
+    for text, result in (
+        ("VALUEERROR", ["new"]),
+        ("other", ["old"]),
+        ("eval.py", ["old"]),
+        ("0.3", ["old"]),
+        ("x", []),
+    ):
+        assert [run["run_id"] for run in matching_runs(runs, text)] == result
 
 
 @pytest.mark.parametrize(

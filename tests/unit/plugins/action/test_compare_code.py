@@ -18,7 +18,7 @@ BUSY: dict[str, Any] = {"runs": [{"run_id": "other", "address": "127.0.0.9"}]}
 
 
 @pytest.mark.parametrize(
-    ("nodes", "answered", "wanted", "busy_is_right", "left"),
+    ("nodes", "answered", "expected", "busy_is_right", "left"),
     [
         (NODES, {"a": IDLE, "b": IDLE}, "synced", False, ""),
         (NODES, {"a": IDLE, "b": IDLE}, "as_is", False, "as_is"),
@@ -30,9 +30,9 @@ BUSY: dict[str, Any] = {"runs": [{"run_id": "other", "address": "127.0.0.9"}]}
     ],
 )
 def test_code_is_synced_only_when_a_run_can_start(
-    nodes: list[dict[str, Any]], answered: dict[str, Any], wanted: str, busy_is_right: bool, left: str
+    nodes: list[dict[str, Any]], answered: dict[str, Any], expected: str, busy_is_right: bool, left: str
 ) -> None:
-    assert find_skip_reason(nodes, answered, wanted, busy_is_right) == left
+    assert find_skip_reason(nodes, answered, expected, busy_is_right) == left
 
 
 def test_summary_of_synced_code_is_short_and_without_control_characters() -> None:
@@ -40,11 +40,11 @@ def test_summary_of_synced_code_is_short_and_without_control_characters() -> Non
         return {"counts": {"older": 1}, "names": {"older": [name]}}
 
     many = {f"node{number}": older("train.py") for number in range(64)}
-    said = render_differences({"source": "/me/project"}, many).splitlines()
-    assert said == [
+    output = render_differences({"source": "/me/project"}, many).splitlines()
+    assert output == [
         "copying the code of /me/project",
         "  node0, node1, node2 and 61 more: train.py is older on the node",
     ]
     each = {f"node{number}": older(f"{number}\x1b[2J.py") for number in range(64)}
-    said = render_differences({"source": "/me/project"}, each).splitlines()
-    assert len(said) == 4 and said[-1] == "  and 62 more" and "\x1b" not in "".join(said)
+    output = render_differences({"source": "/me/project"}, each).splitlines()
+    assert len(output) == 4 and output[-1] == "  and 62 more" and "\x1b" not in "".join(output)

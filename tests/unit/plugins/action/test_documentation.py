@@ -70,16 +70,16 @@ def test_comparison_detects_changed_option() -> None:
 def written(module: str) -> dict[str, Any]:
     """The documentation of a module as it stands in its file, without what it takes from fragments."""
     text = (CHECKOUT / "plugins" / "modules" / f"{module}.py").read_text()
-    found: dict[str, Any] = yaml.safe_load(text.partition('DOCUMENTATION = r"""')[2].partition('"""')[0])
-    return found
+    result: dict[str, Any] = yaml.safe_load(text.partition('DOCUMENTATION = r"""')[2].partition('"""')[0])
+    return result
 
 
 def test_documentation_shared_by_three_modules_is_in_a_fragment() -> None:
-    said: dict[str, list[str]] = {}
+    document: dict[str, list[str]] = {}
     for path in sorted((CHECKOUT / "plugins" / "modules").glob("*.py")):
         docs = written(path.stem)
         blocks = [*docs.get("options", {}).items(), ("attributes", docs.get("attributes"))]
         for name, block in blocks:
             if block:
-                said.setdefault(json.dumps([name, block], sort_keys=True), []).append(path.stem)
-    assert [(text, modules) for text, modules in said.items() if len(modules) > 2] == []
+                document.setdefault(json.dumps([name, block], sort_keys=True), []).append(path.stem)
+    assert [(text, modules) for text, modules in document.items() if len(modules) > 2] == []

@@ -65,7 +65,7 @@ class CutAws(AwsClient):
         bench.changed += change
         if action == "run_instances":
             record = json.loads((bench.directory / "bert.json").read_text())
-            named = [one for one in record["entries"] if one["what"] == "machine" and not one["id"]]
+            named = [item for item in record["entries"] if item["what"] == "machine" and not item["id"]]
             assert len(named) >= given["MinCount"], "the intent is recorded before the request"
         if bench.sent == bench.kill_before or (change and bench.changed == bench.kill_change):
             raise Killed
@@ -120,30 +120,30 @@ class Bench:
 
     def own(self, everything: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
         """Instances that are not other people's and not gone, by the name that the console shows."""
-        found = self.server.everything() if everything is None else everything
-        own = [one for key, one in found.items() if key.startswith("i-") and key not in self.server.foreign]
-        alive = [one for one in own if one["State"]["Name"] not in ("shutting-down", "terminated")]
-        named = {next(tag["Value"] for tag in one["Tags"] if tag["Key"] == "Name"): one for one in alive}
+        result = self.server.everything() if everything is None else everything
+        own = [item for key, item in result.items() if key.startswith("i-") and key not in self.server.foreign]
+        alive = [item for item in own if item["State"]["Name"] not in ("shutting-down", "terminated")]
+        named = {next(tag["Value"] for tag in item["Tags"] if tag["Key"] == "Name"): item for item in alive}
         assert len(named) == len(alive), "each node is there once"
         return named
 
-    def groups(self, found: dict[str, Any]) -> list[str]:
+    def groups(self, result: dict[str, Any]) -> list[str]:
         """Security and placement groups that are not other people's."""
-        own = [key for key in found if key not in self.server.foreign and key.startswith(("sg-", "pg-"))]
-        return sorted(f"{key[:3]}{found[key]['GroupName']}" for key in own if found[key]["GroupName"] != "default")
+        own = [key for key in result if key not in self.server.foreign and key.startswith(("sg-", "pg-"))]
+        return sorted(f"{key[:3]}{result[key]['GroupName']}" for key in own if result[key]["GroupName"] != "default")
 
-    def network(self, found: dict[str, Any]) -> list[str]:
+    def network(self, result: dict[str, Any]) -> list[str]:
         """Networks, gateways and subnets that are not other people's, and the way out: blocks, and where it leads."""
-        own = {key: one for key, one in found.items() if key not in self.server.foreign}
-        said = [f"VPC {one['CidrBlock']}" for key, one in own.items() if key.startswith("vpc-")]
-        said += [f"subnet {one['CidrBlock']}" for key, one in own.items() if key.startswith("subnet-")]
-        for key, one in own.items():
+        own = {key: item for key, item in result.items() if key not in self.server.foreign}
+        messages = [f"VPC {item['CidrBlock']}" for key, item in own.items() if key.startswith("vpc-")]
+        messages += [f"subnet {item['CidrBlock']}" for key, item in own.items() if key.startswith("subnet-")]
+        for key, item in own.items():
             if key.startswith("igw-"):
-                said.append(f"gateway of {len(one['Attachments'])}")
-            for route in one.get("Routes", []):
+                messages.append(f"gateway of {len(item['Attachments'])}")
+            for route in item.get("Routes", []):
                 if route.get("GatewayId") in own:
-                    said.append(f"route {route['DestinationCidrBlock']}")
-        return sorted(said)
+                    messages.append(f"route {route['DestinationCidrBlock']}")
+        return sorted(messages)
 
     def changes(self) -> list[str]:
         """Requests that change something."""
@@ -151,10 +151,10 @@ class Bench:
 
     def nothing_left(self) -> None:
         """What every teardown promises."""
-        found = self.server.everything()
-        assert sorted(set(found) - self.server.foreign) == []
-        assert self.server.costs(found) == []
-        assert self.server.foreign_bytes(found) == self.foreign
+        result = self.server.everything()
+        assert sorted(set(result) - self.server.foreign) == []
+        assert self.server.costs(result) == []
+        assert self.server.foreign_bytes(result) == self.foreign
 
 
 class Session:
@@ -263,13 +263,16 @@ def launches(bench: Bench) -> list[dict[str, str]]:
 
 
 def zones(bench: Bench) -> set[str]:
-    return {one["Placement"]["AvailabilityZone"] for one in bench.own().values()}
+    return {item["Placement"]["AvailabilityZone"] for item in bench.own().values()}
 
 
 def test_nodes_are_created_as_requested(bench: Bench) -> None:
     done = bench.provide(machine_types=["g5.xlarge"], market="spot")
     assert done.changed
-    assert [(one["name"], one["state"]) for one in done.current["nodes"]] == [("bert-0", "ready"), ("bert-1", "ready")]
+    assert [(item["name"], item["state"]) for item in done.current["nodes"]] == [
+        ("bert-0", "ready"),
+        ("bert-1", "ready"),
+    ]
     (given,) = launches(bench)
     assert (given["MinCount"], given["MaxCount"]) == ("2", "2"), "all or nothing"
     assert re.fullmatch(r"muster-[0-9a-f]{48}", given["ClientToken"])
@@ -279,17 +282,23 @@ def test_nodes_are_created_as_requested(bench: Bench) -> None:
     assert given["InstanceMarketOptions.SpotOptions.SpotInstanceType"] == "one-time"
     tagged = {value for key, value in given.items() if key.endswith(".ResourceType")}
     assert tagged == {"instance", "volume", "network-interface", "spot-instances-request"}, "at birth"
-    new = [one for key, one in bench.server.everything().items() if key not in bench.server.foreign]
-    assert {one["Size"] for one in new if "Size" in one} == {150}
+    new = [item for key, item in bench.server.everything().items() if key not in bench.server.foreign]
+    assert {item["Size"] for item in new if "Size" in item} == {150}
     group = next(
-        one for one in bench.server.everything().values() if one.get("GroupName") == "muster-bert" and "VpcId" in one
+        item
+        for item in bench.server.everything().values()
+        if item.get("GroupName") == "muster-bert" and "VpcId" in item
     )
     among, ssh = group["IpPermissions"]
     assert (among["IpProtocol"], [pair["GroupId"] for pair in among["UserIdGroupPairs"]]) == ("-1", [group["GroupId"]])
     assert among["IpRanges"] == []
-    assert (ssh["FromPort"], ssh["ToPort"], [one["CidrIp"] for one in ssh["IpRanges"]]) == (22, 22, ["203.0.113.7/32"])
-    for name, one in bench.own().items():
-        tags = {tag["Key"]: tag["Value"] for tag in one["Tags"]}
+    assert (ssh["FromPort"], ssh["ToPort"], [item["CidrIp"] for item in ssh["IpRanges"]]) == (
+        22,
+        22,
+        ["203.0.113.7/32"],
+    )
+    for name, item in bench.own().items():
+        tags = {tag["Key"]: tag["Value"] for tag in item["Tags"]}
         assert tags["Name"] == tags["muster:node"] == name
         assert tags["muster:cluster"] == "bert"
         assert float(tags["muster:usd-per-hour"]) > 0.005
@@ -354,12 +363,12 @@ def twice(server: EC2Server) -> None:
     ec2 = server.client()
     tags = [{"Key": "muster:cluster", "Value": "bert"}, {"Key": "muster:made-by", "Value": "muster.training"}]
     tagged = [{"ResourceType": "security-group", "Tags": tags}]
-    for vpc in [one["VpcId"] for one in ec2.describe_vpcs()["Vpcs"]]:
+    for vpc in [item["VpcId"] for item in ec2.describe_vpcs()["Vpcs"]]:
         ec2.create_security_group(GroupName="muster-bert", Description="d", VpcId=vpc, TagSpecifications=tagged)
 
 
 @pytest.mark.parametrize(
-    ("prepare", "changes", "words"),
+    ("prepare", "changes", "expected_text"),
     [
         (
             None,
@@ -403,20 +412,20 @@ def twice(server: EC2Server) -> None:
     ],
 )
 def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
-    bench: Bench, prepare: Callable[[EC2Server], object] | None, changes: dict[str, Any], words: str
+    bench: Bench, prepare: Callable[[EC2Server], object] | None, changes: dict[str, Any], expected_text: str
 ) -> None:
     if prepare:
         prepare(bench.server)
     bench.server.requests.clear()
     with pytest.raises(PlanRefusedError) as refused:
         bench.provide(**changes)
-    assert words in str(refused.value)
+    assert expected_text in str(refused.value)
     assert "\n" not in str(refused.value)
     assert bench.changes() == []
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "expected_text"),
     [
         (
             Fault("AuthFailure", "DescribeInstances", message="not able to validate"),
@@ -429,22 +438,22 @@ def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
         (Fault("UnauthorizedOperation", "DescribeInstances"), "this AWS user may not call describe_instances"),
     ],
 )
-def test_access_errors_are_explained_and_change_nothing(bench: Bench, fault: Fault, words: str) -> None:
+def test_access_errors_are_explained_and_change_nothing(bench: Bench, fault: Fault, expected_text: str) -> None:
     bench.server.faults = [fault]
     with pytest.raises(Ec2Error) as refused:
         bench.provide()
-    assert str(refused.value).startswith(words)
+    assert str(refused.value).startswith(expected_text)
     assert bench.changes() == []
 
 
 def test_existing_nodes_keep_their_type_and_disk_size(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
-    for changes, words in (
+    for changes, arguments in (
         ({"machine_types": ["g5.xlarge"]}, "bert-0 is of type g4dn.xlarge, not g5.xlarge"),
         ({"disk_gb": 300}, "bert-0 has a disk of 150 GB, not 300"),
     ):
-        with pytest.raises(PlanRefusedError, match=words):
+        with pytest.raises(PlanRefusedError, match=arguments):
             bench.provide(**changes)
     assert bench.changes() == []
 
@@ -456,7 +465,7 @@ def test_ssh_rule_follows_current_address_and_keeps_foreign_rules(bench: Bench) 
     bench.server.client().authorize_security_group_ingress(GroupId=group, IpPermissions=[by_hand])
     assert bench.provide(ssh_from=["198.51.100.9/32"]).changed
     rules = bench.server.everything()[group]["IpPermissions"]
-    sources = {one["CidrIp"] for rule in rules for one in rule["IpRanges"]}
+    sources = {item["CidrIp"] for rule in rules for item in rule["IpRanges"]}
     assert sources == {"198.51.100.9/32", "192.0.2.1/32"}, "what somebody added by hand is theirs"
 
 
@@ -475,16 +484,16 @@ def test_own_network_reaches_the_internet_and_overlaps_no_other(bench: Bench) ->
         assert line in bench.said
     bench.server.faults = [Fault(SHORT, zone="us-east-1a", times=None)]
     bench.provide(**OWN, zones=["us-east-1a", "us-east-1c"])
-    found = bench.server.everything()
-    assert bench.network(found) == [
+    result = bench.server.everything()
+    assert bench.network(result) == [
         "VPC 10.2.0.0/16",
         "gateway of 1",
         "route 0.0.0.0/0",
         "subnet 10.2.0.0/20",
         "subnet 10.2.32.0/20",
     ]
-    own = bench.own(found)
-    (vpc,) = {one["VpcId"] for one in own.values()}
+    own = bench.own(result)
+    (vpc,) = {item["VpcId"] for item in own.values()}
     assert (vpc in bench.server.foreign, zones(bench)) == (False, {"us-east-1c"})
     for action, given in bench.server.requests:
         if action in ("CreateVpc", "CreateInternetGateway", "CreateSubnet"):
@@ -493,7 +502,7 @@ def test_own_network_reaches_the_internet_and_overlaps_no_other(bench: Bench) ->
     assert not bench.provide().changed, "what is there is used, whatever is asked for"
     bench.server.interrupt(own["bert-0"]["InstanceId"])
     bench.provide()
-    assert {one["VpcId"] for one in bench.own().values()} == {vpc}
+    assert {item["VpcId"] for item in bench.own().values()} == {vpc}
     assert bench.remove().remaining == []
     bench.nothing_left()
 
@@ -512,11 +521,11 @@ def test_duplicate_network_after_lost_answer_is_removed(bench: Bench) -> None:
     bench.provide(**OWN)
     for _turn in range(30):
         bench.server.client().describe_vpcs()
-    assert [one[:3] for one in bench.network(bench.server.everything())].count("VPC") == 2
+    assert [item[:3] for item in bench.network(bench.server.everything())].count("VPC") == 2
     bench.provide(**OWN)
-    found = bench.server.everything()
-    assert [one[:3] for one in bench.network(found)].count("VPC") == 1
-    assert {one["VpcId"] for one in bench.own(found).values()} <= set(found)
+    result = bench.server.everything()
+    assert [item[:3] for item in bench.network(result)].count("VPC") == 1
+    assert {item["VpcId"] for item in bench.own(result).values()} <= set(result)
     bench.remove()
     bench.nothing_left()
 
@@ -595,20 +604,20 @@ def test_moving_a_cluster_to_another_network_is_refused(bench: Bench) -> None:
 
 
 def test_efa_interface_and_rules_are_created_for_types_with_efa(bench: Bench) -> None:
-    wanted = {"machine_types": ["g4dn.8xlarge"], "zones": ["us-east-1a"], "price_per_hour": 2.2}
-    bench.provide(**wanted)
+    expected = {"machine_types": ["g4dn.8xlarge"], "zones": ["us-east-1a"], "price_per_hour": 2.2}
+    bench.provide(**expected)
     (given,) = launches(bench)
     assert given["NetworkInterface.1.InterfaceType"] == "efa"
     assert any("bert (g4dn.8xlarge on demand in us-east-1a, with EFA): " in line for line in bench.said)
-    found = bench.server.everything().values()
-    (group,) = (one for one in found if one.get("GroupName") == "muster-bert" and "VpcId" in one)
+    result = bench.server.everything().values()
+    (group,) = (item for item in result if item.get("GroupName") == "muster-bert" and "VpcId" in item)
     for rules in (group["IpPermissions"], group["IpPermissionsEgress"]):
         among = [rule for rule in rules if rule["UserIdGroupPairs"]]
         assert [(rule["IpProtocol"], rule["UserIdGroupPairs"][0]["GroupId"]) for rule in among] == [
             ("-1", group["GroupId"])
         ]
     bench.server.requests.clear()
-    assert not bench.provide(**wanted).changed
+    assert not bench.provide(**expected).changed
     bench.remove()
     bench.nothing_left()
 
@@ -633,8 +642,8 @@ def test_machines_are_tagged_with_their_location_in_the_network(bench: Bench) ->
     bench.server.network_nodes = [["nn-1", "nn-2"], ["nn-1", "nn-3"]]
     bench.provide()
     tags = {
-        name: {tag["Key"]: tag["Value"] for tag in one["Tags"]}.get("muster:topology")
-        for name, one in bench.own().items()
+        name: {tag["Key"]: tag["Value"] for tag in item["Tags"]}.get("muster:topology")
+        for name, item in bench.own().items()
     }
     assert tags == {"bert-0": "nn-1/nn-2", "bert-1": "nn-1/nn-3"}
 
@@ -660,7 +669,7 @@ def test_types_and_zones_are_tried_in_order(bench: Bench) -> None:
         machine_types=["g5.xlarge", "g4dn.xlarge"], market="spot-else-on-demand", zones=["us-east-1b", "us-east-1a"]
     )
     own = list(bench.own().values())
-    assert {(one["InstanceType"], one.get("InstanceLifecycle")) for one in own} == {("g4dn.xlarge", "spot")}
+    assert {(item["InstanceType"], item.get("InstanceLifecycle")) for item in own} == {("g4dn.xlarge", "spot")}
     assert zones(bench) == {"us-east-1a"}
     tried = [(given["InstanceType"], given["NetworkInterface.1.SubnetId"]) for given in launches(bench)]
     assert [name for name, _subnet in tried] == ["g5.xlarge", "g5.xlarge", "g4dn.xlarge", "g4dn.xlarge"]
@@ -739,8 +748,8 @@ def test_machine_that_powers_itself_off_is_terminated(bench: Bench) -> None:
     bench.provide(first_boot=build_first_boot(KEY, watch))
     (given,) = launches(bench)
     assert base64.b64decode(given["UserData"]).decode() == build_first_boot(KEY, watch)
-    for one in bench.own().values():
-        bench.server.guest_powers_off(one["InstanceId"])
+    for item in bench.own().values():
+        bench.server.guest_powers_off(item["InstanceId"])
     assert bench.server.costs() == []
     assert bench.own() == {}
     assert bench.remove().remaining == []
@@ -751,12 +760,12 @@ def test_stopped_cluster_is_started_again(bench: Bench) -> None:
     bench.provide()
     done = stop(bench.work())
     assert done.changed
-    assert {one["State"]["Name"] for one in bench.own().values()} == {"stopped"}
+    assert {item["State"]["Name"] for item in bench.own().values()} == {"stopped"}
     assert "bert: 2 machines are off; 0 USD an hour; disks, whether on or off: 24.00 USD a month" in done.message
     bench.server.requests.clear()
     bench.provide()
     assert bench.changes() == ["StartInstances"]
-    assert {one["State"]["Name"] for one in bench.own().values()} == {"running"}
+    assert {item["State"]["Name"] for item in bench.own().values()} == {"running"}
 
 
 def test_stopping_spot_machines_is_refused(bench: Bench) -> None:

@@ -65,10 +65,10 @@ def test_values_are_validated_against_role_argument_spec() -> None:
 
 def test_string_for_a_dict_variable_is_refused_without_showing_it() -> None:
     values = {"launch_environment": "TOKEN=s3cr3t", "launch_accelerate_config": {}}
-    (said,) = find_wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values)
-    assert said.startswith("launch_environment is a string")
-    assert """-e '{"launch_environment": {"NAME": "value"}}'""" in said
-    assert "s3cr3t" not in said
+    (output,) = find_wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values)
+    assert output.startswith("launch_environment is a string")
+    assert """-e '{"launch_environment": {"NAME": "value"}}'""" in output
+    assert "s3cr3t" not in output
 
 
 def test_ec2_host_variable_launch_time_is_accepted() -> None:
@@ -86,10 +86,10 @@ def test_unrelated_extra_variable_is_accepted(name: str) -> None:
 
 
 def test_complaint_says_where_variable_was_set() -> None:
-    said = describe_unknown_variables(
+    output = describe_unknown_variables(
         "launch_", {"launch_script"}, {"a": ["launch_scrip", "launch_x"]}, ["nnodes"], ["launch_x", "nnode"]
     )
-    assert said == [
+    assert output == [
         "launch_scrip is set (for a), but the role has no such variable; did you mean launch_script?",
         "launch_x is set (with -e), but the role has no such variable",
         "nnode is set (with -e), but nothing reads it; did you mean nnodes?",
@@ -107,7 +107,7 @@ def test_an_extra_variable_with_a_misspelt_prefix_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("short", "meant", "counts", "said"),
+    ("short", "meant", "counts", "message"),
     [
         ("nnodes", "4", 4, ""),
         ("nnodes", "4", None, ""),
@@ -117,11 +117,11 @@ def test_an_extra_variable_with_a_misspelt_prefix_is_refused(name: str) -> None:
         ("nodes", "a,b", "c", ""),  # the role has no such variable
     ],
 )
-def test_short_name_without_effect_is_refused(short: str, meant: str, counts: object, said: str) -> None:
-    found = describe_overridden_names(
+def test_short_name_without_effect_is_refused(short: str, meant: str, counts: object, message: str) -> None:
+    result = describe_overridden_names(
         CHECKOUT / "roles" / "launch", SHORT, {short: meant, "other": "1"}, lambda _name: counts
     )
-    assert bool(found) == bool(said) and all(said in one for one in found)
+    assert bool(result) == bool(message) and all(message in item for item in result)
 
 
 def test_variables_of_one_role_are_not_misspellings_of_another() -> None:
@@ -171,7 +171,7 @@ training:
 
 
 @pytest.mark.parametrize(
-    ("of_node1", "extra", "said"),
+    ("of_node1", "extra", "message"),
     [
         ("launch_python", "nnodes=2", ""),
         ("launch_pyton", "nnodes=2", "launch_pyton is set (for node1), but the role has no such variable"),
@@ -189,7 +189,9 @@ training:
         ),
     ],
 )
-def test_ansible_stops_at_a_misspelt_variable_of_any_host(tmp_path: Path, of_node1: str, extra: str, said: str) -> None:
+def test_ansible_stops_at_a_misspelt_variable_of_any_host(
+    tmp_path: Path, of_node1: str, extra: str, message: str
+) -> None:
     namespace = tmp_path / "ansible_collections" / "muster"
     namespace.mkdir(parents=True)
     (namespace / "training").symlink_to(CHECKOUT)
@@ -204,6 +206,6 @@ def test_ansible_stops_at_a_misspelt_variable_of_any_host(tmp_path: Path, of_nod
         capture_output=True,
         text=True,
     )
-    assert (done.returncode != 0) == bool(said), done.stdout + done.stderr
-    assert said in done.stdout + done.stderr
-    assert ("the names are right" in done.stdout) == (not said)
+    assert (done.returncode != 0) == bool(message), done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
+    assert ("the names are right" in done.stdout) == (not message)

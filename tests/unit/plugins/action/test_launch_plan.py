@@ -80,10 +80,10 @@ def test_nodes_without_answer_are_findings() -> None:
     made["facts"]["node2"] = {"unreachable": True, "msg": "timed out"}
     made["facts"]["node3"] = None
     findings = make_plan(made)[2]
-    found = {finding.nodes: finding.problem for finding in findings if finding.id == "unreachable"}
-    assert set(found) == {("node2",), ("node3",)}
-    assert found[("node2",)] == "it did not answer in time"
-    assert "--limit" in found[("node3",)]
+    result = {finding.nodes: finding.problem for finding in findings if finding.id == "unreachable"}
+    assert set(result) == {("node2",), ("node3",)}
+    assert result[("node2",)] == "it did not answer in time"
+    assert "--limit" in result[("node3",)]
 
 
 # --- Order ------------------------------------------------------------------------------------------------------------

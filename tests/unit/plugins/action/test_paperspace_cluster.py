@@ -133,7 +133,7 @@ class Bench:
         self.changed += method != "GET"
         if method == "POST":
             record = json.loads((self.directory / "bert.json").read_text())
-            assert [one for one in record["entries"] if not one["id"]], "the intent is recorded before the request"
+            assert [item for item in record["entries"] if not item["id"]], "the intent is recorded before the request"
         if self.sent == self.kill_before:
             raise Killed
         answer = exchange(method, url, headers, body, timeout)
@@ -161,14 +161,14 @@ class Bench:
 
     def changes(self) -> list[str]:
         """Requests that change something."""
-        return [f"{one.method} {one.path}" for one in self.server.requests if one.method != "GET"]
+        return [f"{item.method} {item.path}" for item in self.server.requests if item.method != "GET"]
 
     def nodes(self) -> list[str]:
-        return sorted(one["name"] for one in self.account.machines if one["id"] not in self.account.foreign_keys)
+        return sorted(item["name"] for item in self.account.machines if item["id"] not in self.account.foreign_keys)
 
     def own(self) -> dict[str, dict[str, Any]]:
         """Machines that are not other people's, by name."""
-        return {one["name"]: one for one in self.account.machines if one["id"] not in self.account.foreign_keys}
+        return {item["name"]: item for item in self.account.machines if item["id"] not in self.account.foreign_keys}
 
     def nothing_left(self) -> None:
         """What every teardown promises."""
@@ -177,7 +177,7 @@ class Bench:
         assert serialize_foreign(self.account) == self.foreign
 
     def networks(self) -> list[str]:
-        return [one["name"] for one in self.account.networks if one["id"] not in self.account.foreign_keys]
+        return [item["name"] for item in self.account.networks if item["id"] not in self.account.foreign_keys]
 
 
 @pytest.fixture(scope="module")
@@ -263,10 +263,13 @@ def test_unavailable_service_leaves_machines_and_lists_them(bench: Bench) -> Non
 def test_nodes_are_created_as_requested(bench: Bench) -> None:
     done = bench.provide()
     assert done.changed
-    assert [(one["name"], one["state"]) for one in done.current["nodes"]] == [("bert-0", "ready"), ("bert-1", "ready")]
-    network = next(one for one in bench.account.networks if one["name"] == "muster-bert")
-    posted = [one.body for one in bench.server.requests if (one.method, one.path) == ("POST", "/machines")]
-    script = next(one for one in bench.account.scripts if one["name"].startswith("muster-bert-first-boot-"))
+    assert [(item["name"], item["state"]) for item in done.current["nodes"]] == [
+        ("bert-0", "ready"),
+        ("bert-1", "ready"),
+    ]
+    network = next(item for item in bench.account.networks if item["name"] == "muster-bert")
+    posted = [item.body for item in bench.server.requests if (item.method, item.path) == ("POST", "/machines")]
+    script = next(item for item in bench.account.scripts if item["name"].startswith("muster-bert-first-boot-"))
     assert posted[1] == {
         "name": "bert-1",
         "machineType": "A6000x2",
@@ -280,7 +283,7 @@ def test_nodes_are_created_as_requested(bench: Bench) -> None:
         "startupScriptId": script["id"],
     }
     assert KEY in bench.account.script_texts[script["id"]]
-    of_networks = [one.body for one in bench.server.requests if one.path == "/private-networks" and one.body]
+    of_networks = [item.body for item in bench.server.requests if item.path == "/private-networks" and item.body]
     assert of_networks[0]["migrateMachines"] is False, "everybody's machines of the account would be moved"
 
 
@@ -289,8 +292,8 @@ def test_record_is_owner_only_and_holds_no_secret(bench: Bench) -> None:
     path = bench.directory / "bert.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     record = json.loads(path.read_text())
-    assert all(one["settled"] and one["id"] for one in record["entries"])
-    password = next(one["password"] for one in bench.account.drives if one["name"] == "bert-data")
+    assert all(item["settled"] and item["id"] for item in record["entries"])
+    password = next(item["password"] for item in bench.account.drives if item["name"] == "bert-data")
     for secret in (password, "test-key"):
         assert secret not in path.read_text() + "\n".join(bench.said)
 
@@ -342,7 +345,7 @@ def foreign_template(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "changes", "words"),
+    ("prepare", "changes", "expected_text"),
     [
         (None, {"max_usd_per_hour": 7.55}, "A6000x2 the cluster costs 7.56 USD an hour, but max_usd_per_hour is 7.55"),
         (None, {"nnodes": 16}, "16 new machines are needed, but the team already has 5 of at most 20"),
@@ -358,22 +361,24 @@ def foreign_template(bench: Bench) -> None:
     ],
 )
 def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
-    bench: Bench, prepare: Callable[[Bench], object] | None, changes: dict[str, Any], words: str
+    bench: Bench, prepare: Callable[[Bench], object] | None, changes: dict[str, Any], expected_text: str
 ) -> None:
     if prepare:
         prepare(bench)
     with pytest.raises(PlanRefusedError) as refused:
         bench.provide(**{"max_usd_per_hour": 70.0, **changes})
-    assert words in str(refused.value)
+    assert expected_text in str(refused.value)
     assert "\n" not in str(refused.value)
     assert bench.changes() == []
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(7200, "2:00:00 behind"), (-400, "0:06:40 ahead of")])
-def test_wrong_clock_is_refused_and_creates_nothing(bench: Bench, seconds: float, words: str) -> None:
+@pytest.mark.parametrize(("seconds", "expected_text"), [(7200, "2:00:00 behind"), (-400, "0:06:40 ahead of")])
+def test_wrong_clock_is_refused_and_creates_nothing(bench: Bench, seconds: float, expected_text: str) -> None:
     """seconds: how far the API's clock is ahead."""
     bench.account.now = lambda: datetime.datetime.fromtimestamp(bench.now + seconds, datetime.UTC)
-    with pytest.raises(PlanRefusedError, match=f"this machine's clock is {words} the API's.*timedatectl set-ntp true"):
+    with pytest.raises(
+        PlanRefusedError, match=f"this machine's clock is {expected_text} the API's.*timedatectl set-ntp true"
+    ):
         bench.provide()
     assert bench.changes() == []
 
@@ -388,7 +393,7 @@ def test_wrong_api_key_is_reported_as_such(bench: Bench) -> None:
 def test_unavailable_or_too_expensive_type_is_skipped(bench: Bench) -> None:
     bench.account.unavailable.add("A6000x2")
     bench.provide(machine_types=["A100-80Gx8", "A6000x2", "A5000x2"], template="t0nspur5")
-    kinds = {one["machineType"] for one in bench.own().values()}
+    kinds = {item["machineType"] for item in bench.own().values()}
     assert kinds == {"A5000x2"}
 
 
@@ -399,7 +404,7 @@ def test_partial_cluster_is_removed_and_next_type_is_tried(bench: Bench) -> None
     bench.account.capacity["A6000x2"] = 3 + 2  # two are other people's
     bench.provide(nnodes=4, machine_types=["A6000x2", "A5000x2"], max_usd_per_hour=20.0)
     own = list(bench.own().values())
-    assert [(one["name"], one["machineType"], one["state"]) for one in own] == [
+    assert [(item["name"], item["machineType"], item["state"]) for item in own] == [
         (f"bert-{number}", "A5000x2", "ready") for number in range(4)
     ]
     assert "trying A5000x2 instead" in bench.said
@@ -448,11 +453,11 @@ def test_refused_rollback_names_machines_and_tries_no_further_type(bench: Bench)
     bench.server.faults.append(PaperspaceFault(r"/machines/\w+", "DELETE", status=400, body=body))
     with pytest.raises(ClusterError) as failed:
         bench.provide(machine_types=["A6000x2", "A5000x2"])
-    own = [one["id"] for one in bench.own().values()]
+    own = [item["id"] for item in bench.own().values()]
     assert len(own) == 2
     assert all(machine_id in str(failed.value) for machine_id in own)
     assert "https://console.paperspace.com" in str(failed.value)
-    assert not any("A5000x2" in str(one.body) for one in bench.server.requests), "no further type is tried"
+    assert not any("A5000x2" in str(item.body) for item in bench.server.requests), "no further type is tried"
 
 
 def test_missing_capacity_is_waited_for(bench: Bench) -> None:
@@ -468,7 +473,7 @@ def test_missing_capacity_is_waited_for(bench: Bench) -> None:
     work.sleep = sleep
     provision(work, ASK._replace(nnodes=4, max_usd_per_hour=20.0, on_shortage="wait"))
     assert bench.nodes() == [f"bert-{number}" for number in range(4)]
-    posts = [one for one in bench.changes() if one == "POST /machines"]
+    posts = [item for item in bench.changes() if item == "POST /machines"]
     assert len(posts) == 4, "none is made again"
 
 
@@ -500,10 +505,10 @@ def test_stopped_machines_are_started_again(bench: Bench) -> None:
     bench.provide()
     done = stop(bench.work())
     assert "2 machines are off; 0 USD an hour; disks, whether on or off: 20.00 USD a month" in done.message
-    assert {one["state"] for one in bench.own().values()} == {"off"}
+    assert {item["state"] for item in bench.own().values()} == {"off"}
     assert not stop(bench.work()).changed
     bench.provide()
-    assert {one["state"] for one in bench.own().values()} == {"ready"}
+    assert {item["state"] for item in bench.own().values()} == {"ready"}
 
 
 def test_second_teardown_changes_nothing(bench: Bench) -> None:
@@ -535,9 +540,9 @@ def test_addresses_of_machines_removed_in_console_are_released(bench: Bench) -> 
     stop(bench.work())
     work = bench.work()
     own = list(bench.own().values())
-    work.journal.record_addresses({one["publicIp"]: one["id"] for one in own})
-    for one in own:
-        bench.account.delete_machine(one["id"])
+    work.journal.record_addresses({item["publicIp"]: item["id"] for item in own})
+    for item in own:
+        bench.account.delete_machine(item["id"])
     bench.remove()
     bench.nothing_left()
 
@@ -552,8 +557,8 @@ def test_machines_that_must_be_off_to_be_removed_are_stopped_first(bench: Bench)
 def test_starting_machines_are_removed(bench: Bench) -> None:
     bench.provide()
     stop(bench.work())
-    for one in bench.own().values():
-        bench.account.change_power(one["id"], "start")
+    for item in bench.own().values():
+        bench.account.change_power(item["id"], "start")
     bench.remove()
     bench.nothing_left()
 
@@ -585,7 +590,7 @@ def test_machine_that_cannot_be_removed_is_named_and_the_others_are_removed(benc
 
 def test_network_with_foreign_machine_is_kept(bench: Bench) -> None:
     bench.provide()
-    home = next(one["id"] for one in bench.account.networks if one["name"] == "muster-bert")
+    home = next(item["id"] for item in bench.account.networks if item["name"] == "muster-bert")
     bench.account.machines.append(machine(77, name="photos", networkId=home))
     done = bench.remove()
     assert bench.nodes() == ["photos"]
@@ -600,10 +605,10 @@ def test_address_reassigned_to_foreign_machine_is_not_released(bench: Bench) -> 
     own = bench.own()["bert-0"]
     ip = own["publicIp"]
     bench.work().journal.record_addresses({ip: own["id"]})
-    other = next(one for one in bench.account.machines if one["name"] == "bert")
+    other = next(item for item in bench.account.machines if item["name"] == "bert")
     bench.account.assign_public_ip(ip, other["id"])
     bench.remove()
-    assert [one["ip"] for one in bench.account.public_ips if one.get("assignedMachineId") == other["id"]] == [ip]
+    assert [item["ip"] for item in bench.account.public_ips if item.get("assignedMachineId") == other["id"]] == [ip]
     assert bench.nodes() == []
 
 
@@ -611,7 +616,7 @@ def test_address_reassigned_to_foreign_machine_is_not_released(bench: Bench) -> 
 
 
 def templates(bench: Bench) -> list[str]:
-    return [one["name"] for one in bench.account.templates if one["id"] not in bench.account.foreign_keys]
+    return [item["name"] for item in bench.account.templates if item["id"] not in bench.account.foreign_keys]
 
 
 @pytest.mark.parametrize(
@@ -628,10 +633,10 @@ def test_template_is_created_once_after_break_at_any_request(
         came = broken_off(bench, how, at, bench.image)
         bench.image()
         assert templates(bench) == ["golden"], at
-        assert [one["state"] for one in bench.own().values()] == ["ready"], at
+        assert [item["state"] for item in bench.own().values()] == ["ready"], at
         bench.provide(template="golden")
-        (golden,) = [one["id"] for one in bench.account.templates if one["name"] == "golden"]
-        posted = [one.body for one in bench.server.requests if (one.method, one.path) == ("POST", "/machines")]
+        (golden,) = [item["id"] for item in bench.account.templates if item["name"] == "golden"]
+        posted = [item.body for item in bench.server.requests if (item.method, item.path) == ("POST", "/machines")]
         assert posted[-1]["templateId"] == golden
         came = broken_off(bench, how, at, bench.remove) or came
         bench.remove()
@@ -666,16 +671,18 @@ def test_start_false_leaves_imaged_node_off(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "name", "words"),
+    ("node", "name", "expected_text"),
     [
         ("bert-7", "golden", "bert has no machine 'bert-7'. Its machines: bert-0, bert-1"),
         ("bert-0", "muster-bert-2", "was created from another machine"),
     ],
 )
-def test_impossible_template_is_refused_and_stops_no_machine(bench: Bench, node: str, name: str, words: str) -> None:
+def test_impossible_template_is_refused_and_stops_no_machine(
+    bench: Bench, node: str, name: str, expected_text: str
+) -> None:
     bench.provide()
     bench.server.requests.clear()
-    with pytest.raises(PlanRefusedError, match=re.escape(words)):
+    with pytest.raises(PlanRefusedError, match=re.escape(expected_text)):
         bench.image(node, name)
     assert bench.changes() == []
 

@@ -31,11 +31,11 @@ def test_existing_file_is_kept_and_missing_one_is_written(tmp_path: Path, option
     project.mkdir()
     (project / "program").write_text("mine")
     files = [{**FILES[0], "content": "{% raw %}{{ never }}{% endraw %} é\n"}, FILES[1]]
-    said = written(tmp_path, files, *options)
-    assert "changed=1" in said, said
+    output = written(tmp_path, files, *options)
+    assert "changed=1" in output, output
     assert (project / "program").read_text() == "mine"
     if options:
-        assert "+{{ never }} é" in said
+        assert "+{{ never }} é" in output
         assert not (project / "settings").exists()
     else:
         assert (project / "settings/one.yml").read_text() == "{{ never }} é\n"
@@ -49,5 +49,5 @@ def test_program_is_executable(tmp_path: Path) -> None:
 
 def test_unwritable_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "project").write_text("a file")
-    said = written(tmp_path, FILES[1:])
-    assert "project/program cannot be written: " in said and "Choose another directory" in said, said
+    output = written(tmp_path, FILES[1:])
+    assert "project/program cannot be written: " in output and "Choose another directory" in output, output

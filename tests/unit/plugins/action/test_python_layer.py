@@ -108,7 +108,7 @@ def put_source(name: str) -> Callable[[dict[str, Any]], None]:
 
 @pytest.mark.one_core
 @pytest.mark.parametrize(
-    ("put", "command", "said"),
+    ("put", "command", "message"),
     [
         (put_uv, "tools/uv venv ", "tools/uv broke off"),
         (put_conda, "conda/bin/conda create ", "conda/bin/conda broke off"),
@@ -118,7 +118,7 @@ def put_source(name: str) -> Callable[[dict[str, Any]], None]:
     ids=["uv", "conda", "flash_attention", "deepspeed"],
 )
 def test_failed_program_shows_its_last_output_and_path_of_full_log(
-    put: Callable[[dict[str, Any]], None], command: str, said: str, tmp_path: Path
+    put: Callable[[dict[str, Any]], None], command: str, message: str, tmp_path: Path
 ) -> None:
     bundled = sysconfig.get_config_var("WHEEL_PKG_DIR") or Path(ensurepip.__file__).parent / "_bundled"
     (pip,) = Path(bundled).glob("pip-*.whl")
@@ -131,13 +131,15 @@ def test_failed_program_shows_its_last_output_and_path_of_full_log(
     names = {"inventory_hostname": "node0"}
     failed = run_code(here(), names, "choosing packages", sys.executable, "_python_env.steps", given)
     first, *shown, last = failed["msg"].split("\n")
-    words = rf"node0: choosing packages: `.*{command}.* \.\.\.` failed \(exit code \d\)\. The last lines of its output:"
-    assert re.fullmatch(words, first), failed["msg"]
-    assert len(shown) == 40 and any(said in line for line in shown), failed["msg"]
+    arguments = (
+        rf"node0: choosing packages: `.*{command}.* \.\.\.` failed \(exit code \d\)\. The last lines of its output:"
+    )
+    assert re.fullmatch(arguments, first), failed["msg"]
+    assert len(shown) == 40 and any(message in line for line in shown), failed["msg"]
     assert not any(re.search(r"\bstep 1$", line) for line in shown)
     log = Path(last.removeprefix("All of its output is on that node, in "))
     try:
         assert log.stat().st_mode & 0o77 == 0
-        assert re.search(r"^ *step 1$", log.read_text(), re.M) and said in log.read_text()
+        assert re.search(r"^ *step 1$", log.read_text(), re.M) and message in log.read_text()
     finally:
         log.unlink()

@@ -80,10 +80,10 @@ def test_progress_shows_amount_and_remaining_time(
     clock = itertools.count(step=30)
     monkeypatch.setattr(run_outputs, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
     fetch(monkeypatch, Node(), tmp_path)
-    told = [line for line in capsys.readouterr().out.splitlines() if line.endswith(" to go")]
-    left = [line.rpartition(", ")[2] for line in told]
+    messages = [line for line in capsys.readouterr().out.splitlines() if line.endswith(" to go")]
+    left = [line.rpartition(", ")[2] for line in messages]
     assert left == sorted(left, reverse=True) and left[0] == "0:01:30 to go" and left[-1] == "0:00:00 to go"
-    assert told[0].startswith("[muster] gpu1: 0.0 of 0.0 GB, 0 MB/s, ")
+    assert messages[0].startswith("[muster] gpu1: 0.0 of 0.0 GB, 0 MB/s, ")
 
 
 def test_interrupted_fetch_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,7 +238,7 @@ def test_verdict_comes_from_other_nodes_when_rank_0_is_lost(tmp_path: Path, caps
 
 
 @pytest.mark.parametrize(
-    ("reads", "words"),
+    ("reads", "expected_text"),
     [
         ({"node0": None, "node1": RUNNING}, "node0 does not answer and 1 other node says the run is still active"),
         ({"node0": None, "node1": {**RUNNING, "state": "ended"}}, "1 other node says the run is still active"),
@@ -246,10 +246,12 @@ def test_verdict_comes_from_other_nodes_when_rank_0_is_lost(tmp_path: Path, caps
         ({}, "no node is reachable from here"),
     ],
 )
-def test_run_that_may_still_be_active_gets_no_verdict(tmp_path: Path, reads: dict[str, Any], words: str) -> None:
+def test_run_that_may_still_be_active_gets_no_verdict(
+    tmp_path: Path, reads: dict[str, Any], expected_text: str
+) -> None:
     record = opened(tmp_path)
     result = closed(tmp_path, reads=reads)
-    assert result["failed"] and words in result["msg"] and "status.yml -e run_id=first" in result["msg"]
+    assert result["failed"] and expected_text in result["msg"] and "status.yml -e run_id=first" in result["msg"]
     assert not (record / "result.json").exists()
     assert (record / "token").exists()
 
@@ -257,8 +259,8 @@ def test_run_that_may_still_be_active_gets_no_verdict(tmp_path: Path, reads: dic
 def failed_with(error: str, last_lines: str = "") -> dict[str, Any]:
     result = ended("failed", -15)
     rank = {"rank": 1, "local_rank": 0, "exit_code": 1, "error": error, "log": "/l"}
-    told = {"ranks": [rank], "exit_code": 1, "last_log": "/l", "last_lines": last_lines}
-    result["nodes"][1] = {**result["nodes"][1], "report": {**result["nodes"][1]["report"], **told}}
+    document = {"ranks": [rank], "exit_code": 1, "last_log": "/l", "last_lines": last_lines}
+    result["nodes"][1] = {**result["nodes"][1], "report": {**result["nodes"][1]["report"], **document}}
     return result
 
 
@@ -285,9 +287,9 @@ def test_last_lines_of_failed_rank_are_shown_and_explain_the_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = opened(tmp_path)
-    said = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, invalid usage"
+    output = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, invalid usage"
     seen = "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 10"
-    closed(tmp_path, result=failed_with(said, f"Last error:\n{seen}\x1b[2J"))
+    closed(tmp_path, result=failed_with(output, f"Last error:\n{seen}\x1b[2J"))
     first = capsys.readouterr().out
     assert first.startswith(f"the last lines of rank 1 on node1:\n    Last error:\n    {seen}\nrun first failed")
     assert f"its log says: {seen}" in " ".join(first.split()) and "torch.cuda.set_device" in first
@@ -314,8 +316,8 @@ def test_values_reported_by_unwatched_job_are_recorded(tmp_path: Path, capsys: p
 def test_record_is_valid_json_whatever_the_job_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
     closed(tmp_path, result=ended(), said={"loss": math.nan, "best": [math.inf, {"a": -math.inf}]}, fail=False)
-    said = json.loads((record / "result.json").read_text(), parse_constant=pytest.fail)["said"]
-    assert said == {"loss": None, "best": [None, {"a": None}]}
+    output = json.loads((record / "result.json").read_text(), parse_constant=pytest.fail)["said"]
+    assert output == {"loss": None, "best": [None, {"a": None}]}
     assert "  loss: nan" in capsys.readouterr().out
 
 
@@ -484,9 +486,9 @@ def test_verdict_is_shown_when_the_disk_is_full(
     answer = closed(tmp_path, result=ended())
     assert "failed" not in answer and answer["record"] == ""
     assert closed(tmp_path, result=ended("failed", 1))["failed"]
-    said = capsys.readouterr()
-    assert "run first succeeded" in said.out
-    assert "cannot write the verdict to" in said.err and "No space left on device" in said.err
+    output = capsys.readouterr()
+    assert "run first succeeded" in output.out
+    assert "cannot write the verdict to" in output.err and "No space left on device" in output.err
     assert sorted(path.name for path in record.iterdir()) == ["plan.json", "token"], "half of it lies there"
 
 

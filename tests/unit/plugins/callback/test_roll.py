@@ -118,7 +118,7 @@ MORE = {
 }
 
 
-def play(directory: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def play(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ansible-playbook on three nodes that are all this machine."""
     give_collection(directory)
     (directory / "ansible.cfg").write_text(
@@ -130,7 +130,7 @@ def play(directory: Path, *words: str, **environment: str) -> subprocess.Complet
     )
     (directory / "hosts.yml").write_text(f"training:\n  hosts:\n{hosts}")
     given = {"MUSTER_ROLL_LASTING": "3600", "ANSIBLE_ASYNC_DIR": str(directory / "async"), **environment}
-    return typed(directory, ["ansible-playbook", "-i", "hosts.yml", *words], **given)
+    return typed(directory, ["ansible-playbook", "-i", "hosts.yml", *arguments], **given)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_output_has_one_line_per_role_and_each_failure_once(project: Path) -> No
     done = play(project, "site.yml")
     took = r" +([\d.]+ s|\d+ min \d+ s)"
     lines = [line.rstrip() for line in done.stdout.splitlines()]
-    wanted = [
+    expected = [
         "site: 3 nodes: node1 node2 node3",
         "  works             the other way was taken",
         rf"  works             changed node3{took}",
@@ -166,8 +166,8 @@ def test_output_has_one_line_per_role_and_each_failure_once(project: Path) -> No
         "    broken 3",
         rf"site: failed on node1 node2 node3; rerun with -v for Ansible's full output{took}",
     ]
-    assert done.returncode == 2 and len(lines) == len(wanted), done.stdout
-    assert [line for line, like in zip(lines, wanted, strict=True) if not re.fullmatch(like, line)] == [], done.stdout
+    assert done.returncode == 2 and len(lines) == len(expected), done.stdout
+    assert [line for line, like in zip(lines, expected, strict=True) if not re.fullmatch(like, line)] == [], done.stdout
     assert "\x1b" not in done.stdout and "\r" not in done.stdout
 
 
@@ -182,7 +182,7 @@ def test_role_that_runs_again_and_changes_nothing_has_one_line(tmp_path: Path) -
 
 def test_v_option_gives_the_output_of_ansible(project: Path) -> None:
     done = play(project, "site.yml", "-v")
-    for words in (
+    for arguments in (
         "TASK [off : End what is off]",
         "TASK [works : Change one of them]",
         "PLAY RECAP",
@@ -190,7 +190,7 @@ def test_v_option_gives_the_output_of_ansible(project: Path) -> None:
         "fatal: [node1]",
         "FAILED - RETRYING",
     ):
-        assert words in done.stdout, done.stdout
+        assert arguments in done.stdout, done.stdout
     assert done.stdout.count("TASK [off : End what is off]") == 1, "for each node"
 
 
@@ -220,8 +220,8 @@ def test_play_without_roles_shows_the_messages_of_its_tasks(tmp_path: Path) -> N
     (tmp_path / "library").mkdir()
     (tmp_path / "library/warns.py").write_text(WARNS)
     done = play(tmp_path, "tell.yml")
-    told = [line for line in done.stdout.splitlines() if "pattern" not in line]
-    assert told == [
+    output = [line for line in done.stdout.splitlines() if "pattern" not in line]
+    assert output == [
         "the same of all",
         "in two lines",
         *(f"node{n}: node{n} itself" for n in range(1, 4)),
@@ -317,15 +317,15 @@ def test_long_list_of_node_names_is_shortened(nodes: list[str], shown: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "message"),
     [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1 min 00 s"), (271.6, "4 min 32 s"), (3720, "1 h 02 min")],
 )
-def test_duration_is_shown_in_suitable_units(seconds: float, said: str) -> None:
-    assert roll.format_duration(seconds) == said
+def test_duration_is_shown_in_suitable_units(seconds: float, message: str) -> None:
+    assert roll.format_duration(seconds) == message
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "message"),
     [
         ({"msg": "why\nand what to do"}, "why\nand what to do"),
         ({"msg": "it failed", "stderr": "it failed", "stdout": "more"}, "it failed\nmore"),
@@ -346,8 +346,8 @@ def test_duration_is_shown_in_suitable_units(seconds: float, said: str) -> None:
         ({"msg": "\x1b]0;mine\x07a\x1b[2J\x9b1mb\tc\r\n"}, "]0;minea[2J1mb\tc"),
     ],
 )
-def test_failure_reason_is_taken_from_the_result(result: dict[str, Any], said: str) -> None:
-    assert roll.reason(result) == said
+def test_failure_reason_is_taken_from_the_result(result: dict[str, Any], message: str) -> None:
+    assert roll.reason(result) == message
 
 
 def test_playbook_without_any_nodes_says_so(tmp_path: Path) -> None:
@@ -372,13 +372,13 @@ def test_interruption_is_explained_after_ansible_has_handled_it(
             signal.pause()
     finally:
         signal.signal(signal.SIGINT, previous)
-    said: list[str] = []
-    monkeypatch.setattr(callback, "say", said.append)
+    messages: list[str] = []
+    monkeypatch.setattr(callback, "say", messages.append)
     monkeypatch.setenv("MUSTER_COMMAND", "./muster")
     callback.playbook, callback.launched = "launch", launched
     callback.show_remaining()
     state = "its run had ended: ./muster status shows how" if launched else "nothing was started"
-    assert said == [f"launch was interrupted: {state}"]
+    assert messages == [f"launch was interrupted: {state}"]
     assert capsys.readouterr().err == "muster: interrupted\n"
 
 
@@ -398,14 +398,14 @@ def test_refused_command_is_no_failure_of_a_node(action: str, title: str) -> Non
 
 def test_run_is_mentioned_until_it_was_watched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     callback = roll.CallbackModule()
-    said: list[str] = []
-    monkeypatch.setattr(callback, "say", said.append)
+    messages: list[str] = []
+    monkeypatch.setattr(callback, "say", messages.append)
 
     def heard(action: str, **result: Any) -> list[str]:
         callback.remember_run(SimpleNamespace(task=SimpleNamespace(action=action), result=result))
         callback.show_remaining()
-        found, said[:] = list(said), []
-        return found
+        matches, messages[:] = list(messages), []
+        return matches
 
     opened = {"run_id": "first", "goes_on": "  stop: stop"}
     assert heard("run_record", **opened) == ["run first was starting and may be running.\n  stop: stop"]

@@ -22,7 +22,7 @@ def test_variables_are_written_one_per_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         ({"A": "a b"}, "A contains a character that DeepSpeed quotes"),
         ({"A": "$HOME"}, "A contains a character"),
@@ -35,7 +35,7 @@ def test_variables_are_written_one_per_line() -> None:
         ({"A": None}, "A is NoneType: use a string"),
     ],
 )
-def test_values_that_deepspeed_would_change_are_refused(variables: dict[str, Any], said: str) -> None:
+def test_values_that_deepspeed_would_change_are_refused(variables: dict[str, Any], message: str) -> None:
     with pytest.raises(AnsibleError) as caught:
         render("{{ variables | muster.training.deepspeed_env }}", variables={**variables, "GOOD": "1"})
-    assert said in str(caught.value) and "GOOD" not in str(caught.value)
+    assert message in str(caught.value) and "GOOD" not in str(caught.value)

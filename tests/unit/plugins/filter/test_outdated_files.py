@@ -28,11 +28,11 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def is_outdated(path: Path, mark: str = "", **wanted: Any) -> bool:
+def is_outdated(path: Path, mark: str = "", **expected: Any) -> bool:
     """Whether a file is to be written; without more it is as it is in the fixture."""
-    wanted = wanted if "line" in wanted else {"content": TEXT, **wanted}
-    found = file_state.read_files([str(path)], mark)
-    return bool(outdated_files([{"path": str(path), "mode": "0644", "user": ME, **wanted}], found))
+    expected = expected if "line" in expected else {"content": TEXT, **expected}
+    result = file_state.read_files([str(path)], mark)
+    return bool(outdated_files([{"path": str(path), "mode": "0644", "user": ME, **expected}], result))
 
 
 def test_content_mode_and_owner_are_compared(path: Path, tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_content_mode_and_owner_are_compared(path: Path, tmp_path: Path) -> None
 
 
 def test_root_is_the_owner_if_none_is_given() -> None:
-    found = {"/a": {"user": "root", "mode": "0644", "sha256": "", "line": "x"}}
-    assert outdated_files([{"path": "/a", "mode": "0644", "line": "x"}], found) == []
+    result = {"/a": {"user": "root", "mode": "0644", "sha256": "", "line": "x"}}
+    assert outdated_files([{"path": "/a", "mode": "0644", "line": "x"}], result) == []
 
 
 def test_links_pipes_and_directories_are_outdated(path: Path, tmp_path: Path) -> None:

@@ -69,23 +69,23 @@ def test_rank_table_is_built_from_a_group(cluster: dict[str, Any]) -> None:
 
 
 def test_group_member_without_slots_is_refused(cluster: dict[str, Any]) -> None:
-    found = error_of("{{ groups['training'] | muster.training.rank_table(hostvars) }}", **cluster)
-    assert "node11: the host has no slots" in found
-    assert "node9" not in found
+    result = error_of("{{ groups['training'] | muster.training.rank_table(hostvars) }}", **cluster)
+    assert "node11: the host has no slots" in result
+    assert "node9" not in result
 
 
 def test_host_missing_from_the_inventory_is_refused(cluster: dict[str, Any]) -> None:
-    found = error_of("{{ ['node9', 'node99'] | muster.training.rank_table(hostvars) }}", **cluster)
-    assert "hostvars has no host named 'node99'" in found
+    result = error_of("{{ ['node9', 'node99'] | muster.training.rank_table(hostvars) }}", **cluster)
+    assert "hostvars has no host named 'node99'" in result
 
 
 def test_rank_table_reports_all_faults() -> None:
     hosts = [HOSTS[0] | {"slots": 0}, HOSTS[1] | {"address": "10.0.0.10"}]
-    found = error_of("{{ hosts | muster.training.rank_table(nnodes=3) }}", hosts=hosts)
-    assert "These hosts do not form a valid cluster." in found
-    assert "nnodes is 3, but the group has 2 hosts" in found
-    assert "node0.example.com: its number of slots is 0" in found
-    assert "node1: its address 10.0.0.10 is also the address of node0.example.com" in found
+    result = error_of("{{ hosts | muster.training.rank_table(nnodes=3) }}", hosts=hosts)
+    assert "These hosts do not form a valid cluster." in result
+    assert "nnodes is 3, but the group has 2 hosts" in result
+    assert "node0.example.com: its number of slots is 0" in result
+    assert "node1: its address 10.0.0.10 is also the address of node0.example.com" in result
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_hostfile_of_an_invalid_cluster_is_refused(form: str) -> None:
 
 
 def test_an_unknown_format_is_refused() -> None:
-    found = error_of("{{ hosts | muster.training.hostfile('slurm') }}", hosts=HOSTS)
-    assert "Unknown hostfile format 'slurm'. Use one of 'deepspeed', 'openmpi', 'mpich', 'etc_hosts'." in found
+    result = error_of("{{ hosts | muster.training.hostfile('slurm') }}", hosts=HOSTS)
+    assert "Unknown hostfile format 'slurm'. Use one of 'deepspeed', 'openmpi', 'mpich', 'etc_hosts'." in result
 
 
 def test_from_hostfile_reads_hosts_and_refuses_bad_lines() -> None:
@@ -133,14 +133,14 @@ def test_from_hostfile_reads_hosts_and_refuses_bad_lines() -> None:
         {"name": "node0", "slots": 2},
         {"name": "node1", "slots": 1},
     ]
-    found = error_of("{{ text | muster.training.from_hostfile }}", text="node0 slots=2\nnode1 slots=4abc\n")
-    assert "line 2: 'node1 slots=4abc': text after the slots" in found
+    result = error_of("{{ text | muster.training.from_hostfile }}", text="node0 slots=2\nnode1 slots=4abc\n")
+    assert "line 2: 'node1 slots=4abc': text after the slots" in result
 
 
 def test_names_from_an_api_are_never_templated() -> None:
     hostile = "{{ lookup('ansible.builtin.pipe', 'touch /tmp/muster-was-here') }}"
-    found = error_of("{{ hosts | muster.training.rank_table }}", hosts=[HOSTS[0] | {"name": hostile}])
-    assert "{{ lookup(" in found
+    result = error_of("{{ hosts | muster.training.rank_table }}", hosts=[HOSTS[0] | {"name": hostile}])
+    assert "{{ lookup(" in result
     nodes = render("{{ hosts | muster.training.rank_table }}", hosts=[HOSTS[0] | {"name": trust_as_template("node0")}])
     assert not is_trusted_as_template(nodes[0]["name"])
 

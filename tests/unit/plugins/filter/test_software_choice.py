@@ -13,10 +13,10 @@ software_choice = FilterModule().filters()["software_choice"]
 def facts(capability: list[int] | None = None, interpreter: str = "/usr/bin/python3", **software: Any) -> Any:
     """Facts of two nodes; with GPUs of this capability if one is given."""
     read = healthy.cluster(2, gpu_count=2 if capability else 0)
-    for one in read.values():
-        one["interpreter"] = interpreter
-        one["software"].update(software)
-        for device in one["gpus"]["devices"]:
+    for item in read.values():
+        item["interpreter"] = interpreter
+        item["software"].update(software)
+        for device in item["gpus"]["devices"]:
             device["compute_capability"] = capability
     return read
 
@@ -45,9 +45,9 @@ def test_python_of_an_existing_environment_is_kept() -> None:
 
 def test_missing_python_is_brought_except_with_venv() -> None:
     read = facts()
-    for one in read.values():
-        one["interpreter"] = ""
-        del one["software"]
+    for item in read.values():
+        item["interpreter"] = ""
+        del item["software"]
     assert software_choice(read)["python"] == "3.12"
     assert "python3 is missing on node1, node2" in software_choice(read, manager="venv")["refusal"]
 

@@ -23,8 +23,8 @@ def test_equal_trees_have_no_difference() -> None:
 
 
 def test_each_kind_of_difference_names_the_odd_nodes() -> None:
-    found = tree_differences(trees(node1={"new.py": "1"}, node2={"model.py": None}, node3={"train.py": "2"}))
-    assert found == ["model.py: missing on node2", "new.py: only on node1", "train.py: other content on node3"]
+    result = tree_differences(trees(node1={"new.py": "1"}, node2={"model.py": None}, node3={"train.py": "2"}))
+    assert result == ["model.py: missing on node2", "new.py: only on node1", "train.py: other content on node3"]
 
 
 def test_file_can_be_missing_on_one_node_and_differ_on_another() -> None:
@@ -42,6 +42,6 @@ def test_first_node_is_right_in_a_tie() -> None:
 
 def test_differences_beyond_the_limit_are_counted() -> None:
     many = trees(node1={f"{number:03}.py": "1" for number in range(100)})
-    found = tree_differences(many, most=3)
-    assert found == ["000.py: only on node1", "001.py: only on node1", "and 98 more"]
+    result = tree_differences(many, most=3)
+    assert result == ["000.py: only on node1", "001.py: only on node1", "and 98 more"]
     assert len(tree_differences(many, most=100)) == 100

@@ -225,11 +225,11 @@ def test_query_selects_machines(project: Project, server: PaperspaceServer) -> N
 
 @pytest.mark.one_core
 @pytest.mark.parametrize(
-    ("query", "words"),
+    ("query", "expected_text"),
     [("[?usageRate <]", "is invalid at character 14, at ']'"), ("length(@)", "does not return a list of machines")],
 )
-def test_invalid_query_is_an_error(project: Project, query: str, words: str) -> None:
-    assert words in failed(project.inventory({"query": query}))
+def test_invalid_query_is_an_error(project: Project, query: str, expected_text: str) -> None:
+    assert expected_text in failed(project.inventory({"query": query}))
 
 
 @pytest.mark.one_core
@@ -289,11 +289,11 @@ def test_cluster_drive_becomes_a_cifs_share_mount(project: Project, cluster: dic
     (mount,) = hosts["cifs_share_mounts"]
     assert mount["path"] == "/mnt/training-data"
     assert plain(mount["share"]) == cluster["mountPoint"].replace("\\", "/")
-    words = "username={{ cifs_share_username }} password={{ cifs_share_password }}"
-    said = project.run(
-        "ansible", "-i", "paperspace.yml", "-c", "local", "bert-0", "-m", "debug", "-a", f"msg='{words}'"
+    text = "username={{ cifs_share_username }} password={{ cifs_share_password }}"
+    output = project.run(
+        "ansible", "-i", "paperspace.yml", "-c", "local", "bert-0", "-m", "debug", "-a", f"msg='{text}'"
     )
-    assert f"username={cluster['username']} password={{{{ 1 + 1 }}}}" in said.stdout
+    assert f"username={cluster['username']} password={{{{ 1 + 1 }}}}" in output.stdout
 
 
 def test_group_vars_override_the_drive(project: Project, cluster: dict[str, Any]) -> None:

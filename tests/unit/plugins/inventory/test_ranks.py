@@ -85,8 +85,8 @@ def error_of(before: list[str], path: str) -> str:
 
 
 def test_defaults_set_rank_address_and_slots(sources: Sources) -> None:
-    found = hosts_of(sources.write("hosts.yml", STATIC), sources.ranks())
-    assert found == {
+    result = hosts_of(sources.write("hosts.yml", STATIC), sources.ranks())
+    assert result == {
         "node10": {"node_rank": 0, "node_address": "10.0.0.10", "node_slots": 4},
         "node9": {"node_rank": 1, "node_address": "10.0.0.9", "node_slots": 8},
         "node8": {"node_rank": 2, "node_address": "10.0.0.8"},
@@ -95,17 +95,17 @@ def test_defaults_set_rank_address_and_slots(sources: Sources) -> None:
 
 
 def test_a_host_named_by_its_address_needs_nothing_else(sources: Sources) -> None:
-    found = hosts_of(sources.write("hosts.ini", "[training]\n10.0.0.2\n10.0.0.1\n"), sources.ranks())
-    assert found["10.0.0.1"] == {"node_rank": 1, "node_address": "10.0.0.1"}
+    result = hosts_of(sources.write("hosts.ini", "[training]\n10.0.0.2\n10.0.0.1\n"), sources.ranks())
+    assert result["10.0.0.1"] == {"node_rank": 1, "node_address": "10.0.0.1"}
 
 
 def test_expressions_set_rank_address_and_slots(sources: Sources) -> None:
     ranks = sources.ranks(
         address="private", slots="2 * (node_slots | int) if node_slots is defined else 1", rank="label"
     )
-    found = hosts_of(sources.write("hosts.yml", STATIC), ranks)
-    assert found["node8"] == {"node_rank": 1, "node_address": "10.1.0.8", "node_slots": 1}
-    assert found["node9"] == {"node_rank": 0, "node_address": "10.1.0.9", "node_slots": 16}
+    result = hosts_of(sources.write("hosts.yml", STATIC), ranks)
+    assert result["node8"] == {"node_rank": 1, "node_address": "10.1.0.8", "node_slots": 1}
+    assert result["node9"] == {"node_rank": 0, "node_address": "10.1.0.9", "node_slots": 16}
 
 
 def test_variables_that_are_templates_are_rendered(sources: Sources) -> None:
@@ -204,10 +204,10 @@ def test_ranks_are_set_in_a_group_made_by_constructed(sources: Sources) -> None:
         "all: {hosts: {a: {ansible_host: 10.0.0.1, gpus: 0}, b: {ansible_host: 10.0.0.2, gpus: 2}, "
         "c: {ansible_host: 10.0.0.3, gpus: 4}}}",
     )
-    found = hosts_of(hosts, sources.write("groups.yml", CONSTRUCTED), sources.ranks())
-    assert (found["b"]["node_rank"], found["b"]["node_slots"]) == (0, 4)
-    assert (found["c"]["node_rank"], found["c"]["node_slots"]) == (1, 8)
-    assert "node_rank" not in found["a"]
+    result = hosts_of(hosts, sources.write("groups.yml", CONSTRUCTED), sources.ranks())
+    assert (result["b"]["node_rank"], result["b"]["node_slots"]) == (0, 4)
+    assert (result["c"]["node_rank"], result["c"]["node_slots"]) == (1, 8)
+    assert "node_rank" not in result["a"]
 
 
 def test_directory_is_read_in_order_of_file_names(sources: Sources) -> None:
@@ -239,14 +239,14 @@ def test_api_values_are_never_rendered_as_templates(sources: Sources, tmp_path: 
 
 
 def test_unknown_group_is_refused(sources: Sources) -> None:
-    found = error_of([sources.write("hosts.yml", STATIC)], sources.ranks(group="trainning"))
-    assert "the group 'trainning' does not exist" in found
-    assert "pass this file last" in found
+    result = error_of([sources.write("hosts.yml", STATIC)], sources.ranks(group="trainning"))
+    assert "the group 'trainning' does not exist" in result
+    assert "pass this file last" in result
 
 
 def test_empty_group_is_refused(sources: Sources) -> None:
-    found = error_of([sources.write("hosts.yml", "training: {}")], sources.ranks())
-    assert "the group 'training' is empty" in found
+    result = error_of([sources.write("hosts.yml", "training: {}")], sources.ranks())
+    assert "the group 'training' is empty" in result
 
 
 def test_cloud_inventory_without_machines_is_accepted(sources: Sources) -> None:
@@ -275,7 +275,7 @@ def test_invalid_cluster_is_refused_with_all_faults(sources: Sources) -> None:
             e: {ansible_host: 127.0.0.1, node_rank: 0}
         """,
     )
-    found = error_of([hosts], sources.ranks(rank0="z"))
+    result = error_of([hosts], sources.ranks(rank0="z"))
     for line in [
         "muster.training.ranks: the hosts do not form a valid cluster.",
         "rank0 is 'z', which is not in the group",
@@ -286,12 +286,12 @@ def test_invalid_cluster_is_refused_with_all_faults(sources: Sources) -> None:
         "e: its address 127.0.0.1 is a loopback address",
         "1 of 5 hosts have a node_rank, but not a, b, c and 1 more",
     ]:
-        assert line in found
-    assert "b: the host has no slots" not in found
+        assert line in result
+    assert "b: the host has no slots" not in result
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "result"),
     [
         ({"address": "privat"}, "node9: the expression of address fails: 'privat' is undefined"),
         ({"address": "private[0"}, "node9: the expression of address fails: Syntax error"),
@@ -302,18 +302,18 @@ def test_invalid_cluster_is_refused_with_all_faults(sources: Sources) -> None:
         ({"rank": "label ~ 'th'"}, "node9: its node_rank is '0th'"),
     ],
 )
-def test_error_of_a_failing_expression_names_each_host(sources: Sources, options: dict[str, Any], found: str) -> None:
+def test_error_of_a_failing_expression_names_each_host(sources: Sources, options: dict[str, Any], result: str) -> None:
     message = error_of([sources.write("hosts.yml", STATIC)], sources.ranks(**options))
-    assert found in message
+    assert result in message
     assert "node8: " in message
     assert "node10: " in message
 
 
 def test_unknown_options_and_values_are_refused(sources: Sources) -> None:
-    found = error_of([sources.write("hosts.yml", STATIC)], sources.ranks(rank_0="node9", sluts=4))
+    result = error_of([sources.write("hosts.yml", STATIC)], sources.ranks(rank_0="node9", sluts=4))
     assert (
         "unknown options: rank_0, sluts. Valid options: address, group, order, order_by, plugin, rank, rank0, slots, "
-        "strict" in found
+        "strict" in result
     )
     with pytest.raises(AnsibleError):
         hosts_of(sources.write("hosts.yml", STATIC), sources.ranks(order="random"))
@@ -381,11 +381,11 @@ def test_the_examples_of_the_documentation_work(sources: Sources) -> None:
         """,
     )
     plugin = importlib.import_module("ansible_collections.muster.training.plugins.inventory.ranks")
-    found = [
+    result = [
         hosts_of(hosts, sources.write("ranks.yml", yaml.safe_dump(example)))["node7"]
         for example in yaml.safe_load_all(plugin.EXAMPLES)
     ]
-    assert found == [
+    assert result == [
         {"node_rank": 0, "node_address": "10.0.0.7"},
         {"node_rank": 0, "node_address": "10.1.0.7", "node_slots": 4},
         {"node_rank": 0, "node_address": "10.0.0.7"},

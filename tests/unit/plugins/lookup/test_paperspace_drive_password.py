@@ -54,4 +54,4 @@ def test_missing_drive_and_missing_key_give_one_line_errors(
     monkeypatch.delenv("PAPERSPACE_API_KEY")
     with pytest.raises(AnsibleError, match="cannot read the password of the network drive: no API key") as missing:
         render(template)
-    assert not any("Traceback" in str(one.value) for one in (gone, missing))
+    assert not any("Traceback" in str(item.value) for item in (gone, missing))

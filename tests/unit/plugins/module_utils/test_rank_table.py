@@ -172,7 +172,7 @@ def test_rank0_outside_the_group_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "found"),
+    ("first", "second", "result"),
     [
         ("node1", "node1", "node1: the name is listed twice"),
         ("node1", "NODE1", "NODE1: the name is listed twice, first as node1"),
@@ -180,8 +180,8 @@ def test_rank0_outside_the_group_is_refused() -> None:
         ("gpu", "GPU.b.com", "GPU.b.com: its short name gpu is also the short name of gpu"),
     ],
 )
-def test_duplicate_or_clashing_names_are_refused(first: str, second: str, found: str) -> None:
-    assert found in the_problem(cluster(first, second))
+def test_duplicate_or_clashing_names_are_refused(first: str, second: str, result: str) -> None:
+    assert result in the_problem(cluster(first, second))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_duplicate_addresses_in_any_spelling_are_refused(first: str, second: str
 
 
 @pytest.mark.parametrize(
-    ("address", "found"),
+    ("address", "result"),
     [
         (None, "has no address"),
         ("", "has no address"),
@@ -228,10 +228,10 @@ def test_duplicate_addresses_in_any_spelling_are_refused(first: str, second: str
         ("::ffff:127.0.0.1", "write it as 127.0.0.1"),
     ],
 )
-def test_unusable_addresses_are_refused(address: Any, found: str) -> None:
+def test_unusable_addresses_are_refused(address: Any, result: str) -> None:
     lines = [line for line in problems([*cluster("a", "b"), HostSpec("bad", address, 1)]) if line.startswith("bad: ")]
     assert len(lines) == 1, lines
-    assert found in lines[0]
+    assert result in lines[0]
     assert "Set node_address of this host" in lines[0]
 
 
@@ -305,7 +305,7 @@ def test_names_valid_for_all_launchers_are_accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "found"),
+    ("ranks", "result"),
     [
         ((0, None, 2), "2 of 3 hosts have a node_rank, but not b"),
         ((0, 2, 3), "b: its node_rank is 2, but no host has node_rank 1"),
@@ -317,10 +317,10 @@ def test_names_valid_for_all_launchers_are_accepted(name: str) -> None:
         pytest.param((0, 1, 10**5000), "c: its node_rank is a number of more than 18 digits", id="10**5000"),
     ],
 )
-def test_incomplete_or_invalid_explicit_ranks_are_refused(ranks: tuple[Any, ...], found: str) -> None:
+def test_incomplete_or_invalid_explicit_ranks_are_refused(ranks: tuple[Any, ...], result: str) -> None:
     hosts = [replace(host, rank=rank) for host, rank in zip(cluster("a", "b", "c"), ranks, strict=True)]
     line = the_problem(hosts)
-    assert found in line
+    assert result in line
     assert "node_rank 0 to 2, each once" in line
 
 
@@ -331,7 +331,7 @@ def test_all_problems_are_reported_at_once() -> None:
         HostSpec("b\x1b[31m\n", "127.0.0.1", 1, rank=1),
     ]
     lines = problems(hosts, nnodes=7, order="up", rank0="z")
-    for found in [
+    for result in [
         "nnodes is 7",
         "order is 'up'",
         "rank0 is 'z'",
@@ -343,7 +343,7 @@ def test_all_problems_are_reported_at_once() -> None:
         "2 of 3 hosts have a node_rank",
         "its node_rank 1 is also the node_rank of a",
     ]:
-        assert any(found in line for line in lines), found
+        assert any(result in line for line in lines), result
     assert len(lines) == 10
 
 

@@ -29,23 +29,23 @@ def test_former_data_root_is_returned_and_shown_in_the_diff(
         return True, "/var/lib/docker"
 
     monkeypatch.setattr(data_root, "ensure", keep)
-    found = ask(capsys, _ansible_check_mode=True)
+    result = ask(capsys, _ansible_check_mode=True)
     assert asked == [("/data/docker", 5, False, True)]
-    assert (found["changed"], found["former"]) == (True, "/var/lib/docker")
-    assert found["diff"] == {"before": "data-root /var/lib/docker\n", "after": "data-root /data/docker\n"}
+    assert (result["changed"], result["former"]) == (True, "/var/lib/docker")
+    assert result["diff"] == {"before": "data-root /var/lib/docker\n", "after": "data-root /data/docker\n"}
 
 
 def test_missing_docker_is_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    found = ask(capsys)
-    assert found["failed"]
-    assert found["msg"] == "Docker's data were not moved: docker cannot be run: No such file or directory."
+    result = ask(capsys)
+    assert result["failed"]
+    assert result["msg"] == "Docker's data were not moved: docker cannot be run: No such file or directory."
 
 
 def test_check_mode_expects_an_engine_that_is_installed_first(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    found = ask(capsys, _ansible_check_mode=True, engine_expected=True)
-    assert found["changed"] and found["diff"]["after"] == "data-root /data/docker\n"
+    result = ask(capsys, _ansible_check_mode=True, engine_expected=True)
+    assert result["changed"] and result["diff"]["after"] == "data-root /data/docker\n"
     assert ask(capsys, _ansible_check_mode=True)["failed"] and ask(capsys, engine_expected=True)["failed"]

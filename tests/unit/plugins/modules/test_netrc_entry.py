@@ -30,9 +30,9 @@ def ask(capsys: pytest.CaptureFixture[str], check: bool = False, user: str = ME.
     asked = {"user": user, "machine": "api.wandb.ai", "login": "user", "password": KEY}
     with patch_module_args({**asked, "_ansible_check_mode": check, "_ansible_diff": True}), pytest.raises(SystemExit):
         netrc_entry.main()
-    said = capsys.readouterr().out
-    assert KEY not in said and "theirs" not in said
-    result: dict[str, Any] = json.loads(said)
+    output = capsys.readouterr().out
+    assert KEY not in output and "theirs" not in output
+    result: dict[str, Any] = json.loads(output)
     return result
 
 

@@ -32,12 +32,12 @@ def _umask() -> Any:
 @pytest.fixture
 def keys(tmp_path: Path) -> dict[str, str]:
     """Public keys by name."""
-    found = {}
+    result = {}
     for name in ("user0", "host0", "user1", "host1", "other"):
         path = tmp_path / name
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
-        found[name] = path.with_suffix(".pub").read_text()
-    return found
+        result[name] = path.with_suffix(".pub").read_text()
+    return result
 
 
 @pytest.fixture
@@ -159,7 +159,9 @@ def test_certificate_is_renewed_before_it_expires(params: dict[str, Any], tmp_pa
     before, after = (read(result["certificates"]["node0"]["user"], tmp_path) for result in (short, renewed))
     assert before != after
     for line in ("Key ID", "Public key"):  # so that one entry revokes both
-        assert [one for one in before.splitlines() if line in one] == [one for one in after.splitlines() if line in one]
+        assert [item for item in before.splitlines() if line in item] == [
+            item for item in after.splitlines() if line in item
+        ]
     assert renewed["revoked"] == []
 
 

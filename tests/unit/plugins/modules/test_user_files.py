@@ -41,7 +41,7 @@ AS_USUAL = {"mode": None, "closed": False, "only_root": False, "user": ""}
 
 
 def keep(check: bool = False, **params: Any) -> dict[str, Any]:
-    directories = [{**AS_USUAL, **one} for one in params.get("directories", [])]
+    directories = [{**AS_USUAL, **item} for item in params.get("directories", [])]
     given: dict[str, Any] = {
         "mode": "0600",
         "content": None,
@@ -51,7 +51,7 @@ def keep(check: bool = False, **params: Any) -> dict[str, Any]:
         "user": "",
         "validate": [],
     }
-    files = [{**given, **one} for one in params.get("files", [])]
+    files = [{**given, **item} for item in params.get("files", [])]
     return user_files.apply_state({"user": ME.pw_name, "directories": directories, "files": files}, check)
 
 
@@ -60,17 +60,17 @@ def mode(path: Path) -> str:
 
 
 def test_directories_and_files_are_made_once(home: Path) -> None:
-    wanted: dict[str, Any] = {
+    expected: dict[str, Any] = {
         "directories": [{"path": "~/.ssh", "mode": "0700"}, {"path": "~/a/b"}],
         "files": [{"path": "~/.ssh/keys", "line": "key ours", "mark": " ours"}, {"path": "~/a/b/c", "content": "text"}],
     }
-    assert keep(check=True, **wanted)["changed"]
+    assert keep(check=True, **expected)["changed"]
     assert list(home.iterdir()) == []
-    assert keep(**wanted)["changed"]
+    assert keep(**expected)["changed"]
     assert (mode(home / ".ssh"), mode(home / "a" / "b"), mode(home / ".ssh" / "keys")) == ("700", "755", "600")
     assert (home / ".ssh" / "keys").read_text() == "key ours\n"
     assert (home / "a" / "b" / "c").read_text() == "text"
-    again = keep(**wanted)
+    again = keep(**expected)
     assert (again["changed"], again["diff"]) == (False, [])
 
 
@@ -274,8 +274,8 @@ def test_root_makes_only_new_directories_on_safe_paths(ours: Path) -> None:
     (ours / "link").symlink_to("srv")
     make_directory("/srv/a/b", os.geteuid(), os.getegid(), 0o700)
     assert (mode(ours / "srv" / "a"), mode(ours / "srv" / "a" / "b")) == ("755", "700")
-    for path, found in (("/open/x/y", "can be written by others"), ("/link/x", "is a link")):
-        with pytest.raises(PathError, match=found):
+    for path, result in (("/open/x/y", "can be written by others"), ("/link/x", "is a link")):
+        with pytest.raises(PathError, match=result):
             make_directory(path, os.geteuid(), os.getegid(), 0o700)
     with pytest.raises(FileExistsError):
         make_directory("/srv/there", os.geteuid(), os.getegid(), 0o700)

@@ -18,7 +18,7 @@ STATUS = {"nodes": [{"node": "a", "state": "running", "since": 7.0}, {"node": "b
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "result"),
     [
         ("nodes[?state!='running'].node", ["b"]),
         ("nodes[].{name: node, state: state} | [0]", {"name": "a", "state": "running"}),
@@ -26,12 +26,12 @@ STATUS = {"nodes": [{"node": "a", "state": "running", "since": 7.0}, {"node": "b
         ("nobody", None),
     ],
 )
-def test_query_returns_expected_value(query: str, found: Any) -> None:
-    assert run_query(query, STATUS) == found
+def test_query_returns_expected_value(query: str, result: Any) -> None:
+    assert run_query(query, STATUS) == result
 
 
 @pytest.mark.parametrize(
-    ("query", "words"),
+    ("query", "expected_text"),
     [
         ("nodes[?state=='running'", "is invalid at its end, where something is missing"),
         ("nodes]", "is invalid at character 6, at ']'"),
@@ -44,10 +44,10 @@ def test_query_returns_expected_value(query: str, found: Any) -> None:
         ("(" * 5000, "nested too deeply"),
     ],
 )
-def test_invalid_query_gives_one_line_error_naming_the_fault(query: str, words: str) -> None:
+def test_invalid_query_gives_one_line_error_naming_the_fault(query: str, expected_text: str) -> None:
     with pytest.raises(QueryError) as wrong:
         run_query(query, STATUS)
-    assert words in str(wrong.value)
+    assert expected_text in str(wrong.value)
     assert "\n" not in str(wrong.value)
 
 

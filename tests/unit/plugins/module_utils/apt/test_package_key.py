@@ -25,9 +25,9 @@ pytestmark = pytest.mark.skipif(
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """Homes of gpg by the fingerprint of their key: the first is the one that counts."""
     folder = tmp_path_factory.mktemp("keys")
-    found = {make_key(folder / name): folder / name for name in ("ours", "others")}
-    yield found
-    for home in found.values():
+    result = {make_key(folder / name): folder / name for name in ("ours", "others")}
+    yield result
+    for home in result.values():
         subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False, capture_output=True)
 
 
@@ -52,8 +52,8 @@ def signs(home: Path, keyring: Path) -> bool:
     signature = keyring.with_name("signature")
     keyring.with_name("data").write_bytes(b"Release")
     gpg(home, "--yes", "--output", str(signature), "--detach-sign", str(keyring.with_name("data")))
-    words = ["gpgv", "--keyring", str(keyring), str(signature), str(keyring.with_name("data"))]
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+    arguments = ["gpgv", "--keyring", str(keyring), str(signature), str(keyring.with_name("data"))]
+    return subprocess.run(arguments, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("is_armored", [True, False])
@@ -65,7 +65,7 @@ def test_known_key_is_accepted_and_verifies_signatures(
         (tmp_path / "key.asc").write_text(armored(home))
     else:
         gpg(home, "--output", str(tmp_path / "key.asc"), "--export")
-    spelt = " ".join(fingerprint[place : place + 4] for place in range(0, 40, 4)).lower()
+    spelt = " ".join(fingerprint[location : location + 4] for location in range(0, 40, 4)).lower()
     assert take(tmp_path, spelt) == (0, "changed")
     assert take(tmp_path, fingerprint) == (0, "unchanged")
     keyring = tmp_path / "keyrings/key.gpg"
@@ -95,7 +95,7 @@ def test_extra_key_in_the_file_is_not_trusted(tmp_path: Path, homes: dict[str, P
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "its fingerprint is none, the file is empty"),
         ("<html>no such page</html>", "the downloaded file is not a key file"),
@@ -103,10 +103,10 @@ def test_extra_key_in_the_file_is_not_trusted(tmp_path: Path, homes: dict[str, P
         ("x" * (2**20 + 1), "has more than 1048576 bytes"),
     ],
 )
-def test_file_that_is_not_a_key_or_cannot_be_fetched_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_file_that_is_not_a_key_or_cannot_be_fetched_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "key.asc").write_text(text)
-    code, told = take(tmp_path, "A" * 40)
-    assert (code, said in told) == (1, True), told
+    code, output = take(tmp_path, "A" * 40)
+    assert (code, message in output) == (1, True), output
     (tmp_path / "key.asc").unlink()
     assert "it cannot be downloaded" in take(tmp_path, "A" * 40)[1]
 

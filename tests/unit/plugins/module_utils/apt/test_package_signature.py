@@ -46,7 +46,7 @@ def sign(folder: Path, home: Path) -> None:
 
 def verify(folder: Path, *fingerprints: str) -> tuple[bool, str]:
     package, signature, keys = (str(folder / name) for name in ("mount-s3.deb", "mount-s3.deb.asc", "KEYS"))
-    return verify_signature(package, signature, keys, {normalize(one) for one in fingerprints})
+    return verify_signature(package, signature, keys, {normalize(item) for item in fingerprints})
 
 
 def test_package_signed_by_a_known_key_is_accepted(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
@@ -72,8 +72,8 @@ def test_changed_package_or_invalid_signature_or_keys_are_refused(
     (signed / "mount-s3.deb").write_bytes(b"another package")
     assert verify(signed, fingerprint) == (False, "the signature does not match this package")
     (signed / "mount-s3.deb.asc").write_text("<html>not found</html>")
-    is_signed, said = verify(signed, fingerprint)
-    assert not is_signed and said.startswith("the signature cannot be verified")
+    is_signed, output = verify(signed, fingerprint)
+    assert not is_signed and output.startswith("the signature cannot be verified")
     (signed / "KEYS").write_text("<html>not found</html>")
     assert verify(signed, fingerprint) == (False, "the downloaded key file contains no keys")
     (signed / "KEYS").write_text("-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nA\n-----END PGP PUBLIC KEY BLOCK-----\n")

@@ -60,9 +60,9 @@ def compared(source: Path, node: Path, script: str = "train.py") -> dict[str, An
 
 
 def test_files_written_by_a_job_do_not_make_the_copy_differ(source: Path, node: Path) -> None:
-    found = compared(source, node)
-    assert found["same"] and found["script"] and found["counts"] == found["names"] == {}
-    assert found["path"] == str(node)
+    result = compared(source, node)
+    assert result["same"] and result["script"] and result["counts"] == result["names"] == {}
+    assert result["path"] == str(node)
 
 
 def test_differing_files_are_listed_by_kind_of_difference(source: Path, node: Path) -> None:
@@ -73,9 +73,9 @@ def test_differing_files_are_listed_by_kind_of_difference(source: Path, node: Pa
     (node / "a name with ä").chmod(0o755)
     (source / "old.py").unlink()
     os.utime(node / "train.py", (NOW - 9, NOW - 9))
-    found = compared(source, node, "new.py")
-    assert not found["same"] and found["script"]
-    assert found["names"] == {
+    result = compared(source, node, "new.py")
+    assert not result["same"] and result["script"]
+    assert result["names"] == {
         "missing": ["new.py"],
         "older": ["train.py"],
         "newer": ["package/a.py"],
@@ -85,9 +85,9 @@ def test_differing_files_are_listed_by_kind_of_difference(source: Path, node: Pa
 
 
 def test_node_without_the_code_reports_all_of_it_missing(source: Path, tmp_path: Path) -> None:
-    found = compared(source, tmp_path / "nothing")
-    assert found["counts"] == {"missing": 7} and len(found["names"]["missing"]) == 3
-    assert found["script"] and not compared(source, tmp_path / "nothing", "other.py")["script"]
+    result = compared(source, tmp_path / "nothing")
+    assert result["counts"] == {"missing": 7} and len(result["names"]["missing"]) == 3
+    assert result["script"] and not compared(source, tmp_path / "nothing", "other.py")["script"]
 
 
 def test_different_mtime_alone_is_not_a_difference(source: Path, node: Path) -> None:
@@ -107,16 +107,16 @@ def test_path_of_a_different_file_type_differs(name: str, source: Path, node: Pa
     path = node / name
     path.rmdir() if path.is_dir() else path.unlink()
     path.write_text("x") if name != "train.py" else path.mkdir()
-    found = compared(source, node)
-    assert found["names"] == {"other": ["empty/" if name == "empty" else name]}
+    result = compared(source, node)
+    assert result["names"] == {"other": ["empty/" if name == "empty" else name]}
 
 
 def test_large_tree_is_compared_by_a_single_hash(source: Path, node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_code, "MAX_SENT", 10)
     assert compared(source, node)["same"]
     (source / "new.py").write_text("new")
-    found = compared(source, node)
-    assert not found["same"] and found["counts"] == {} and found["script"]
+    result = compared(source, node)
+    assert not result["same"] and result["counts"] == {} and result["script"]
     (source / "new.py").unlink()
     (node / "old.py").unlink()
     assert not compared(source, node)["same"]
@@ -166,7 +166,7 @@ def test_installed_requirements_are_read_next_to_the_interpreter(tmp_path: Path)
     assert installed_requirements(str(python)) == ("", "")
     (tmp_path / "installed").mkdir()
     record = '{"project": "abc", "project_name": "toy"}'
-    for text, found in (
+    for text, result in (
         ("[]", ("", "")),
         ("an old record", ("", "")),
         ('{"key": "k"}', ("", "")),
@@ -174,7 +174,7 @@ def test_installed_requirements_are_read_next_to_the_interpreter(tmp_path: Path)
         (record, ("abc", "toy")),
     ):
         (tmp_path / "installed" / "requirements").write_text(text)
-        assert installed_requirements(str(python)) == found
+        assert installed_requirements(str(python)) == result
     for kind in BAD_FILES:
         make_bad_file(tmp_path / "installed" / "requirements", kind)
         assert installed_requirements(str(python)) == ("", "")

@@ -96,10 +96,10 @@ def test_files_changed_on_a_node_are_not_removed(source: Path, tmp_path: Path) -
     (source / "old.py").unlink()
     (source / "package" / "a.py").unlink()
     (source / "package").rmdir()
-    told = bring(source, first, peer)
+    output = bring(source, first, peer)
     assert names(first) == WANTED - {"old.py", "package", "package/a.py"}
     assert names(peer) == WANTED - {"package/a.py"} | {"package/result"}
-    assert set(told[0]) == {"removed package/a.py", "removed package/", "removed old.py"}
+    assert set(output[0]) == {"removed package/a.py", "removed package/", "removed old.py"}
 
 
 def test_directory_replaces_file_and_file_replaces_directory(source: Path, tmp_path: Path) -> None:
@@ -168,11 +168,11 @@ def test_copying_from_a_first_node_without_code_is_refused(tmp_path: Path) -> No
 
 
 def test_only_tracked_files_of_a_repository_are_hashed(tmp_path: Path) -> None:
-    words = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=n@example.com"]
+    arguments = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=n@example.com"]
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     (tmp_path / "train.py").write_text("1")
-    subprocess.run([*words, "add", "."], check=True)
-    subprocess.run([*words, "commit", "--quiet", "-m", "one"], check=True)
+    subprocess.run([*arguments, "add", "."], check=True)
+    subprocess.run([*arguments, "commit", "--quiet", "-m", "one"], check=True)
     (tmp_path / "ckpt.pt").write_text("of a job")
     assert list(hashed(tmp_path, git=True)) == ["train.py"]
 

@@ -97,8 +97,8 @@ class Machine:
 
     @property
     def settings(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.home / "daemon.json").read_text())
-        return found
+        result: dict[str, Any] = json.loads((self.home / "daemon.json").read_text())
+        return result
 
     @property
     def calls(self) -> int:
@@ -198,7 +198,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The program, on a machine whose engine has its data in `old` whatever happens."""
     module = data_root
     monkeypatch.setattr(module, "SETTINGS", str(tmp_path / "daemon.json"))
-    monkeypatch.setattr(module, "run", lambda *words: str(tmp_path / "old") if words[0] == "docker" else "")
+    monkeypatch.setattr(module, "run", lambda *arguments: str(tmp_path / "old") if arguments[0] == "docker" else "")
     (tmp_path / "daemon.json").write_text("new")
     (tmp_path / "copy").mkdir()
     return module
@@ -220,8 +220,8 @@ def test_copy_that_cannot_be_removed_is_reported(
     # what was there before and can be emptied, but does not go, is a mount point
     assert ("and the copy was removed" in undo()) == existed
     (tmp_path / "copy/file").touch()
-    said = undo()
-    assert f"but the copy in {tmp_path}/copy cannot be removed" in said and "busy" in said
+    output = undo()
+    assert f"but the copy in {tmp_path}/copy cannot be removed" in output and "busy" in output
     assert (tmp_path / "daemon.json").read_text() == "old"
 
 
@@ -235,9 +235,9 @@ def test_settings_that_cannot_be_restored_are_reported(
     monkeypatch.setattr(program, "write_text", full)
     monkeypatch.setattr(os, "unlink", full)
     monkeypatch.setattr(program, "start_engine", lambda: pytest.fail("with whatever settings"))
-    said = program.undo(former, str(tmp_path / "old"), str(tmp_path / "copy"), False)
-    assert "The former settings cannot be restored ([Errno 28] No space left on device" in said
-    assert needed in said and "are restored" not in said
+    output = program.undo(former, str(tmp_path / "old"), str(tmp_path / "copy"), False)
+    assert "The former settings cannot be restored ([Errno 28] No space left on device" in output
+    assert needed in output and "are restored" not in output
     assert (tmp_path / "copy").exists()
 
 
@@ -245,21 +245,23 @@ def test_undo_does_not_rewrite_unchanged_settings(
     program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "write_text", lambda *_words: pytest.fail("on a disk that is perhaps full"))
-    said = program.undo("new", str(tmp_path / "old"), str(tmp_path / "copy"), False)
-    assert "The engine runs with its former data again, and the copy was removed" in said
+    output = program.undo("new", str(tmp_path / "old"), str(tmp_path / "copy"), False)
+    assert "The engine runs with its former data again, and the copy was removed" in output
     assert not (tmp_path / "copy").exists()
 
 
 @pytest.mark.parametrize(
-    ("request_", "words"),
+    ("request_", "expected_text"),
     [
         ({"path": "relative"}, "Use an absolute path"),
         ({"path": "/a/../b"}, "Use an absolute path"),
         ({"spare_gib": 10**6}, "GiB are free where"),
     ],
 )
-def test_invalid_path_or_too_little_space_is_refused(machine: Machine, request_: dict[str, Any], words: str) -> None:
-    assert words in machine.move(**request_)["error"]
+def test_invalid_path_or_too_little_space_is_refused(
+    machine: Machine, request_: dict[str, Any], expected_text: str
+) -> None:
+    assert expected_text in machine.move(**request_)["error"]
     machine.assert_as_before()
 
 

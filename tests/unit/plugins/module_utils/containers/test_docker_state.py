@@ -57,11 +57,11 @@ def test_engine_that_cannot_be_queried_is_a_fault(
     assert "systemd does not report whether the engine is running" in state.list_running()[1]
     stand_in(docker="exec /bin/sleep 60", systemctl="echo active")
     run = subprocess.run
-    patience = {"docker": 0.2, "systemctl": 120}
+    timeout = {"docker": 0.2, "systemctl": 120}
 
-    def impatient(words: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
-        more["timeout"] = patience[words[0]]
-        return run(words, check=more.pop("check"), **more)
+    def impatient(arguments: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+        more["timeout"] = timeout[arguments[0]]
+        return run(arguments, check=more.pop("check"), **more)
 
     monkeypatch.setattr(subprocess, "run", impatient)
     assert state.list_running() == ([], "`docker ps` did not answer within 60 s, docker.service is active")
@@ -76,13 +76,13 @@ def test_containers_that_outlived_their_engine_are_a_fault(
 
 
 def test_only_dockers_containerd_shims_are_found() -> None:
-    words = ["-c", "input()", "-namespace"]
-    others = [["/usr/bin/containerd-shim-runc-v2", *words, "k8s.io"], ["python3", *words, "moby"]]
-    shim = ["/usr/bin/containerd-shim-runc-v2", *words, "moby"]
-    started = [subprocess.Popen(one, executable=sys.executable, stdin=subprocess.PIPE) for one in (shim, *others)]
+    arguments = ["-c", "input()", "-namespace"]
+    others = [["/usr/bin/containerd-shim-runc-v2", *arguments, "k8s.io"], ["python3", *arguments, "moby"]]
+    shim = ["/usr/bin/containerd-shim-runc-v2", *arguments, "moby"]
+    started = [subprocess.Popen(item, executable=sys.executable, stdin=subprocess.PIPE) for item in (shim, *others)]
     try:
-        found = state.shim_pids()
-        assert [str(one.pid) in found for one in started] == [True, False, False]
+        result = state.shim_pids()
+        assert [str(item.pid) in result for item in started] == [True, False, False]
     finally:
-        for one in started:
-            one.communicate(b"\n")
+        for item in started:
+            item.communicate(b"\n")

@@ -90,7 +90,7 @@ def test_batch_sizes_that_fit_have_no_problem(config: dict[str, Any], world: int
 
 
 @pytest.mark.parametrize(
-    ("config", "world", "found", "todo"),
+    ("config", "world", "result", "todo"),
     [
         (
             {T: 256, M: 8},
@@ -119,11 +119,11 @@ def test_batch_sizes_that_fit_have_no_problem(config: dict[str, Any], world: int
     ],
 )
 def test_batch_sizes_that_do_not_fit_are_reported_with_a_remedy(
-    config: dict[str, Any], world: int, found: str, todo: str
+    config: dict[str, Any], world: int, result: str, todo: str
 ) -> None:
     problem = check_batch_sizes(config, [], world)
     assert problem is not None
-    assert found in problem[0] and todo in problem[2]
+    assert result in problem[0] and todo in problem[2]
 
 
 def test_auto_takes_the_values_of_the_trainer() -> None:
@@ -147,13 +147,13 @@ def test_proposed_batch_sizes_fit(batch: int, micro: int, steps: int, world: int
         if way.startswith("the number of ranks to "):
             assert check_batch_sizes(config, [], int(way.split()[5].rstrip(","))) is None
             continue
-        words = way.replace(" and ", " ").split()
-        changed = {**config, **{words[at]: int(words[at + 2]) for at in range(0, len(words), 3)}}
+        arguments = way.replace(" and ", " ").split()
+        changed = {**config, **{arguments[at]: int(arguments[at + 2]) for at in range(0, len(arguments), 3)}}
         assert check_batch_sizes(changed, [], world) is None, way
 
 
 @pytest.mark.parametrize(
-    ("config", "arguments", "wanted"),
+    ("config", "arguments", "expected"),
     [
         ({"fp16": {"enabled": True}}, [], True),
         ({"fp16": {"enabled": False}}, [], False),
@@ -166,6 +166,6 @@ def test_proposed_batch_sizes_fit(batch: int, micro: int, steps: int, world: int
     ],
 )
 def test_fp16_is_read_from_config_and_trainer_arguments(
-    config: dict[str, Any], arguments: list[str], wanted: bool
+    config: dict[str, Any], arguments: list[str], expected: bool
 ) -> None:
-    assert is_enabled(config, arguments, "fp16") is wanted
+    assert is_enabled(config, arguments, "fp16") is expected

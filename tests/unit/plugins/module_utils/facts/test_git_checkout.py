@@ -18,11 +18,11 @@ from ansible_collections.muster.training.plugins.module_utils._facts.git_checkou
 OTHER = "b" * 40
 
 
-def git(directory: Path, *words: str) -> str:
+def git(directory: Path, *arguments: str) -> str:
     """Run git there, as nobody's configuration has it."""
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     identity = ["-c", "user.name=a", "-c", "user.email=a@localhost", "-c", "init.defaultBranch=main"]
-    command = ["git", *identity, *words]
+    command = ["git", *identity, *arguments]
     return subprocess.run(
         command, cwd=directory, env=environment, check=True, capture_output=True, text=True
     ).stdout.strip()

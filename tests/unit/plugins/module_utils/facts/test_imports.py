@@ -60,7 +60,7 @@ def test_imports_that_work_are_not_reported_and_the_libraries_are_listed(project
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "result"),
     [
         ("import numpy_like\n", [("ImportError: A module that was compiled using NumPy 1.x cannot be run in", True)]),
         ("import absent\n", [("ModuleNotFoundError: No module named 'absent'", True)]),
@@ -80,11 +80,11 @@ def test_imports_that_work_are_not_reported_and_the_libraries_are_listed(project
         ("def f(:\n", [(f"SyntaxError in Python {sys.version_info[0]}.{sys.version_info[1]}: invalid syntax", True)]),
     ],
 )
-def test_imports_that_the_job_executes_are_tested(project: Path, source: str, found: list[tuple[str, bool]]) -> None:
+def test_imports_that_the_job_executes_are_tested(project: Path, source: str, result: list[tuple[str, bool]]) -> None:
     (project / "train.py").write_text(source)
     reported = errors(run(project))
-    assert len(reported) == len(found), reported
-    for (text, certain), (expected, expected_certain) in zip(reported, found, strict=True):
+    assert len(reported) == len(result), reported
+    for (text, certain), (expected, expected_certain) in zip(reported, result, strict=True):
         assert text.startswith(expected) and certain == expected_certain
 
 
@@ -224,7 +224,7 @@ def ones(count, device):
 
 
 @pytest.mark.parametrize(
-    ("init", "broken", "found"),
+    ("init", "broken", "result"),
     [
         ("None", "()", []),
         ("None", "('cuda:1',)", [{"gpu": 1, "error": "RuntimeError: CUDA error: unknown error"}]),
@@ -232,14 +232,14 @@ def ones(count, device):
     ],
 )
 def test_kernel_is_run_on_each_gpu_and_success_remembered(
-    project: Path, monkeypatch: pytest.MonkeyPatch, init: str, broken: str, found: list[dict[str, Any]]
+    project: Path, monkeypatch: pytest.MonkeyPatch, init: str, broken: str, result: list[dict[str, Any]]
 ) -> None:
     monkeypatch.setattr(imports, "has_gpus", lambda: True)
     text = TORCH.replace("INIT", init).replace("BROKEN", broken)
     (project.parent / "site-packages" / "torch.py").write_text(text)
     (project / "train.py").write_text("import torch\n")
-    assert run(project, cuda=True)["cuda"] == found
-    if not found:
+    assert run(project, cuda=True)["cuda"] == result
+    if not result:
         (project.parent / "site-packages" / "torch.py").write_text(text.replace("return Tensor()", "1 / 0"))
         assert run(project, cuda=True)["cuda"] == []
 

@@ -19,7 +19,7 @@ def no_mount(_path: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("arguments", "result"),
     [
         (["--resume", "ckpt/last.pt"], {"--resume": "ckpt/last.pt"}),
         (["--resume_from_checkpoint=/mnt/c"], {"--resume_from_checkpoint": "/mnt/c"}),
@@ -31,8 +31,8 @@ def no_mount(_path: str) -> str:
         (["--loader", "x/y"], {}),
     ],
 )
-def test_checkpoints_are_found_in_the_arguments(arguments: list[str], found: dict[str, str]) -> None:
-    assert job_needs.checkpoint_arguments(arguments) == found
+def test_checkpoints_are_found_in_the_arguments(arguments: list[str], result: dict[str, str]) -> None:
+    assert job_needs.checkpoint_arguments(arguments) == result
 
 
 def test_shards_of_deepspeed_are_counted_in_the_latest_checkpoint(tmp_path: Path) -> None:

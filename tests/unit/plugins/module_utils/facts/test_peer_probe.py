@@ -28,7 +28,7 @@ def address(number: int) -> str:
 
 def request(number: int, count: int, ports: Sequence[int] = (), **given: Any) -> dict[str, Any]:
     probe = {"token": TOKEN, "candidates": [PORT, SECOND, THIRD], "lifetime": 60, **given}
-    peers = {f"node{one}": address(one) for one in range(1, count + 1)}
+    peers = {f"node{item}": address(item) for item in range(1, count + 1)}
     return {"node": f"node{number}", "address": address(number), "peers": peers, "ports": ports, "probe": probe}
 
 

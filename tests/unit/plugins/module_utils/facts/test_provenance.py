@@ -71,9 +71,9 @@ def test_packages_of_an_interpreter_and_locks_next_to_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(provenance, "INTERPRETER_TIMEOUT", 240.0)
-    found = query(tmp_path, [], sys.executable)["environment"]
-    assert found["python"] == sys.version.split()[0] and found["packages"]["pytest"] == pytest.__version__
-    assert found["home"] == ""
+    result = query(tmp_path, [], sys.executable)["environment"]
+    assert result["python"] == sys.version.split()[0] and result["packages"]["pytest"] == pytest.__version__
+    assert result["home"] == ""
     environment = tmp_path / "env"
     (environment / "bin").mkdir(parents=True)
     (environment / ".muster").write_text("uv")
@@ -82,9 +82,9 @@ def test_packages_of_an_interpreter_and_locks_next_to_its_environment(
     for layer, order in (("late", 20), ("base", 0)):
         (tmp_path / "locks" / f"{layer}.json").write_text(json.dumps({"layer": layer, "order": order, "files": []}))
     (tmp_path / "locks" / "broken.json").write_text("{")
-    found = query(tmp_path, [], str(environment / "bin" / "python"))["environment"]
-    assert (found["home"], found["manager"]) == (str(tmp_path), "uv")
-    assert [lock["layer"] for lock in found["locks"]] == ["base", "late"]
+    result = query(tmp_path, [], str(environment / "bin" / "python"))["environment"]
+    assert (result["home"], result["manager"]) == (str(tmp_path), "uv")
+    assert [lock["layer"] for lock in result["locks"]] == ["base", "late"]
 
 
 def test_commits_of_models_and_datasets(tmp_path: Path) -> None:

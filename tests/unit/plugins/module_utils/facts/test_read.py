@@ -215,7 +215,7 @@ def test_monitoring_programs_do_not_count_as_using_a_gpu(
 ) -> None:
     monkeypatch.setattr(node_gpus, "describe_process", lambda pid: {"pid": pid, "command": command})
     app = {"gpu": "GPU-1", "pid": 4711, "command": command, "memory_mib": 3}
-    assert ([one["pid"] for one in node_gpus.gpu_processes([app])] == [4711]) is keeps
+    assert ([item["pid"] for item in node_gpus.gpu_processes([app])] == [4711]) is keeps
 
 
 def test_query_is_repeated_without_fields_the_driver_does_not_know(smi: Path) -> None:
@@ -283,11 +283,13 @@ def test_interfaces_and_routes_match_the_kernel() -> None:
     assert loopback["interface"] == "lo"
     if shutil.which("ip"):
         shown = json.loads(subprocess.run(["ip", "-j", "address"], capture_output=True, check=True).stdout)
-        assert {one["ifname"]: one["mtu"] for one in shown} == {name: one["mtu"] for name, one in interfaces.items()}
-        for one in shown:
-            known = {f"{address['local']}/{address['prefixlen']}" for address in one["addr_info"]}
-            assert set(interfaces[one["ifname"]]["addresses"]) == known
-            assert interfaces[one["ifname"]]["up"] is ("UP" in one["flags"])
+        assert {item["ifname"]: item["mtu"] for item in shown} == {
+            name: item["mtu"] for name, item in interfaces.items()
+        }
+        for item in shown:
+            known = {f"{address['local']}/{address['prefixlen']}" for address in item["addr_info"]}
+            assert set(interfaces[item["ifname"]]["addresses"]) == known
+            assert interfaces[item["ifname"]]["up"] is ("UP" in item["flags"])
         way = subprocess.run(["ip", "-j", "route", "get", "198.51.100.1"], capture_output=True, check=False)
         if way.returncode:
             assert default is None
@@ -340,10 +342,10 @@ def test_process_listening_on_a_port_is_found() -> None:
         port = free_port()
         listener.bind(("127.0.0.1", port))
         listener.listen()
-        found = network.listeners({port, 1})
-        assert found[str(port)]["pid"] == os.getpid()
-        assert "python" in found[str(port)]["command"] or "pytest" in found[str(port)]["command"]
-        assert "1" not in found
+        result = network.listeners({port, 1})
+        assert result[str(port)]["pid"] == os.getpid()
+        assert "python" in result[str(port)]["command"] or "pytest" in result[str(port)]["command"]
+        assert "1" not in result
         assert network.bind_error("127.0.0.1", port) == "Address already in use"
     assert network.bind_error("127.0.0.1", port) == ""
     assert network.listeners({port}) == {}
@@ -369,9 +371,9 @@ def test_port_owner_visible_only_to_root_is_looked_up_with_sudo(
         assert network.listeners({port})[str(port)]["pid"] == os.getpid()
         assert not (tmp_path / "asked").exists()  # no need
         monkeypatch.setattr(sys, "executable", str(blind))
-        found = network.listeners({port, 1})
-        assert found[str(port)]["pid"] == os.getpid()
-        assert "python" in found[str(port)]["command"] or "pytest" in found[str(port)]["command"]
+        result = network.listeners({port, 1})
+        assert result[str(port)]["pid"] == os.getpid()
+        assert "python" in result[str(port)]["command"] or "pytest" in result[str(port)]["command"]
         assert (tmp_path / "asked").read_text() == f"-n {blind}\n"
         sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
         assert network.listeners({port}) == {str(port): {"pid": None, "command": ""}}
@@ -454,8 +456,8 @@ def test_gpu_architectures_are_not_read_for_cpu_torch_or_without_gpus(tmp_path: 
 
 
 def test_glibc_version_is_reported() -> None:
-    told = subprocess.run(["getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True, check=True).stdout
-    assert read.glibc_version() == told.split()[1]
+    output = subprocess.run(["getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True, check=True).stdout
+    assert read.glibc_version() == output.split()[1]
 
 
 def test_first_existing_interpreter_is_used(tmp_path: Path) -> None:
@@ -479,12 +481,12 @@ def test_interpreter_that_fails_to_start_is_reported_with_its_error(tmp_path: Pa
 
 def test_packages_are_found_by_their_metadata_directories(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    for place, names in (
+    for location, names in (
         (first, ["torch-2.7.1+cu128.dist-info", "nvidia_nccl_cu12-2.26.2.dist-info", "flash_attn-2.8.3.dist-info"]),
         (second, ["torch-2.6.0.dist-info", "deepspeed-0.19.8-py3.11.egg-info", "Transformers-4.51.0.dist-info", "x"]),
     ):
         for name in names:
-            (place / name).mkdir(parents=True)
+            (location / name).mkdir(parents=True)
     assert software.find_packages([str(first), str(tmp_path / "gone"), str(second)]) == {
         "torch": "2.7.1+cu128",
         "nccl": "2.26.2",
@@ -568,43 +570,43 @@ def test_link_into_a_dead_mount_is_detected_without_hanging(tmp_path: Path, monk
 
 
 def test_only_our_mount_units_are_read_with_type_and_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = DesiredMount(str(tmp_path / "a %b"), "bucket:/x")
-    files = ensure.desired_files(KINDS["mount-s3"], wanted)
+    expected = DesiredMount(str(tmp_path / "a %b"), "bucket:/x")
+    files = ensure.desired_files(KINDS["mount-s3"], expected)
     wants = tmp_path / "remote-fs.target.wants"
     wants.mkdir()
     (wants / "ours.mount").write_text(files.unit_text)
     (wants / "other.mount").write_text("[Mount]\nWhat=x\nWhere=/y\nType=nfs\n")
     monkeypatch.setattr(storage, "UNITS", str(tmp_path))
-    ours = {wanted.path: {"type": "mount-s3", "source": "s3://bucket/x/"}}
+    ours = {expected.path: {"type": "mount-s3", "source": "s3://bucket/x/"}}
     assert storage.read_units() == ours
-    (found,) = [mount for mount in storage.read_mounts([]) if mount["point"] == wanted.path]
-    assert (found["type"], found["state"]) == ("mount-s3", "missing")
+    (result,) = [mount for mount in storage.read_mounts([]) if mount["point"] == expected.path]
+    assert (result["type"], result["state"]) == ("mount-s3", "missing")
 
 
 def test_working_mount_of_our_unit_is_ok_and_has_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "read_units", lambda: {"/proc": {"type": "s3fs", "source": "bucket"}})
-    (found,) = [mount for mount in storage.read_mounts([]) if mount["point"] == "/proc"]
-    assert (found["type"], found["state"]) == ("s3fs", "ok") and found["listing"]["count"] > 10
+    (result,) = [mount for mount in storage.read_mounts([]) if mount["point"] == "/proc"]
+    assert (result["type"], result["state"]) == ("s3fs", "ok") and result["listing"]["count"] > 10
 
 
 def test_wanted_mount_that_is_not_mounted_is_missing(tmp_path: Path) -> None:
-    wanted = str(tmp_path)
-    found = {mount["point"]: mount["state"] for mount in storage.read_mounts([wanted, "/"])}
-    assert found[wanted] == "missing"
-    assert found["/"] == "ok"
+    expected = str(tmp_path)
+    result = {mount["point"]: mount["state"] for mount in storage.read_mounts([expected, "/"])}
+    assert result[expected] == "missing"
+    assert result["/"] == "ok"
 
 
-@pytest.mark.parametrize("wanted", ["/proc/", "//proc", "/usr/..//proc/.", "~/../proc"])
-def test_path_of_a_wanted_mount_is_normalised(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("expected", ["/proc/", "//proc", "/usr/..//proc/.", "~/../proc"])
+def test_path_of_a_wanted_mount_is_normalised(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/root")
-    (found,) = [mount for mount in storage.read_mounts([wanted]) if mount["needed"] == "wanted"]
-    assert (found["point"], found["type"], found["state"]) == ("/proc", "proc", "ok")
+    (result,) = [mount for mount in storage.read_mounts([expected]) if mount["needed"] == "wanted"]
+    assert (result["point"], result["type"], result["state"]) == ("/proc", "proc", "ok")
 
 
 def test_wanted_mount_may_be_a_link_to_a_mount_point(tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to("/proc")
-    (found,) = [mount for mount in storage.read_mounts([f"{tmp_path}/data/"]) if mount["needed"] == "wanted"]
-    assert (found["point"], found["state"]) == ("/proc", "ok")
+    (result,) = [mount for mount in storage.read_mounts([f"{tmp_path}/data/"]) if mount["needed"] == "wanted"]
+    assert (result["point"], result["state"]) == ("/proc", "ok")
 
 
 def test_mount_without_read_permission_is_unreadable(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_unreadable_state_is_an_error_alone_and_left_out_among_others(monkeypatc
     assert role_state.main({"base_packages": {}}) == {"error": "the system is Rocky Linux 9.4."}
     monkeypatch.setattr(resolution, "read_state", unreadable)
     assert role_state.main(ASKED) == {}
-    said = role_state.main({"hosts_file": True})
-    assert said == {"error": "cannot read /etc/hosts: Permission denied. Check the disk, for example with `dmesg`"}
+    output = role_state.main({"hosts_file": True})
+    assert output == {"error": "cannot read /etc/hosts: Permission denied. Check the disk, for example with `dmesg`"}
 
 
 def test_broken_reader_leaves_out_only_its_own_state(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,8 +113,8 @@ def test_firewall_program_with_a_module_that_others_can_change_is_not_run(
 
 
 def test_login_of_an_unknown_user_is_an_error() -> None:
-    said = role_state.main({"ssh_logins": {"user": "nobody-knows", "names": ["node2"]}})["error"]
-    assert said.startswith("there is no user nobody-knows. Create the user ")
+    output = role_state.main({"ssh_logins": {"user": "nobody-knows", "names": ["node2"]}})["error"]
+    assert output.startswith("there is no user nobody-knows. Create the user ")
 
 
 def test_without_root_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,10 +35,10 @@ ENTRY = f"machine api.wandb.ai\n  login user\n  password {'k' * 40}\n"
     ],
 )
 def test_entry_is_written_and_other_entries_are_kept(before: str, after: str, tmp_path: Path) -> None:
-    found = user_netrc.set_entry(before, *OURS)
-    assert found == after
+    result = user_netrc.set_entry(before, *OURS)
+    assert result == after
     path = tmp_path / "netrc"
-    path.write_text(found)
+    path.write_text(result)
     path.chmod(0o600)
     read = netrc.netrc(str(path)).authenticators("api.wandb.ai")
     assert read is not None and read[2] == "k" * 40, "by Python's own reader"

@@ -23,13 +23,13 @@ NAMES = {
 def addresses(text: str, name: str) -> list[str]:
     """All addresses of a name, as glibc finds them (`multi on`)."""
     lines = [line.partition("#")[0].split() for line in text.splitlines()]
-    return [words[0] for words in lines if name.lower() in map(str.lower, words[1:])]
+    return [arguments[0] for arguments in lines if name.lower() in map(str.lower, arguments[1:])]
 
 
 def canonical(text: str, address: str) -> str:
     """The first name of the first line of an address: what a look-up by address gives."""
     lines = [line.partition("#")[0].split() for line in text.splitlines()]
-    return next(words[1] for words in lines if words[:1] == [address])
+    return next(arguments[1] for arguments in lines if arguments[:1] == [address])
 
 
 WORDS = st.sampled_from(
@@ -99,7 +99,7 @@ def test_node_that_left_is_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "hostname", "found"),
+    ("own", "hostname", "result"),
     [
         ("node0", "node2", "node0: its host name is 'node2', a name of node2"),
         ("node0", "localhost", "node0: its host name is 'localhost'"),
@@ -108,10 +108,10 @@ def test_node_that_left_is_removed() -> None:
         ("node2", "10.0.0.12", "node2: its host name is the address 10.0.0.12"),
     ],
 )
-def test_unusable_hostname_is_refused(own: str, hostname: str, found: str) -> None:
+def test_unusable_hostname_is_refused(own: str, hostname: str, result: str) -> None:
     with pytest.raises(RankTableError) as caught:
         merge_etc_hosts("", TABLE, own, hostname)
-    assert found in str(caught.value)
+    assert result in str(caught.value)
     assert "hostnamectl set-hostname" in str(caught.value)
 
 

@@ -23,12 +23,12 @@ def test_block_of_returns_exactly_the_merged_lines() -> None:
 
 
 def test_resolver_answers_that_differ_from_the_block_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {
+    document = {
         "node1": [("gethostbyname", ["10.0.0.1"]), ("getaddrinfo", ["10.0.0.1"]), ("getfqdn", ["node1"])],
         "node2": [("gethostbyname", ["127.0.1.1"]), ("getaddrinfo", ["10.0.0.2"]), ("getfqdn", ["localhost"])],
         "machine": [("gethostbyname", ["10.0.0.1"]), ("getaddrinfo", ["10.0.0.1"]), ("getfqdn", ["node1"])],
     }
-    monkeypatch.setattr(resolution, "query_resolver", said.__getitem__)
+    monkeypatch.setattr(resolution, "query_resolver", document.__getitem__)
     assert resolution.differences("# a comment\n10.0.0.1 node1\n10.0.0.2 node2\n10.0.0.1 machine\n") == [
         "gethostbyname(node2) returns 127.0.1.1, expected 10.0.0.2",
         "getfqdn(node2) returns localhost, expected node2",
@@ -36,9 +36,9 @@ def test_resolver_answers_that_differ_from_the_block_are_reported(monkeypatch: p
 
 
 def test_unresolvable_name_is_reported_as_an_answer() -> None:
-    (question, found), *_others = resolution.query_resolver("no-such-name.invalid")
+    (question, result), *_others = resolution.query_resolver("no-such-name.invalid")
     assert question == "gethostbyname"
-    assert found[0].startswith("nothing (")
+    assert result[0].startswith("nothing (")
 
 
 def test_file_writable_by_others_is_not_sound(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_cloud_init_that_manages_hosts_is_found_and_unreadable_data_raise(
     data.write_text("manage_etc_hosts: false\n")
     assert (resolution.cloud_init()["wanted"], resolution.cloud_init()["config"]) == (False, "")
     data.write_text('#cloud-config\nmanage_etc_hosts: "localhost"\n')
-    found = resolution.cloud_init()
-    assert (found["wanted"], found["config"]) == (True, resolution.encode("cloud_init_modules: [update_etc_hosts]\n"))
+    result = resolution.cloud_init()
+    assert (result["wanted"], result["config"]) == (True, resolution.encode("cloud_init_modules: [update_etc_hosts]\n"))
     data.unlink()
     data.mkdir()
     with pytest.raises(IsADirectoryError):

@@ -207,7 +207,7 @@ def test_mount_s3_source_and_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("name", "change", "message"),
     [
         ("s3fs", {"source": "s3://bucket"}, "without s3://"),
         ("s3fs", {"source": "bucket:prefix"}, "such as bucket:/prefix"),
@@ -242,12 +242,12 @@ def test_mount_s3_source_and_options() -> None:
         ("cifs", {"options": {"seal": True, "vers": 2.1}}, "seal needs SMB 3 or newer"),
     ],
 )
-def test_invalid_mount_is_refused_without_showing_secrets(name: str, change: dict[str, Any], said: str) -> None:
+def test_invalid_mount_is_refused_without_showing_secrets(name: str, change: dict[str, Any], message: str) -> None:
     example = EXAMPLES[name]
     given: dict[str, Any] = {"path": "/mnt/data", "source": "bucket", "credentials": KEYS}
     if name == "cifs":
         given |= {"source": example.source, "credentials": LOGIN}
-    with pytest.raises(MountError, match=re.escape(said)) as refused:
+    with pytest.raises(MountError, match=re.escape(message)) as refused:
         ensure.validate(KINDS[name], DesiredMount(**{**given, **change}))
     assert KEYS["secret_key"] not in str(refused.value) and LOGIN["password"] not in str(refused.value)
 
@@ -264,8 +264,8 @@ def test_mount_point_that_others_can_replace_is_refused(name: str, tmp_path: Pat
 
 
 def test_valid_mounts_are_accepted() -> None:
-    for name, wanted in EXAMPLES.items():
-        ensure.validate(KINDS[name], wanted)
+    for name, expected in EXAMPLES.items():
+        ensure.validate(KINDS[name], expected)
 
 
 # What s3fs 1.90 wrote into the journal
@@ -392,10 +392,10 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
     ],
 )
 def test_known_failures_are_explained_with_a_remedy(name: str, log: str, cause: str, remedy: str) -> None:
-    found = KINDS[name].diagnose(log)
-    assert found is not None
-    assert cause in found[0] and remedy in found[1]
-    assert "{" not in found[0] + found[1]
+    result = KINDS[name].diagnose(log)
+    assert result is not None
+    assert cause in result[0] and remedy in result[1]
+    assert "{" not in result[0] + result[1]
 
 
 def test_cause_that_reaches_the_journal_late_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,10 +415,10 @@ def test_unknown_journal_message_is_not_waited_for_long(monkeypatch: pytest.Monk
 
 
 def test_unknown_failure_is_quoted() -> None:
-    wanted = DesiredMount("/mnt/data", "bucket")
+    expected = DesiredMount("/mnt/data", "bucket")
     assert KINDS["s3fs"].diagnose("something new") is None
-    said = ensure.explain(KINDS["s3fs"], wanted, "it cannot be mounted", "one\n\nsomething new\n")
-    assert "one / something new" in said and "journalctl -u 'mnt-data.mount'" in said
+    output = ensure.explain(KINDS["s3fs"], expected, "it cannot be mounted", "one\n\nsomething new\n")
+    assert "one / something new" in output and "journalctl -u 'mnt-data.mount'" in output
 
 
 def test_listing_ignores_order_and_probe_files(tmp_path: Path) -> None:
@@ -428,8 +428,8 @@ def test_listing_ignores_order_and_probe_files(tmp_path: Path) -> None:
     assert summarize_names(["ab"])["digest"] != summarize_names(["a", "b"])["digest"]
     for name in names:
         (tmp_path / name).touch()
-    found = probe.verify_access(str(tmp_path), os.getuid(), os.getgid(), f"{PROBE}here", 10)
-    assert found == {"listing": summarize_names(names), "probe": True}
+    result = probe.verify_access(str(tmp_path), os.getuid(), os.getgid(), f"{PROBE}here", 10)
+    assert result == {"listing": summarize_names(names), "probe": True}
     assert sorted(os.listdir(tmp_path)) == sorted(names)
 
 
@@ -445,8 +445,8 @@ def test_unresponsive_mount_is_given_up_after_the_timeout(tmp_path: Path, monkey
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     monkeypatch.setattr(os, "stat", lambda _path: open(fifo).close())  # nobody ever writes there
-    found = probe.verify_access(str(tmp_path), os.getuid(), os.getgid(), "", 1)
-    assert found["hangs"] and probe.is_broken(found)
+    result = probe.verify_access(str(tmp_path), os.getuid(), os.getgid(), "", 1)
+    assert result["hangs"] and probe.is_broken(result)
 
 
 def test_mount_that_cannot_be_unmounted_keeps_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,8 +459,8 @@ def test_mount_that_cannot_be_unmounted_keeps_its_unit(monkeypatch: pytest.Monke
     monkeypatch.setattr(systemd, "read_text", lambda _path: MARK)
     monkeypatch.setattr(systemd, "unit_state", lambda _unit: {"UnitFileState": "enabled"})
     monkeypatch.setattr(systemd, "force_unmount", lambda *_words: done.append("take_down"))
-    monkeypatch.setattr(systemd, "call_checked", lambda *words: done.append(words[-1]))
-    monkeypatch.setattr(systemd, "call", lambda *words: done.append(words[-1]))
+    monkeypatch.setattr(systemd, "call_checked", lambda *arguments: done.append(arguments[-1]))
+    monkeypatch.setattr(systemd, "call", lambda *arguments: done.append(arguments[-1]))
     monkeypatch.setattr(os, "unlink", done.append)
     for absent in (False, True):
         with pytest.raises(

@@ -145,8 +145,8 @@ def test_missing_packages_are_those_locked_but_not_installed(given: dict[str, An
     assert installed.missing_packages(place, lock) == ["beta", "base"]
     (site / "Beta-2.0.dist-info").rename(site / "beta-1.0.dist-info")
     write(place.installed("base"), "k")
-    found = installing.check({**given, "lock": lock})
-    assert (found["missing"], found["python"], found["changed"]) == ([], lock["python"], False)
+    result = installing.check({**given, "lock": lock})
+    assert (result["missing"], result["python"], result["changed"]) == ([], lock["python"], False)
     assert installing.install({**given, "lock": lock}) == {"changed": False}
 
 
@@ -331,9 +331,9 @@ def test_credentials_are_stripped_from_index_and_wheel_urls(given: dict[str, Any
     assert shown["requirements"][:2] == ["numpy", "name @ https://index.host/a.whl"]
     assert shown["requirements"][2] == asked["requirements"][2], "git has its own ways"
     assert logins == {"index.host": ("user", "se@cret"), "extra.host": ("token", "")}
-    with pytest.raises(StepError, match=r"different credentials for b\.host\. Use one user") as found:
+    with pytest.raises(StepError, match=r"different credentials for b\.host\. Use one user") as result:
         credentials.extract_credentials({**given, "find_links": ["https://u:one1@b.host/", "https://u:two2@b.host/"]})
-    assert "one1" not in str(found.value) and "two2" not in str(found.value)
+    assert "one1" not in str(result.value) and "two2" not in str(result.value)
     with pytest.raises(StepError, match="a space, a quotation mark or a backslash"):
         credentials.extract_credentials({**given, "index_url": "https://u:a%20b@host/"})
 
@@ -407,9 +407,9 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> dict[str, os.stat_result]:
 
     def told(path: Any, **more: Any) -> Any:
         info = lstat(path, **more)
-        wanted = {"st_uid": 0, "st_mode": info.st_mode & ~0o022, **changed.get(str(path), {})}
+        expected = {"st_uid": 0, "st_mode": info.st_mode & ~0o022, **changed.get(str(path), {})}
         return SimpleNamespace(
-            **{name: getattr(info, name) for name in ("st_mode", "st_gid", "st_dev", "st_ino")} | wanted
+            **{name: getattr(info, name) for name in ("st_mode", "st_gid", "st_dev", "st_ino")} | expected
         )
 
     monkeypatch.setattr("os.geteuid", lambda: 0)
@@ -534,13 +534,13 @@ def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
     (site / "hand-1.0.dist-info").mkdir()  # somebody's own, though the lock has it too
     runs: list[list[str]] = []
 
-    def pip(words: list[str], **_options: Any) -> None:
-        runs.append(words[2:])
-        for word in words:
+    def pip(arguments: list[str], **_options: Any) -> None:
+        runs.append(arguments[2:])
+        for word in arguments:
             name = word.rpartition("/")[2].split("-")[0]
-            if words[2] == "uninstall" and (site / f"{word}-1.0.dist-info").exists():
+            if arguments[2] == "uninstall" and (site / f"{word}-1.0.dist-info").exists():
                 (site / f"{word}-1.0.dist-info").rmdir()
-            elif words[2] == "install" and word.endswith(".whl"):
+            elif arguments[2] == "install" and word.endswith(".whl"):
                 (site / f"{name}-1.0.dist-info").mkdir()
 
     monkeypatch.setattr(installing, "run", pip)
@@ -548,9 +548,9 @@ def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
     def install(layer: str, key: str, *names: str) -> dict[str, Any]:
         asked = {**given, "layer": layer}
         lock = {**lock_of(asked, *names), "key": key}
-        found: dict[str, Any] = installing.check({**asked, "lock": lock})
+        result: dict[str, Any] = installing.check({**asked, "lock": lock})
         done: dict[str, Any] = installing.install({**asked, "lock": lock})
-        assert found["unneeded"] == done["removed"], "so it is told beforehand"
+        assert result["unneeded"] == done["removed"], "so it is told beforehand"
         return done
 
     assert install("requirements", "1", "alpha", "beta", "gamma", "hand")["removed"] == []
@@ -601,7 +601,7 @@ def test_project_requirements_are_written_privately_and_removed_later(given: dic
 
 def test_lock_key_changes_with_the_project_requirements(given: dict[str, Any]) -> None:
     place = EnvironmentPaths(given)
-    keys = [solve.lock_key(place, {**given, "project": one}) for one in ({}, PROJECT, {**PROJECT, "digest": "d2"})]
+    keys = [solve.lock_key(place, {**given, "project": item}) for item in ({}, PROJECT, {**PROJECT, "digest": "d2"})]
     assert len(set(keys)) == 3
 
 
@@ -636,7 +636,7 @@ def test_digest_of_installed_project_requirements_is_recorded(
 ) -> None:
     place = EnvironmentPaths(given)
     environment.make_environment(place, given, [])
-    monkeypatch.setattr(installing, "run", lambda words, **_options: None)
+    monkeypatch.setattr(installing, "run", lambda arguments, **_options: None)
     given = {**given, "layer": "requirements"}
     installing.install({**given, "lock": {**lock_of(given), "project": "d1", "project_name": "project"}})
     assert installed_requirements(place.python) == ("d1", "project")

@@ -117,7 +117,7 @@ def test_each_planted_hang_is_described(groups: list[Any], ended: list[int], cul
 
 def test_groups_of_several_nodes_are_united() -> None:
     merged = merge_groups([group(0), group(1, **LOAD), group(2), group(3)])
-    assert [one["ranks"] for one in merged] == [[0, 2, 3], [1]]
+    assert [item["ranks"] for item in merged] == [[0, 2, 3], [1]]
     assert find_culprits(merged) == [1]
 
 

@@ -33,15 +33,15 @@ def test_runs_are_listed_and_those_named_are_removed(tmp_path: Path) -> None:
     run = over(tmp_path, "first", "succeeded")
     over(tmp_path, "second", "running")  # whose supervisor is gone
     answer = on_node(run)
-    assert {one["run_id"]: one["state"] for one in answer["runs"]} == {"first": "succeeded", "second": "died"}
-    assert all(one["size"] > 1000 and not one["alive"] for one in answer["runs"])
+    assert {item["run_id"]: item["state"] for item in answer["runs"]} == {"first": "succeeded", "second": "died"}
+    assert all(item["size"] > 1000 and not item["alive"] for item in answer["runs"])
     assert answer["removed"] == [] and not answer["changed"]
 
     assert on_node(run, "first", check=True)["removed"] == ["first"]
     assert run.node(0).is_dir()
     answer = on_node(run, "first", "nosuch", "../second")
     assert (answer["changed"], answer["removed"]) == (True, ["first"])
-    assert not run.node(0).parent.exists() and [one["run_id"] for one in answer["runs"]] == ["second"]
+    assert not run.node(0).parent.exists() and [item["run_id"] for item in answer["runs"]] == ["second"]
 
 
 def test_runs_are_described_by_job_project_and_outcome(tmp_path: Path) -> None:

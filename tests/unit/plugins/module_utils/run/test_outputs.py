@@ -105,7 +105,7 @@ def test_file_parts_are_sent_unless_the_file_is_gone_or_changed(tmp_path: Path) 
     digits, empty = sorted(answer["files"], key=lambda file: str(file["name"]))
     parts = [part(digits, 0, 4), part(digits, 4, 6), part(empty, 0, 0), part({**digits, "name": "run/gone"}, 0, 4)]
     given = run_outputs.main(run.request(0, operation="hand_out", parts=parts))["parts"]
-    assert [base64.b64decode(one["data"]) for one in given[:3]] == [b"0123", b"456789", b""]
+    assert [base64.b64decode(item["data"]) for item in given[:3]] == [b"0123", b"456789", b""]
     assert given[3] == {"problem": "No such file or directory"}
     os.utime(run.node(0) / "0123456789", ns=(5, 5))
     given = run_outputs.main(run.request(0, operation="hand_out", parts=parts[:1]))["parts"]

@@ -216,9 +216,9 @@ def test_a_run_whose_supervisor_is_gone_has_died(tmp_path: Path) -> None:
     (node / "status.json").write_text('{"state": "running", "message": "", "since": 5.0}')
     answer = watch(run)
     assert not answer["active"] and answer["status"]["state"] == "died" and answer["result"] is None
-    found = run_status.read(run.request(0, wait=0))["run"]
-    assert (found["state"], found["since"], found["ranks"]) == ("died", 5.0, [0])
-    assert "the supervisor died" in found["message"]
+    result = run_status.read(run.request(0, wait=0))["run"]
+    assert (result["state"], result["since"], result["ranks"]) == ("died", 5.0, [0])
+    assert "the supervisor died" in result["message"]
 
 
 def test_missing_run_is_reported(tmp_path: Path) -> None:
@@ -254,10 +254,10 @@ def start() -> Iterator[Starter]:
     """Starts a process whose command line ends with the given words."""
     processes: list[subprocess.Popen[str]] = []
 
-    def starter(*words: str, environment: dict[str, str] | None = None, user: str = "") -> int:
+    def starter(*arguments: str, environment: dict[str, str] | None = None, user: str = "") -> int:
         python = "/usr/bin/python3" if user else sys.executable  # ours may lie where others see nothing
         process = subprocess.Popen(
-            [python, "-c", SLEEP, *words],
+            [python, "-c", SLEEP, *arguments],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **(environment or {})},
@@ -275,14 +275,14 @@ def start() -> Iterator[Starter]:
 
 
 def seen(pid: int) -> dict[str, Any] | None:
-    return next((one for one in run_alive.find_supervisors() if one["pid"] == pid), None)
+    return next((item for item in run_alive.find_supervisors() if item["pid"] == pid), None)
 
 
 @pytest.mark.parametrize("directory", ["/runs/first/node0", "/my runs/é/first/node12"])
 @pytest.mark.parametrize("guard", [False, True])
 def test_supervisors_and_guards_are_recognised_by_command_line(start: Starter, directory: str, guard: bool) -> None:
-    words = [f"{directory}/supervisor.py", *(["--guard"] if guard else []), directory, "first", "10.0.0.9"]
-    pid = start(*words)
+    arguments = [f"{directory}/supervisor.py", *(["--guard"] if guard else []), directory, "first", "10.0.0.9"]
+    pid = start(*arguments)
     user = {"user": os.geteuid(), "owner": pwd.getpwuid(os.geteuid()).pw_name}
     shown = {"run_id": "first", "address": "10.0.0.9", "directory": directory, "pid": pid, "guard": guard, **user}
     assert seen(pid) == shown
@@ -290,7 +290,7 @@ def test_supervisors_and_guards_are_recognised_by_command_line(start: Starter, d
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         (),
         ("/runs/first/node0/supervisor.py",),
@@ -305,8 +305,8 @@ def test_supervisors_and_guards_are_recognised_by_command_line(start: Starter, d
         ("/runs/../node0/supervisor.py", "/runs/../node0", "..", "10.0.0.9"),
     ],
 )
-def test_other_processes_are_not_taken_for_supervisors(start: Starter, words: tuple[str, ...]) -> None:
-    assert seen(start(*words)) is None
+def test_other_processes_are_not_taken_for_supervisors(start: Starter, arguments: tuple[str, ...]) -> None:
+    assert seen(start(*arguments)) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
@@ -345,8 +345,8 @@ def test_run_of_another_account_is_seen() -> None:
             run.wait_for("running")
             os.seteuid(daemon.pw_uid)
             try:
-                shown = [one for one in run_alive.find_supervisors() if one["run_id"] == run.run_id]
-                assert {(one["owner"], one["guard"]) for one in shown} == {("nobody", False), ("nobody", True)}
+                shown = [item for item in run_alive.find_supervisors() if item["run_id"] == run.run_id]
+                assert {(item["owner"], item["guard"]) for item in shown} == {("nobody", False), ("nobody", True)}
             finally:
                 os.seteuid(0)
         finally:
@@ -403,7 +403,7 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a d
 
 @ROOT_ONLY
 @pytest.mark.parametrize(
-    ("where", "mode", "owner", "told"),
+    ("where", "mode", "owner", "message"),
     [
         ("race9", 0o777, "nobody", "race9 was not created by root, or other accounts can write to it"),
         ("race9", 0o755, "nobody", "race9 was not created by root, or other accounts can write to it"),
@@ -423,7 +423,7 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a d
     ],
 )
 def test_run_is_refused_where_another_account_could_replace_its_program(
-    place: Path, where: str, mode: int, owner: str, told: str
+    place: Path, where: str, mode: int, owner: str, message: str
 ) -> None:
     run = make_run(place / "above" / "runs", [["/bin/true"]], run_id="race9")
     (run.directory / "race9").mkdir(parents=True, mode=0o700)
@@ -431,7 +431,7 @@ def test_run_is_refused_where_another_account_could_replace_its_program(
     changed.chmod(mode)
     entry, group = pwd.getpwnam(owner), grp.getgrnam("nogroup")
     os.chown(changed, entry.pw_uid, group.gr_gid)
-    with pytest.raises(RunError, match=told):
+    with pytest.raises(RunError, match=message):
         run.start()
     assert list((run.directory / "race9").iterdir()) == []
 
@@ -519,10 +519,10 @@ def test_one_of_two_simultaneous_starts_is_refused(tmp_path: Path, monkeypatch: 
     look = run_alive.find_supervisors
 
     def slow_look() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = look()
+        result: list[dict[str, Any]] = look()
         with contextlib.suppress(threading.BrokenBarrierError):
             both_looked.wait(3.0)  # as long as nothing keeps the second one from looking
-        return found
+        return result
 
     monkeypatch.setattr(run_start, "find_supervisors", slow_look)
     answers: list[str] = []
@@ -649,7 +649,7 @@ def test_live_run_in_another_directory_is_not_reported_as_missing(
         # also of another user, in a directory of all users' runs
         with monkeypatch.context() as patch:
             patch.setattr(run_runs, "runs_directory", lambda _request: "/else")
-            of_another = [{**one, "user": os.geteuid() + 1} for one in run_alive.find_supervisors()]
+            of_another = [{**item, "user": os.geteuid() + 1} for item in run_alive.find_supervisors()]
             patch.setattr(run_runs, "find_supervisors", lambda of_another=of_another: of_another)
             with pytest.raises(RunError, match="which was not searched"):
                 look(run.request(0, wait=0))
@@ -873,8 +873,8 @@ def test_properties_unknown_to_an_older_systemd_are_left_out(tmp_path: Path, mon
     def old_systemd(command: list[str]) -> subprocess.CompletedProcess[str]:
         asked.append(command)
         known = not any("TimeoutAbortSec" in word for word in command)
-        told = "" if known else "Unknown assignment: TimeoutAbortSec=5"
-        return subprocess.CompletedProcess(command, 0 if known else 1, "", told)
+        output = "" if known else "Unknown assignment: TimeoutAbortSec=5"
+        return subprocess.CompletedProcess(command, 0 if known else 1, "", output)
 
     monkeypatch.setattr(run_start, "run_as_root", old_systemd)
     for name in ("keep_shared_memory", "make_memory_directory"):
@@ -884,7 +884,7 @@ def test_properties_unknown_to_an_older_systemd_are_left_out(tmp_path: Path, mon
     monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/systemd-run")
     assert run.start()[0]["supervision"] == f"unit muster-{run.run_id}"
     first, second = asked
-    assert set(first) - set(second) == {"--property=" + one for one in run_unit.SINCE_243}
+    assert set(first) - set(second) == {"--property=" + item for item in run_unit.SINCE_243}
 
 
 @pytest.mark.parametrize("run_id", ["first.socket", "first.target", "first.service", "first.mount"])
@@ -898,7 +898,7 @@ def test_systemd_understands_each_property(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(run_unit, "may_raise_limits", lambda: limits)
     command = unit(tmp_path, str(tmp_path))
     properties = [word[len("--property=") :] for word in command if word.startswith("--property=")]
-    assert any(one.startswith("LimitMEMLOCK") for one in properties) == limits
+    assert any(item.startswith("LimitMEMLOCK") for item in properties) == limits
     file = tmp_path / "muster-first.service"
 
     def complaints(lines: list[str]) -> str:

@@ -58,9 +58,12 @@ def test_dump_of_this_process_ends_with_the_main_thread() -> None:
 
 
 def test_only_the_last_dump_counts() -> None:
-    one = 'Current thread 0x00007f01 (most recent call first):\n  File "/a.py", line 1 in f\n'
+    item = 'Current thread 0x00007f01 (most recent call first):\n  File "/a.py", line 1 in f\n'
     two = 'Thread 0x00007f02 [loader] (most recent call first):\n  File "/b.py", line 2 in g\n\n'
-    assert parse_dump(one + two + one.replace("/a.py", "/c.py")) == [[Frame("/b.py", 2, "g")], [Frame("/c.py", 1, "f")]]
+    assert parse_dump(item + two + item.replace("/a.py", "/c.py")) == [
+        [Frame("/b.py", 2, "g")],
+        [Frame("/c.py", 1, "f")],
+    ]
 
 
 @given(st.text(max_size=2000))
@@ -90,8 +93,8 @@ def test_any_text_is_accepted(text: str) -> None:
 def test_a_stack_is_classified_by_its_innermost_frames(
     frames: list[Frame], source: str, expected: tuple[object, ...]
 ) -> None:
-    found = classify(frames, source)
-    assert tuple(found[name] for name in ("kind", "call", "file", "line")[: len(expected)]) == expected
+    result = classify(frames, source)
+    assert tuple(result[name] for name in ("kind", "call", "file", "line")[: len(expected)]) == expected
 
 
 def test_traceback_of_an_uncaught_exception_is_a_stack() -> None:

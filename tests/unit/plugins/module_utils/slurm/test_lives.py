@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import unit_name
-from ansible_collections.muster.training.plugins.module_utils._slurm import lives, queued_run
+from ansible_collections.muster.training.plugins.module_utils._slurm import lives, queue, queued_run
 from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import NO_REQUEUE
 
 LIMIT = 2
@@ -215,6 +215,11 @@ def test_job_ends_without_waiting_for_lost_nodes(
 ) -> None:
     monkeypatch.setattr(lives, "read_result", lambda _directory: end or None)
     calls: list[tuple[str, ...]] = []
-    monkeypatch.setattr(lives.queue, "run", lambda *argv: calls.append(argv) or "")
+
+    def note_call(*argv: str) -> str:
+        calls.append(argv)
+        return ""
+
+    monkeypatch.setattr(queue, "run", note_call)
     lives.end_job_of_lost_nodes(str(directory), {"SLURM_JOB_ID": "12"})
     assert calls == [("scancel", "--batch", "--signal=USR2", "12")] * expected

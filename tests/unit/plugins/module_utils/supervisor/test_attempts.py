@@ -57,10 +57,10 @@ def kill_supervisor(run: Run, member: int) -> None:
     directory, pids = str(run.node(member)), []
     for pid in run.processes():
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             continue
-        if directory.encode() + b"\0" in words or f"MUSTER_RUN_DIRECTORY={directory}\0".encode() in words:
+        if directory.encode() + b"\0" in arguments or f"MUSTER_RUN_DIRECTORY={directory}\0".encode() in arguments:
             pids.append(pid)
             os.kill(pid, signal.SIGSTOP)
     for pid in pids:
@@ -77,8 +77,8 @@ def test_run_restarts_on_the_same_nodes_after_a_rank_was_killed(launch: Starter)
     assert (second["end_class"], second["reason"]) == ("succeeded", "")
     assert result["state"] == "succeeded" and [node["state"] for node in result["nodes"]] == ["ended", "ended"]
     assert [log(run, 0, 0), log(run, 0, 1)] == ["attempt 0\n", "attempt 1\n"], "no attempt overwrites another's logs"
-    told = [event for event in run.events() if event.startswith("attempt 1 starts")]
-    assert told and told[0].endswith("3 restarts allowed, 2 remain")
+    messages = [event for event in run.events() if event.startswith("attempt 1 starts")]
+    assert messages and messages[0].endswith("3 restarts allowed, 2 remain")
     run.wait_until_gone()
 
 

@@ -197,8 +197,8 @@ _time.time = lambda: _clock() + (float(_shift.read_text()) if _shift.exists() el
     def prepare(run: Run) -> None:
         path = next(name for name in run.sources if name == "supervisor.py")
         marker = "from __future__ import annotations\n"
-        head, found, tail = run.sources[path].partition(marker)
-        run.sources[path] = head + found + shift + tail if found else shift + run.sources[path]
+        head, matches, tail = run.sources[path].partition(marker)
+        run.sources[path] = head + matches + shift + tail if matches else shift + run.sources[path]
 
     run = make(prepare=prepare)
     wait_for_ranks(run, 0, range(3))

@@ -171,18 +171,18 @@ def test_stopped_rank_is_named(make: RunMaker) -> None:
     run = make("wait", "stopped")
     run.start()
     eventually(lambda: lines_printed(run) == 2)
-    groups = eventually(lambda: [one for one in stacks(run) if one["kind"] == "stopped"])
-    assert [one["ranks"] for one in groups] == [[1]]
+    groups = eventually(lambda: [item for item in stacks(run) if item["kind"] == "stopped"])
+    assert [item["ranks"] for item in groups] == [[1]]
 
 
 def test_stacks_of_an_active_run_can_be_read_at_any_time(make: RunMaker) -> None:
     run = make("wait", "worker")
     run.start()
     eventually(lambda: lines_printed(run) == 2)
-    found = {tuple(one["ranks"]): one for one in stacks(run)}
-    assert found[(0,)]["call"] == found[(1,)]["call"] == "all_reduce"
-    assert found[(0,)]["frames"][0].startswith("all_reduce (fake.py:")
-    assert [one["cpu"] for one in stacks(run)] != ["", ""]
+    result = {tuple(item["ranks"]): item for item in stacks(run)}
+    assert result[(0,)]["call"] == result[(1,)]["call"] == "all_reduce"
+    assert result[(0,)]["frames"][0].startswith("all_reduce (fake.py:")
+    assert [item["cpu"] for item in stacks(run)] != ["", ""]
     assert run.state(0) == "running"
 
 
@@ -200,7 +200,7 @@ def test_rank_whose_python_ignores_the_hook_is_neither_killed_nor_guessed(make: 
     (run.directory / "job.py").write_text("print('step', flush=True)\nimport time\ntime.sleep(600)\n")
     run.start()
     eventually(lambda: lines_printed(run) == 2)
-    assert [(one["kind"], one["ranks"]) for one in stacks(run)] == [("none", [0]), ("none", [1])]
+    assert [(item["kind"], item["ranks"]) for item in stacks(run)] == [("none", [0]), ("none", [1])]
     assert run.state(0) == run.state(1) == "running"
 
 

@@ -72,21 +72,21 @@ def test_rank_killed_just_before_the_stop_is_reported_as_first_failure(make_node
     supervisor.launcher.code = job.wait()
     supervisor.make_report([])
     assert supervisor.report is not None
-    (told,) = supervisor.report["ranks"]
-    assert (told["exit_code"], told.get("first"), told.get("ended_by_us")) == (-9, True, None)
+    (output,) = supervisor.report["ranks"]
+    assert (output["exit_code"], output.get("first"), output.get("ended_by_us")) == (-9, True, None)
 
 
 def test_container_mounts_the_secrets_kept_in_memory(make_rank_0: NodeMaker, tmp_path: Path) -> None:
     node = make_rank_0(1)
     assert node.supervisor.launcher.container_prefix() == []
-    words = ["podman", "run", "--volume=/runs/x:/runs/x", "image"]
-    node.supervisor.plan["wrap"] = words
+    arguments = ["podman", "run", "--volume=/runs/x:/runs/x", "image"]
+    node.supervisor.plan["wrap"] = arguments
     secrets = Path(node.supervisor.journal.path("environment.json"))
-    assert node.supervisor.launcher.container_prefix() == words, "they lie in the run directory"
+    assert node.supervisor.launcher.container_prefix() == arguments, "they lie in the run directory"
     secrets.unlink(missing_ok=True)
     secrets.symlink_to(tmp_path / "memory/run-1/environment.json")
     mount = f"--volume={tmp_path}/memory/run-1:{tmp_path}/memory/run-1:ro"
-    assert node.supervisor.launcher.container_prefix() == ["podman", "run", mount, *words[2:]]
+    assert node.supervisor.launcher.container_prefix() == ["podman", "run", mount, *arguments[2:]]
 
 
 @pytest.mark.parametrize("there", ["open to all", "a link"])
@@ -127,7 +127,7 @@ def test_slow_container_removal_is_not_reported_as_a_stuck_process(
 
 
 @pytest.mark.parametrize(
-    ("remove", "told"),
+    ("remove", "message"),
     [
         (["/bin/true"], ""),
         (["/bin/sh", "-c", "echo Error: No such container: muster-first-node0 >&2; exit 1"], ""),
@@ -140,7 +140,7 @@ def test_slow_container_removal_is_not_reported_as_a_stuck_process(
         ),
     ],
 )
-def test_failed_container_removal_is_reported(make_rank_0: NodeMaker, remove: list[str], told: str) -> None:
+def test_failed_container_removal_is_reported(make_rank_0: NodeMaker, remove: list[str], message: str) -> None:
     supervisor = make_rank_0(1).supervisor
     supervisor.plan["remove"] = remove
     supervisor.launcher.code, supervisor.launcher.phase = 0, launcher.Ending(time.monotonic())
@@ -151,8 +151,8 @@ def test_failed_container_removal_is_reported(make_rank_0: NodeMaker, remove: li
 
     eventually(is_over)
     assert supervisor.report is not None
-    said = supervisor.report["container"]
-    assert said.startswith(told) and bool(said) == bool(told)
+    output = supervisor.report["container"]
+    assert output.startswith(message) and bool(output) == bool(message)
 
 
 def test_reap_returns_every_process_started_in_the_background() -> None:

@@ -149,12 +149,12 @@ def test_logs_over_the_limit_lose_their_middle_and_the_job_continues(make: RunMa
         plan["log_limit"] = 2000000
     run.start()
     log = run.node(rank) / "launcher.log"
-    told = f"the logs on node{rank} took more than 0.002 GB (launch_log_limit): the middle of {log} was removed"
+    output = f"the logs on node{rank} took more than 0.002 GB (launch_log_limit): the middle of {log} was removed"
     run.wait_for("running")
-    eventually(lambda: told in run.events())
+    eventually(lambda: output in run.events())
     eventually(lambda: log.read_bytes().endswith(b"last\n") and log.stat().st_blocks * 512 < 2000000)
     # the hub's events come by the wire, and a node's status by its file: neither waits for the other
-    eventually(lambda: run_status.read(run.request(rank, wait=0))["run"]["message"] == told)
+    eventually(lambda: run_status.read(run.request(rank, wait=0))["run"]["message"] == output)
     (run.directory / "go").touch()
     run.wait_for("succeeded")
     shown, cursors = "", dict[str, int]()
@@ -162,18 +162,18 @@ def test_logs_over_the_limit_lose_their_middle_and_the_job_continues(make: RunMa
         shown += text
     assert shown.startswith("first\nx") and shown.endswith("x\nlast\nafter\n") and len(shown) < 2000000
     assert "\0" not in shown
-    assert f"  {told}" in render_verdict(verdict_from_hub(run.plans[0], run.result()), "record", {}).splitlines()
+    assert f"  {output}" in render_verdict(verdict_from_hub(run.plans[0], run.result()), "record", {}).splitlines()
 
 
 def test_concurrent_runs_do_not_affect_each_other(make: RunMaker) -> None:
-    one = make(FOREVER, FOREVER)
+    item = make(FOREVER, FOREVER)
     other = make(UNTIL_TOLD, UNTIL_TOLD, first_address=101)
-    one.start()
+    item.start()
     other.start()
-    one.wait_for("running")
+    item.wait_for("running")
     other.wait_for("running")
-    assert one.stop()["stopped"] == [one.run_id]
-    one.wait_until_gone()
+    assert item.stop()["stopped"] == [item.run_id]
+    item.wait_until_gone()
     assert other.state(0) == other.state(1) == "running"
     (other.directory / "go").touch()
     other.wait_for("succeeded")
@@ -311,10 +311,10 @@ class Relay:
             says.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        for one in (self.listener, *self.ends.values()):
+        for item in (self.listener, *self.ends.values()):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                item.shutdown(socket.SHUT_RDWR)
+            item.close()
 
 
 @pytest.mark.parametrize(
@@ -343,9 +343,9 @@ def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: s
         else:
             run.wait_for("running")
         eventually(lambda: len(relay.passed[side]) > 5)
-        greetings = len([one for one in relay.passed["server"] if b"nonce" in one])
+        greetings = len([item for item in relay.passed["server"] if b"nonce" in item])
         relay.ends[side].sendall(line or relay.passed[side][-1])
-        eventually(lambda: len([one for one in relay.passed["server"] if b"nonce" in one]) > greetings)
+        eventually(lambda: len([item for item in relay.passed["server"] if b"nonce" in item]) > greetings)
         eventually(lambda: "beat" in relay.passed["server"][-1].decode())
         assert not (run.directory / "owned").exists()
         assert run.read(0, "result.json") is None and run.processes()
@@ -416,8 +416,8 @@ def test_newest_connection_with_the_token_replaces_the_old_one(make: RunMaker) -
     second = Stranger(run.lifeline)
     second.check_in(run, 1)
     # The real node comes back in its turn, and the second one is dropped.
-    told = [line.get("type") for line in second.lines]
-    assert "stop" not in told and "end" not in told
+    messages = [line.get("type") for line in second.lines]
+    assert "stop" not in messages and "end" not in messages
     (run.directory / "go").touch()
     run.wait_for("succeeded")
 
@@ -570,14 +570,16 @@ def test_mount_that_dies_during_a_run_is_reported_in_events_and_result(make: Run
     run.plans[rank]["mounts"] = ["/proc", "/nothing is here"]
     run.start()
     run.wait_for("running")
-    told = f"the mount /nothing is here on node{rank} has died: nothing is mounted there any more"
-    eventually(lambda: told in run.events())
+    output = f"the mount /nothing is here on node{rank} has died: nothing is mounted there any more"
+    eventually(lambda: output in run.events())
     (run.directory / "go").touch()
     run.wait_until_gone()
     reports = [node["report"] for node in run.result()["nodes"]]
     assert reports[rank]["mounts"] == {"/nothing is here": "nothing is mounted there any more"}
     assert reports[1 - rank]["mounts"] == {}
-    assert [event for event in run.events() if "mount" in event] == [told], "told more than once, or of one that lives"
+    assert [event for event in run.events() if "mount" in event] == [output], (
+        "told more than once, or of one that lives"
+    )
 
 
 SMI = """#!/bin/sh
@@ -857,7 +859,7 @@ def test_stop_grace_overrides_torchruns_timeout_after_a_rank_fails(make: RunMake
     assert (result["first_node"], result["reason"]) == (f"node{rank}", f"a rank on node{rank} has failed")
     report = result["nodes"][rank]["report"]
     assert report["exit_code"] == 1, "it has had its last word"
-    assert [(one["rank"], one["exit_code"]) for one in report["ranks"]] == [(1, 3)]
+    assert [(item["rank"], item["exit_code"]) for item in report["ranks"]] == [(1, 3)]
     gone_within(run, 10.0)
 
 

@@ -219,12 +219,12 @@ def test_tampered_messages_are_rejected_and_close_the_wire(
 ) -> None:
     server, peer = known_ends
     peer.sock.setblocking(True)
-    said = []
+    messages = []
     for number in (1, 2, 3):
         server.send({"n": number})
-        said.append(peer.sock.recv(65536))
+        messages.append(peer.sock.recv(65536))
     peer.sock.setblocking(False)
-    server.sock.sendall(b"".join(exchanged(said, how)))
+    server.sock.sendall(b"".join(exchanged(messages, how)))
     assert [message["n"] for message in peer.receive()] == heard
     assert peer.closed == (how != "nothing")
 

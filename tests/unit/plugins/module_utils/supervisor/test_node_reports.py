@@ -71,7 +71,7 @@ def test_a_report_fits_into_one_line_of_the_lifeline(ranks: int, character: str,
 def test_last_lines_come_from_the_rank_that_failed_first(
     ranks: list[tuple[int, int | None, str, dict[str, bool]]], code: int, log: str
 ) -> None:
-    reports = [{"rank": n, "exit_code": one, "error": error, "log": f"/{n}", **more} for n, one, error, more in ranks]
+    reports = [{"rank": n, "exit_code": item, "error": error, "log": f"/{n}", **more} for n, item, error, more in ranks]
     report: Any = {"ranks": reports, "exit_code": code, "ended_by_us": False, "launcher_log": "/launcher"}
     assert log_of_failure(report) == log
 
@@ -106,7 +106,7 @@ def test_failed_rank_stays_in_a_shortened_report_of_1000_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "expected_text"),
     [
         (0, "exit code 0"),
         (3, "exit code 3"),
@@ -116,5 +116,5 @@ def test_failed_rank_stays_in_a_shortened_report_of_1000_ranks() -> None:
         (None, "no exit code"),
     ],
 )
-def test_exit_codes_are_described_in_words(code: int | None, words: str) -> None:
-    assert describe_exit(code) == words
+def test_exit_codes_are_described_in_words(code: int | None, expected_text: str) -> None:
+    assert describe_exit(code) == expected_text

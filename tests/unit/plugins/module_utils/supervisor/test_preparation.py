@@ -203,10 +203,10 @@ def kill_node(run: Run, member: int) -> None:
     directory = str(run.node(member)).encode()
     for pid in list(run.processes()):
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             continue
-        if directory + b"\0" in words:
+        if directory + b"\0" in arguments:
             os.kill(pid, signal.SIGKILL)
 
 
@@ -254,9 +254,9 @@ def test_run_ends_with_the_reason_if_too_few_nodes_are_well(launch: Starter, tmp
     gone.rmdir()
     kill_rank(run, 1)
     run.wait_for("failed", 0)
-    why = run.result()["not_restarted"]
-    assert why.startswith("at least 2 nodes are needed, and only node0 can be used; node1 cannot take part: ")
-    assert f"the mount {gone} cannot be read: No such file or directory" in why
+    reason = run.result()["not_restarted"]
+    assert reason.startswith("at least 2 nodes are needed, and only node0 can be used; node1 cannot take part: ")
+    assert f"the mount {gone} cannot be read: No such file or directory" in reason
 
 
 def test_attempt_waits_for_gpu_memory_to_be_free(launch: Starter, tmp_path: Path) -> None:

@@ -63,9 +63,9 @@ class RunDirectory:
         return (self.path / "ranks" / str(local_rank) / name).read_text()
 
     def exit(self, local_rank: int = 1) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.path / "ranks" / str(local_rank) / "exit.json").read_text())
-        del found["ended"], found["moment"]
-        return found
+        result: dict[str, Any] = json.loads((self.path / "ranks" / str(local_rank) / "exit.json").read_text())
+        del result["ended"], result["moment"]
+        return result
 
 
 def python(path: Path, program: str, arguments: list[str] | None = None, **secrets: str) -> RunDirectory:
@@ -99,8 +99,8 @@ def test_single_rank_needs_no_number_from_the_launcher() -> None:
 
 def test_a_misplaced_rank_starts_nothing(tmp_path: Path) -> None:
     directory = python(tmp_path, "print('started')")
-    code, said = directory.run(rank=0)
-    assert code == 70 and "started rank 0 on b" in said
+    code, output = directory.run(rank=0)
+    assert code == 70 and "started rank 0 on b" in output
     assert not (tmp_path / "ranks").exists()
 
 
@@ -109,14 +109,14 @@ def test_rank_environment_combines_plan_secrets_and_launcher_variables(tmp_path:
         tmp_path, "import json, os; print(json.dumps(dict(os.environ)))", API_KEY="s3cr3t", NCCL_DEBUG="INFO"
     )
     assert directory.run(NCCL_DEBUG="WARN", NCCL_SOCKET_IFNAME="^docker0", KEPT="yes") == (0, "")
-    found = json.loads(directory.said())
-    wanted = {
+    result = json.loads(directory.said())
+    expected = {
         **{"RANK": "4", "LOCAL_RANK": "1", "WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1"},
         **{"MASTER_ADDR": "10.0.0.9", "NCCL_SOCKET_IFNAME": "=ens5", "NCCL_DEBUG": "INFO", "API_KEY": "s3cr3t"},
         **{"OMP_NUM_THREADS": "1", "KEPT": "yes", "MUSTER_RUN_DIRECTORY": str(tmp_path)},
         "TORCHELASTIC_ERROR_FILE": f"{tmp_path}/ranks/1/error.json",
     }
-    assert {name: found.get(name) for name in wanted} == wanted
+    assert {name: result.get(name) for name in expected} == expected
 
 
 words = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12), max_size=6)

@@ -41,14 +41,14 @@ def recorded(case: str, slots: int = 2, first_rank: int = 0, launcher_code: int 
     """The reports of a run whose files were recorded from torchrun itself."""
     plan = {"rank_logs": "torchrun", "node": {"slots": slots, "first_rank": first_rank}}
     reports = rank_reports(plan, str(TORCHRUN / case), launcher_code)
-    for one in reports:
-        assert Path(one["log"]).parent.name == str(one["local_rank"])
-        assert one["log"].startswith(str(TORCHRUN / case))
+    for item in reports:
+        assert Path(item["log"]).parent.name == str(item["local_rank"])
+        assert item["log"].startswith(str(TORCHRUN / case))
     return reports
 
 
 def codes_and_errors(reports: list[Any]) -> list[tuple[int, int | None, str]]:
-    return [(one["rank"], one["exit_code"], one["error"]) for one in reports]
+    return [(item["rank"], item["exit_code"], item["error"]) for item in reports]
 
 
 def test_exception_is_attributed_to_the_rank_that_raised() -> None:
@@ -98,31 +98,31 @@ def test_restarted_run_that_succeeded_has_no_error() -> None:
 
 def test_ranks_of_a_terminated_launcher_have_no_exit_code() -> None:
     assert codes_and_errors(recorded("terminated")) == [(0, None, ""), (1, None, "")]
-    said = final_message((TORCHRUN / "terminated" / "launcher.log").read_text())
-    assert said.startswith("torch.distributed.elastic.multiprocessing.api.SignalException: Process ")
+    output = final_message((TORCHRUN / "terminated" / "launcher.log").read_text())
+    assert output.startswith("torch.distributed.elastic.multiprocessing.api.SignalException: Process ")
 
 
 def test_rank_of_a_terminated_launcher_reports_only_uncaught_errors(tmp_path: Path) -> None:
     caught = "Traceback (most recent call last):\n  File x\nKeyError: 'caught'\n"
     raised = "[rank1]: Traceback (most recent call last):\n[rank1]:   File x\n[rank1]: ValueError: boom\n"
-    for local_rank, said in enumerate((caught, caught + raised)):
+    for local_rank, output in enumerate((caught, caught + raised)):
         logs = tmp_path / "ranks" / "first" / "attempt_0" / str(local_rank)
         logs.mkdir(parents=True)
-        (logs / "stderr.log").write_text(said)
+        (logs / "stderr.log").write_text(output)
     plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 0}}
     assert codes_and_errors(rank_reports(plan, str(tmp_path), -15)) == [(0, None, ""), (1, None, "ValueError: boom")]
 
 
 def test_missing_script_is_reported_for_each_rank() -> None:
-    said = "ended with exit code 2, its last output: /opt/venv/bin/python: can't open file '/job/train.py': [Errno 2]"
-    for rank, one in enumerate(codes_and_errors(recorded("no_such_script"))):
-        assert one[:2] == (rank, 2) and one[2].startswith(said)
+    output = "ended with exit code 2, its last output: /opt/venv/bin/python: can't open file '/job/train.py': [Errno 2]"
+    for rank, item in enumerate(codes_and_errors(recorded("no_such_script"))):
+        assert item[:2] == (rank, 2) and item[2].startswith(output)
 
 
 def test_last_words_of_torchrun_are_its_child_failed_error() -> None:
     for case in ("raise", "kill", "exit_code"):
-        said = final_message((TORCHRUN / case / "launcher.log").read_text())
-        assert said == "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
+        output = final_message((TORCHRUN / case / "launcher.log").read_text())
+        assert output == "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
 
 
 def test_ranks_without_their_own_log_share_the_launchers_log(tmp_path: Path) -> None:
@@ -149,13 +149,13 @@ def test_exception_in_a_shared_log_is_attributed_by_rank_prefix(tmp_path: Path) 
 
 
 def test_ranks_that_torchrun_ended_are_marked_closed() -> None:
-    assert [one.get("closed") for one in recorded("raise")] == [True, None]
-    assert [one.get("closed") for one in recorded("exit_code")] == [None, True]
+    assert [item.get("closed") for item in recorded("raise")] == [True, None]
+    assert [item.get("closed") for item in recorded("exit_code")] == [None, True]
 
 
 def test_rank_that_torchrun_names_as_first_failure_is_marked() -> None:
-    assert [one.get("first") for one in recorded("raise")] == [None, True]
-    assert [one.get("first") for one in recorded("exit_code")] == [True, None]
+    assert [item.get("first") for item in recorded("raise")] == [None, True]
+    assert [item.get("first") for item in recorded("exit_code")] == [True, None]
 
 
 def test_killed_rank_does_not_report_an_exception_it_caught(tmp_path: Path) -> None:
@@ -171,9 +171,9 @@ def test_ranks_that_ended_by_themselves_are_not_marked_as_ended_by_us(tmp_path: 
     plan = {"rank_logs": "ranks", "node": {"slots": 5, "first_rank": 4}}
     for local_rank, code, ended in ((0, 1, 99.5), (1, -9, 99.25), (2, -15, 99.0), (3, 1, 100.5)):
         end_rank(tmp_path, local_rank, code, ended, "saving\n")
-    marks = [(one.get("first"), one.get("ended_by_us")) for one in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
+    marks = [(item.get("first"), item.get("ended_by_us")) for item in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
     assert marks == [(None, None), (True, None), (None, None), (None, True), (None, True)]
-    errors = [one["error"] for one in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
+    errors = [item["error"] for item in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
     assert errors == ["ended with exit code 1, its last output: saving", "", "", "", ""]
 
 
@@ -185,15 +185,15 @@ def test_clock_set_back_does_not_change_which_rank_failed_first(
         (tmp_path / "ranks" / str(local_rank)).mkdir(parents=True)
         monkeypatch.setattr(time, "time", lambda now=wall_clock: now)
         muster_rank.write_exit(str(tmp_path / "ranks" / str(local_rank) / "exit.json"), local_rank, 1)
-    told = rank_reports(plan, str(tmp_path), 1, True, time.monotonic())
-    assert [(one.get("first"), one.get("ended_by_us")) for one in told] == [(None, None), (True, None)]
+    output = rank_reports(plan, str(tmp_path), 1, True, time.monotonic())
+    assert [(item.get("first"), item.get("ended_by_us")) for item in output] == [(None, None), (True, None)]
 
 
 def test_output_of_a_stopped_rank_that_is_its_own_launcher_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("saving\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
-    (told,) = rank_reports(plan, str(tmp_path), 1, True)
-    assert (told["error"], told["ended_by_us"]) == ("", True)
+    (output,) = rank_reports(plan, str(tmp_path), 1, True)
+    assert (output["error"], output["ended_by_us"]) == ("", True)
 
 
 def test_rank_is_recognised_by_its_environment(tmp_path: Path) -> None:
@@ -220,8 +220,8 @@ def test_rank_is_recognised_by_its_environment(tmp_path: Path) -> None:
 def test_last_output_is_reported_for_an_exit_without_traceback(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("usage: train.py\ntrain.py: error: unrecognized arguments: --lrr\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
-    said = "ended with exit code 2, its last output: train.py: error: unrecognized arguments: --lrr"
-    assert codes_and_errors(rank_reports(plan, str(tmp_path), 2)) == [(0, 2, said)]
+    output = "ended with exit code 2, its last output: train.py: error: unrecognized arguments: --lrr"
+    assert codes_and_errors(rank_reports(plan, str(tmp_path), 2)) == [(0, 2, output)]
     assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")], "a killed one chose no last words"
 
 
@@ -292,9 +292,9 @@ def test_files_planted_by_a_job_neither_crash_nor_block_their_readers(tmp_path: 
         for name in ("exit.json", "error.json", "stderr.log", "stdout.log"):
             plant(ranks / name, what)
     plant(tmp_path / "launcher.log", what)
-    (told,) = rank_reports(plan, str(tmp_path), 1)
-    assert (told["rank"], told["exit_code"]) == (0, 1 if logs == "launcher" else None)
-    json.dumps(told)
+    (output,) = rank_reports(plan, str(tmp_path), 1)
+    assert (output["rank"], output["exit_code"]) == (0, 1 if logs == "launcher" else None)
+    json.dumps(output)
     assert rank_end(str(tmp_path), 0)[0] is None
     assert read_new(str(tmp_path / "launcher.log"), {}, True) is not None
     assert partial_line(str(tmp_path / "launcher.log"), {}) is not None

@@ -29,7 +29,7 @@ NODES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("words", "host", "command"),
+    ("arguments", "host", "command"),
     [
         (["node1", "orted", "-mca", "x"], "node1", "orted -mca x"),  # Open MPI
         (["-x", "10.0.0.10", "     orted --hnp 'a;b'"], "10.0.0.10", "     orted --hnp 'a;b'"),
@@ -39,8 +39,8 @@ NODES: list[dict[str, Any]] = [
         (["node1"], "node1", ""),
     ],
 )
-def test_ssh_arguments_of_launchers_are_parsed(words: list[str], host: str, command: str) -> None:
-    assert read_arguments(words) == (host, command)
+def test_ssh_arguments_of_launchers_are_parsed(arguments: list[str], host: str, command: str) -> None:
+    assert read_arguments(arguments) == (host, command)
 
 
 @pytest.mark.parametrize(

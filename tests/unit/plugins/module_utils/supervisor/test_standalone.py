@@ -38,11 +38,13 @@ def test_supervisor_and_guard_need_only_the_files_beside_them(version: str, tmp_
         pytest.skip(f"no Python {version} here")
     write_supervisor(str(tmp_path), supervisor_files())
     command = [str(interpreter), "-I", "-S", str(tmp_path / "supervisor.py")]
-    for words, told in (([], "plan.json"), (["--guard"], "")):
+    for arguments, output in (([], "plan.json"), (["--guard"], "")):
         run = tmp_path / "run"
         run.mkdir()
-        done = subprocess.run([*command, *words, str(run)], check=False, capture_output=True, text=True, timeout=300)
-        said = (run / "supervisor.log").read_text()
-        assert done.returncode == 1 and said.splitlines()[-1].startswith("FileNotFoundError") and told in said
+        done = subprocess.run(
+            [*command, *arguments, str(run)], check=False, capture_output=True, text=True, timeout=300
+        )
+        message = (run / "supervisor.log").read_text()
+        assert done.returncode == 1 and message.splitlines()[-1].startswith("FileNotFoundError") and output in message
         shutil.rmtree(run)
     assert not list(tmp_path.rglob("__pycache__"))

@@ -12,7 +12,7 @@ GONE = "Unable to determine the device handle for GPU 0000:04:00.0: Unknown Erro
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "found", "error"),
+    ("text", "code", "result", "error"),
     [
         (FIRST + SECOND, 0, {"0", "1"}, ""),
         (FIRST, 0, {"0"}, "nvidia-smi no longer shows GPU 1"),
@@ -32,5 +32,5 @@ GONE = "Unable to determine the device handle for GPU 0000:04:00.0: Unknown Erro
     ],
     ids=["well", "one missing", "and said so", "failed", "silent", "nothing", "half", "lost", "unknown", "a field"],
 )
-def test_failing_gpus_are_found_in_samples(text: str, code: int, found: set[str], error: str) -> None:
-    assert read_sample(text, code, {"0", "1"}) == (found, error)
+def test_failing_gpus_are_found_in_samples(text: str, code: int, result: set[str], error: str) -> None:
+    assert read_sample(text, code, {"0", "1"}) == (result, error)

@@ -120,16 +120,16 @@ def test_old_release_has_no_wheels_for_a_newer_cuda() -> None:
 
 
 def test_releases_match_the_table_used_to_choose_torch() -> None:
-    told = {
+    document = {
         release: (
-            tuple(".".join(map(str, torch)) for torch in one.torches),
-            {str(major): tag for major, tag in one.cudas.items()},
-            ".".join(map(str, one.glibc)),
+            tuple(".".join(map(str, torch)) for torch in item.torches),
+            {str(major): tag for major, tag in item.cudas.items()},
+            ".".join(map(str, item.glibc)),
         )
-        for release, one in FLASH_ATTENTION.items()
+        for release, item in FLASH_ATTENTION.items()
     }
-    assert told == flash.RELEASES
-    assert list(flash.RELEASES) == sorted(told, key=flash.numbers, reverse=True)
+    assert document == flash.RELEASES
+    assert list(flash.RELEASES) == sorted(document, key=flash.numbers, reverse=True)
     for release, (torches, cudas, _glibc) in flash.RELEASES.items():
         for major, tag in cudas.items():
             assert f"+cu{tag}torch{torches[0]}" in flash.wheel_name(release, torches[0], major, True, "3.10", "x86_64")
@@ -302,8 +302,8 @@ def test_failing_nvidia_smi_is_not_taken_for_absent_gpus(tmp_path: Path, monkeyp
     program(smi, "exec sleep 60")
     run = subprocess.run
 
-    def run_briefly(words: list[str], **more: Any) -> Any:
-        return run(words, check=more.pop("check"), **{**more, "timeout": 0.2})
+    def run_briefly(arguments: list[str], **more: Any) -> Any:
+        return run(arguments, check=more.pop("check"), **{**more, "timeout": 0.2})
 
     monkeypatch.setattr(subprocess, "run", run_briefly)
     with pytest.raises(StepError, match=r"nvidia-smi did not answer within 60 s, so it is unknown whether "):

@@ -40,9 +40,9 @@ def test_healthy_cluster_has_no_findings() -> None:
 
 
 def test_same_finding_on_several_nodes_is_merged() -> None:
-    one = error("x", ["a"], problem="found", requirement="needed", remedy="do")
+    item = error("x", ["a"], problem="found", requirement="needed", remedy="do")
     other = error("x", ["b", "a"], problem="found", requirement="needed", remedy="do")
-    assert merge([one, warning("y", ["b"], problem="f", requirement="n", remedy="d"), other]) == [
+    assert merge([item, warning("y", ["b"], problem="f", requirement="n", remedy="d"), other]) == [
         error("x", ["a", "b"], problem="found", requirement="needed", remedy="do"),
         warning("y", ["b"], problem="f", requirement="n", remedy="d"),
     ]
@@ -59,7 +59,7 @@ def test_individual_checks_can_be_skipped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("skip", "said"),
+    ("skip", "message"),
     [
         ("skew-kernal", "cannot skip 'skew-kernal': unknown check; did you mean skew-kernel"),
         ("own_name_loopback", "did you mean own-name-loopback?"),
@@ -67,9 +67,9 @@ def test_individual_checks_can_be_skipped() -> None:
         ("unreachable", "the check unreachable cannot be skipped: the node does not respond"),
     ],
 )
-def test_skipping_an_unknown_or_required_check_is_refused(skip: str, said: str) -> None:
-    assert said in find_skip_errors([skip])
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_skipping_an_unknown_or_required_check_is_refused(skip: str, message: str) -> None:
+    assert message in find_skip_errors([skip])
+    with pytest.raises(ValueError, match=re.escape(message)):
         findings(cluster(2), skip=[skip])
     assert find_skip_errors(set(IDS) - set(REQUIRED)) == ""
 

@@ -125,8 +125,8 @@ def test_service_of_another_directory_does_not_count(tmp_path: Path) -> None:
 def test_room_for_the_checkpoints_to_keep(real: Path, share: float, severity: str | None) -> None:
     size = find_checkpoints(str(real / "transformers"))[0]["size"]
     facts = everywhere(described(real / "transformers", free=int(size * share)))
-    found = reported(facts, args=["--save_total_limit", "3"])
-    assert [(finding.id, finding.severity) for finding in found] == (
+    result = reported(facts, args=["--save_total_limit", "3"])
+    assert [(finding.id, finding.severity) for finding in result] == (
         [("checkpoint-no-room", severity)] if severity else []
     )
 
@@ -225,13 +225,13 @@ def test_interval_of_young() -> None:
 
 
 def test_seconds_come_from_the_newest_run_of_the_same_program(tmp_path: Path) -> None:
-    for number, (program, said) in enumerate(
+    for number, (program, output) in enumerate(
         [("train.py", {"checkpoint_seconds": 9}), ("other.py", {"checkpoint_seconds": 1}), ("train.py", {}), ("x", 3)]
     ):
         record = tmp_path / f"run{number}"
         record.mkdir()
         (record / "plan.json").write_text(json.dumps({"program": program}))
-        (record / "result.json").write_text(json.dumps({"said": said}))
+        (record / "result.json").write_text(json.dumps({"said": output}))
     assert reported_seconds(tmp_path, "train.py") == 9
     assert reported_seconds(tmp_path, "missing.py") is None
     assert reported_seconds(tmp_path / "missing", "train.py") is None

@@ -26,8 +26,8 @@ OLDER = part(same=False, counts={"older": 1, "missing": 5}, names={"older": ["tr
 
 def found(parts: dict[str, Facts], spoil: Any = None, code: Any = None, **given: Any) -> list[Finding]:
     read = copy.deepcopy(cluster(3))
-    for name, one in parts.items():
-        read[name]["code"] = one
+    for name, item in parts.items():
+        read[name]["code"] = item
     if spoil:
         spoil(read)
     return findings(read, code={**HERE, **(code or {})}, **given)
@@ -39,7 +39,7 @@ def test_same_code_on_all_nodes_gives_no_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "why", "todo"),
+    ("left", "reason", "todo"),
     [
         ("as_is", "not copied because code is as_is", "remove code: as_is to have the launch copy it"),
         ("later", "not copied yet", "a launch copies it before the start"),
@@ -47,11 +47,11 @@ def test_same_code_on_all_nodes_gives_no_finding() -> None:
         ("", "even after copying", "code_ignore_existing"),
     ],
 )
-def test_differing_code_is_one_finding_for_all_nodes(left: str, why: str, todo: str) -> None:
+def test_differing_code_is_one_finding_for_all_nodes(left: str, reason: str, todo: str) -> None:
     (finding,) = found({"node1": OLDER, "node2": part(), "node3": OLDER}, code_left=left)
     assert (finding.severity, finding.id, finding.nodes) == ("warning", "code-older", ("node1", "node3"))
     assert finding.problem == (
-        f"the code in /home/ubuntu differs from /me/project, {why}: train.py is older on the node; "
+        f"the code in /home/ubuntu differs from /me/project, {reason}: train.py is older on the node; "
         "a, b, c and 2 more are missing on the node"
     )
     assert todo in finding.remedy
@@ -59,26 +59,26 @@ def test_differing_code_is_one_finding_for_all_nodes(left: str, why: str, todo: 
 
 def missing(read: dict[str, Facts]) -> None:
     """No node has the code yet."""
-    for one in read.values():
-        one["working_directory"] |= {"is_directory": False}
-        one["script"] |= {"is_file": False, "readable": False}
-        one["deepspeed_config"] = {"path": "/home/ubuntu/ds.json", "config": None, "error": "there is no such file"}
+    for item in read.values():
+        item["working_directory"] |= {"is_directory": False}
+        item["script"] |= {"is_file": False, "readable": False}
+        item["deepspeed_config"] = {"path": "/home/ubuntu/ds.json", "config": None, "error": "there is no such file"}
 
 
 @pytest.mark.parametrize("left", ["later", "refused"])
 def test_files_that_the_launch_will_copy_are_not_reported_missing(left: str) -> None:
     every = {f"node{number}": part(same=False) for number in (1, 2, 3)}
-    assert [one.id for one in found(every, missing, code_left=left)] == ["code-older"]
+    assert [item.id for item in found(every, missing, code_left=left)] == ["code-older"]
 
 
 def test_script_missing_from_the_source_too_is_reported() -> None:
     every = {f"node{number}": part(same=False, script=False) for number in (1, 2, 3)}
-    assert [one.id for one in found(every, missing, code_left="later")] == ["script-missing", "code-older"]
+    assert [item.id for item in found(every, missing, code_left="later")] == ["script-missing", "code-older"]
 
 
 def test_missing_working_directory_is_reported_with_code_as_is() -> None:
     every = {f"node{number}": part(same=False) for number in (1, 2, 3)}
-    assert "working-directory-missing" in [one.id for one in found(every, missing, code_left="as_is")]
+    assert "working-directory-missing" in [item.id for item in found(every, missing, code_left="as_is")]
 
 
 def test_unreadable_code_source_is_an_error_unless_code_is_as_is() -> None:
@@ -91,12 +91,12 @@ def test_unreadable_code_source_is_an_error_unless_code_is_as_is() -> None:
 
 def test_requirements_changed_or_never_installed_are_reported() -> None:
     parts = {"node1": part(required="old"), "node2": part(required=""), "node3": part(required="new")}
-    told = {finding.nodes: finding for finding in found(parts)}
-    assert {nodes: finding.problem for nodes, finding in told.items()} == {
+    document = {finding.nodes: finding for finding in found(parts)}
+    assert {nodes: finding.problem for nodes, finding in document.items()} == {
         ("node1",): "/me/project/requirements.txt has changed since it was installed",
         ("node2",): "/me/project/requirements.txt was not installed",
     }
-    for finding in told.values():
+    for finding in document.values():
         assert (finding.severity, finding.id) == ("warning", "requirements-changed")
         assert finding.remedy == "ansible-playbook site.yml --tags pytorch,python_env"
 
@@ -110,5 +110,5 @@ def test_requirements_of_another_project_are_not_called_changed() -> None:
 
 def test_requirements_are_ignored_for_other_environments_and_images() -> None:
     assert found({"node1": part(required=None)}) == []
-    assert "requirements-changed" not in {one.id for one in found({"node1": part(required="old")}, image="img")}
+    assert "requirements-changed" not in {item.id for item in found({"node1": part(required="old")}, image="img")}
     assert found({"node1": part(required="old")}, code={"required": "", "requirements": ""}) == []

@@ -20,5 +20,5 @@ def test_answers_are_given_or_read_from_the_named_variable() -> None:
     given: dict[str, Any] = {"a": {"facts": {}}}
     assert collect_replies({"nodes": NODES, "facts": given, "facts_from": ""}, None) == given
     hosts = HostVars(a={"seen": {"facts": {"x": 1}}}, b={}, d={"seen": {"facts": {}}})
-    found = collect_replies({"nodes": NODES, "facts": given, "facts_from": "seen"}, hosts)
-    assert found == {"a": {"facts": {"x": 1}}, "b": None}, "b was not asked, c is in no inventory, d no node"
+    result = collect_replies({"nodes": NODES, "facts": given, "facts_from": "seen"}, hosts)
+    assert result == {"a": {"facts": {"x": 1}}, "b": None}, "b was not asked, c is in no inventory, d no node"

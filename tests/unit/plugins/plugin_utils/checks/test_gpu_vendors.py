@@ -81,8 +81,8 @@ def test_nothing_is_wrong_with_a_cluster_of_amd_gpus() -> None:
     ],
 )
 def test_problems_of_the_driver_have_the_names_of_amd(spoil: Any, expected: str) -> None:
-    found = spoilt(together(with_amd(), spoil), gpu_count=8)
-    assert ("error", expected, ("node2",)) in found
+    result = spoilt(together(with_amd(), spoil), gpu_count=8)
+    assert ("error", expected, ("node2",)) in result
     assert expected in IDS
     facts = cluster(4, 8)
     together(with_amd(), spoil)(facts)

@@ -39,8 +39,8 @@ def links(values: dict[str, Any], driver: str = "mlx5_core", state: str = "ACTIV
 def test_adapters_without_access_to_gpu_memory_are_a_warning(
     values: dict[str, Any], given: dict[str, str], environment: dict[str, str], reported: bool
 ) -> None:
-    found = spoilt(links(values, **given), gpu_count=8, environment=environment)
-    assert found == ([("warning", "gpudirect-rdma", ("node2",))] if reported else [])
+    result = spoilt(links(values, **given), gpu_count=8, environment=environment)
+    assert result == ([("warning", "gpudirect-rdma", ("node2",))] if reported else [])
 
 
 def test_remedy_is_a_command() -> None:
@@ -62,5 +62,5 @@ def test_remedy_is_a_command() -> None:
 def test_bridges_that_redirect_traffic_are_reported_once(
     values: dict[str, Any], environment: dict[str, str], identifier: str
 ) -> None:
-    found = spoilt(links(values), gpu_count=8, environment=environment)
-    assert found == ([("warning", identifier, ("node2",))] if identifier else [])
+    result = spoilt(links(values), gpu_count=8, environment=environment)
+    assert result == ([("warning", identifier, ("node2",))] if identifier else [])

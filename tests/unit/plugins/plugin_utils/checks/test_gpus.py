@@ -11,9 +11,9 @@ from tests.unit.healthy import Facts, cluster, findings, gpus, nothing, spoilt
 
 def smi(facts: dict[str, Facts], name: str, state: str, said: str = "", **driver: Any) -> None:
     """nvidia-smi says no GPU; the driver has these versions."""
-    one = facts[name]["gpus"]
-    one.update(smi={"state": state, "said": said}, devices=[])
-    one["driver"].update(driver)
+    item = facts[name]["gpus"]
+    item.update(smi={"state": state, "said": said}, devices=[])
+    item["driver"].update(driver)
 
 
 def device(facts: dict[str, Facts], name: str, **values: Any) -> None:
@@ -37,7 +37,7 @@ def own_run(facts: dict[str, Facts], name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "result"),
     [
         (nothing, []),
         (lambda f: smi(f, "node2", "hangs"), [("error", "nvidia-smi-hangs", ("node2",))]),
@@ -77,8 +77,8 @@ def own_run(facts: dict[str, Facts], name: str) -> None:
         (lambda f: own_run(f, "node2"), [("error", "busy", ("node2",))]),
     ],
 )
-def test_gpu_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None:
-    assert spoilt(spoil, gpu_count=2) == found
+def test_gpu_problem_is_reported_for_its_node(spoil: Any, result: Any) -> None:
+    assert spoilt(spoil, gpu_count=2) == result
 
 
 def test_broken_driver_is_not_also_reported_as_gpu_count() -> None:
@@ -103,8 +103,8 @@ def test_a_command_is_shown_on_one_line_and_shortened() -> None:
     facts = cluster(2, gpu_count=1)
     holder(facts, "node2", command="python3 -c \nimport torch\nx = 1\n" + "y" * 90, memory_mib=31330)
     [finding] = findings(facts)
-    words = "python3 -c import torch x = 1 " + "y" * 47 + "..."
-    assert finding.problem == f"GPUs are in use by process 4711 of ada ({words}, 31330 MiB)"
+    text = "python3 -c import torch x = 1 " + "y" * 47 + "..."
+    assert finding.problem == f"GPUs are in use by process 4711 of ada ({text}, 31330 MiB)"
 
 
 def test_env_launcher_with_one_process_per_node_leaves_no_gpu_idle() -> None:
@@ -115,20 +115,20 @@ def test_env_launcher_with_one_process_per_node_leaves_no_gpu_idle() -> None:
 
 def test_gpu_without_driver_is_found_on_the_pci_bus() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
-        for one in facts.values():
-            one["gpus"].update(pci=8, nouveau=True)
+        for item in facts.values():
+            item["gpus"].update(pci=8, nouveau=True)
 
-    found = spoilt(spoil)
-    assert found == [("error", "driver-not-loaded", tuple(cluster()))]
+    result = spoilt(spoil)
+    assert result == [("error", "driver-not-loaded", tuple(cluster()))]
 
 
-@pytest.mark.parametrize(("pci", "found"), [(0, []), (1, ["gpu-broken"]), (8, ["gpu-broken"])])
-def test_gpus_on_the_bus_that_the_driver_misses_are_broken(pci: int, found: list[str]) -> None:
+@pytest.mark.parametrize(("pci", "result"), [(0, []), (1, ["gpu-broken"]), (8, ["gpu-broken"])])
+def test_gpus_on_the_bus_that_the_driver_misses_are_broken(pci: int, result: list[str]) -> None:
     facts = cluster(2)
     smi(facts, "node2", "no-gpu", "No devices were found", loaded="570.124.06")
     facts["node2"]["gpus"].update(pci=pci)
     made = findings(facts, skip=["skew-driver"])
-    assert [(finding.id, finding.nodes) for finding in made] == [(one, ("node2",)) for one in found]
+    assert [(finding.id, finding.nodes) for finding in made] == [(item, ("node2",)) for item in result]
     for finding in made:
         assert f"{pci} NVIDIA GPU" in finding.problem and "570.124.06" in finding.problem
         assert "No devices were found" in finding.problem and "dmesg" in finding.remedy

@@ -38,7 +38,7 @@ FALLEN = "NVRM: Xid (PCI:0000:11:00): 79, GPU has fallen off the bus"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "result"),
     [
         (nothing, []),
         (lambda f: logged(f, "node2", FALLEN), [("warning", "gpu-xid", ("node2",))]),
@@ -69,8 +69,8 @@ FALLEN = "NVRM: Xid (PCI:0000:11:00): 79, GPU has fallen off the bus"
         ),
     ],
 )
-def test_problem_of_a_node_is_reported(spoil: Any, found: Any) -> None:
-    assert spoilt(spoil, gpu_count=2) == found
+def test_problem_of_a_node_is_reported(spoil: Any, result: Any) -> None:
+    assert spoilt(spoil, gpu_count=2) == result
 
 
 def test_error_is_named_with_the_gpu_and_the_action_of_nvidia() -> None:

@@ -47,11 +47,11 @@ EXCEPTIONS = [
 def test_failed_import_is_shown_as_it_is(text: str, remedy: str) -> None:
     facts = cluster(2)
     failing(text)(facts)
-    (found,) = findings(facts)
-    assert (found.severity, found.id, found.nodes) == ("error", "import-fails", ("node2",))
-    assert " ".join(text.split()) in found.problem and "import flash_attn (train.py, line 7)" in found.problem
-    assert "/home/ubuntu/venv/bin/python" in found.problem
-    assert remedy in found.remedy and "launch_import_test=false" in found.remedy
+    (result,) = findings(facts)
+    assert (result.severity, result.id, result.nodes) == ("error", "import-fails", ("node2",))
+    assert " ".join(text.split()) in result.problem and "import flash_attn (train.py, line 7)" in result.problem
+    assert "/home/ubuntu/venv/bin/python" in result.problem
+    assert remedy in result.remedy and "launch_import_test=false" in result.remedy
 
 
 def test_module_that_the_job_may_still_find_is_a_warning() -> None:
@@ -136,17 +136,17 @@ def test_compilers_are_needed_where_the_job_compiles(
 ) -> None:
     facts = cluster(2, gpu_count)
     without(**values)(facts)
-    found = findings(facts, **given)
-    assert {(one.severity, one.id) for one in found} <= {("warning", "compiler-missing")}
-    assert [one.problem.partition("there is no ")[2].partition(" on ")[0] for one in found] == missing
+    result = findings(facts, **given)
+    assert {(item.severity, item.id) for item in result} <= {("warning", "compiler-missing")}
+    assert [item.problem.partition("there is no ")[2].partition(" on ")[0] for item in result] == missing
 
 
 def test_remedy_installs_headers_that_base_packages_leaves_out() -> None:
     facts = cluster(2, 8)
     without(python_h=False, **COMPILE)(facts)
-    (found,) = findings(facts)
+    (result,) = findings(facts)
     command = """ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["python3-dev"]}'"""
-    assert command in found.remedy
+    assert command in result.remedy
 
 
 def test_offload_of_deepspeed_needs_nvcc() -> None:
@@ -154,5 +154,5 @@ def test_offload_of_deepspeed_needs_nvcc() -> None:
     without(nvcc="")(facts)
     for node in facts.values():
         node["deepspeed_config"] = {"path": "/ds.json", "config": {**OFFLOAD, "train_batch_size": 4}, "error": ""}
-    (found,) = findings(facts, args=["--deepspeed", "ds.json"])
-    assert found.id == "compiler-missing" and "offload_optimizer" in found.problem
+    (result,) = findings(facts, args=["--deepspeed", "ds.json"])
+    assert result.id == "compiler-missing" and "offload_optimizer" in result.problem

@@ -67,11 +67,11 @@ ACTIVE_MANAGER = {"version": "570.124.06", "service": "active"}
 def test_fabric_must_be_ready_and_its_manager_fit_the_driver(values: dict[str, Any], problem: str, remedy: str) -> None:
     facts = cluster(2, gpu_count=8)
     facts["node2"]["links"].update(values)
-    found = findings(facts)
-    assert [(finding.severity, finding.id, finding.nodes) for finding in found] == (
+    result = findings(facts)
+    assert [(finding.severity, finding.id, finding.nodes) for finding in result] == (
         [("error", "fabric-manager", ("node2",))] if problem else []
     )
-    assert all(problem in finding.problem and remedy in finding.remedy for finding in found)
+    assert all(problem in finding.problem and remedy in finding.remedy for finding in result)
 
 
 def test_fabric_of_a_broken_driver_is_not_reported_again() -> None:
@@ -99,9 +99,9 @@ def test_redirected_traffic_between_gpus_without_nvlink_is_a_warning(
 ) -> None:
     facts = cluster(2, gpu_count=8)
     facts["node1"]["links"].update(values)
-    found = [finding for finding in findings(facts, environment=environment) if finding.id != "gpudirect-acs"]
-    assert [(finding.severity, finding.id) for finding in found] == ([("warning", "gpu-peer-access")] if text else [])
-    assert all(text in finding.problem and "NCCL_P2P_DISABLE" in finding.remedy for finding in found)
+    result = [finding for finding in findings(facts, environment=environment) if finding.id != "gpudirect-acs"]
+    assert [(finding.severity, finding.id) for finding in result] == ([("warning", "gpu-peer-access")] if text else [])
+    assert all(text in finding.problem and "NCCL_P2P_DISABLE" in finding.remedy for finding in result)
 
 
 def test_rdma_ports_must_be_active_on_all_nodes_alike() -> None:
@@ -109,8 +109,8 @@ def test_rdma_ports_must_be_active_on_all_nodes_alike() -> None:
     assert spoilt(down, gpu_count=8) == [("warning", "rdma-ports", ("node3",))]
     facts = cluster(4, gpu_count=8)
     down(facts)
-    (found,) = findings(facts)
-    assert "node3 has none active, the others 2 active Ethernet ports; mlx5_0/1 is DOWN" in found.problem
+    (result,) = findings(facts)
+    assert "node3 has none active, the others 2 active Ethernet ports; mlx5_0/1 is DOWN" in result.problem
     assert spoilt(down, gpu_count=8, environment={"NCCL_IB_DISABLE": "1"}) == []
     assert spoilt(ports(lambda port: port.update(state="DOWN"), *ALL), gpu_count=8) == []
 
@@ -138,11 +138,11 @@ def test_roce_addresses_must_be_at_the_index_that_nccl_uses(nccl: str, environme
     for node in facts.values():
         node["software"]["packages"]["nccl"] = nccl
     ports(move_gid(5), "node2")(facts)
-    found = findings(facts, environment=environment)
-    assert [(one.severity, one.id, one.nodes) for one in found] == (
+    result = findings(facts, environment=environment)
+    assert [(item.severity, item.id, item.nodes) for item in result] == (
         [("warning", "rdma-gid", ("node2",))] if text else []
     )
-    assert all(text in one.problem for one in found)
+    assert all(text in item.problem for item in result)
 
 
 def test_ports_without_an_address_are_not_used_for_training() -> None:

@@ -77,11 +77,11 @@ def test_interface_must_exist_and_lead_to_other_machines(variable: str, value: s
 def test_wrong_interface_stops_the_launch_only_if_its_library_is_used(
     environment: dict[str, str], gpu_count: int, severity: str
 ) -> None:
-    found = findings(cluster(2, gpu_count), environment=environment)
-    assert [(one.severity, one.id, one.nodes) for one in found] == (
+    result = findings(cluster(2, gpu_count), environment=environment)
+    assert [(item.severity, item.id, item.nodes) for item in result] == (
         [(severity, "job-interface", ("node1", "node2"))] if severity else []
     )
-    assert all("ens5 on node1" in one.remedy for one in found)
+    assert all("ens5 on node1" in item.remedy for item in result)
 
 
 def test_only_the_nodes_without_the_interface_are_named() -> None:
@@ -118,11 +118,11 @@ def test_cache_must_be_writable_if_the_job_uses_it(
     facts = cluster(2)
     cache(variable, **values)(facts)
     facts["node2"]["imports"]["libraries"] = libraries
-    found = findings(facts)
-    assert [(one.severity, one.id, one.nodes) for one in found] == (
+    result = findings(facts)
+    assert [(item.severity, item.id, item.nodes) for item in result] == (
         [(severity, "cache-unwritable", ("node2",))] if severity else []
     )
-    assert all(variable in one.problem and "sudo " in one.remedy for one in found)
+    assert all(variable in item.problem and "sudo " in item.remedy for item in result)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_unreachable_services_are_warnings() -> None:
     assert spoilt(services(hub={"host": "huggingface.co", "error": ""}, models=MODELS)) == []
     facts = cluster(2)
     services(hub=UNREACHED, models=MODELS)(facts)
-    (found,) = findings(facts)
-    assert (found.severity, found.id, found.nodes) == ("warning", "hub-unreachable", ("node2",))
-    assert "meta-llama/Llama-3.1-8B" in found.problem and UNREACHED["error"] in found.problem
+    (result,) = findings(facts)
+    assert (result.severity, result.id, result.nodes) == ("warning", "hub-unreachable", ("node2",))
+    assert "meta-llama/Llama-3.1-8B" in result.problem and UNREACHED["error"] in result.problem
 
 
 def test_wandb_is_needed_on_the_first_node_only_and_needs_a_key() -> None:
@@ -190,8 +190,8 @@ def test_bucket_needs_credentials() -> None:
 @pytest.mark.parametrize(("seconds", "severity"), [(7200, ""), (600, "warning"), (-600, "error")])
 def test_temporary_credentials_must_be_valid(seconds: float, severity: str) -> None:
     on_node = {"source": "/home/ubuntu/.aws/credentials", "expires": expiry(seconds), "known": True}
-    found = spoilt(services(buckets=["data"], credentials=on_node))
-    assert found == ([(severity, "credentials-expire", ("node2",))] if severity else [])
+    result = spoilt(services(buckets=["data"], credentials=on_node))
+    assert result == ([(severity, "credentials-expire", ("node2",))] if severity else [])
     variables = {"AWS_SESSION_TOKEN": "t", "AWS_CREDENTIAL_EXPIRATION": expiry(seconds), "AWS_ACCESS_KEY_ID": "a"}
     known = {"source": "", "expires": "", "known": True}
     passed = spoilt(services(buckets=["data"], credentials=known), environment=variables)

@@ -31,11 +31,11 @@ def test_checkpoint_must_be_visible_on_all_nodes(
     facts = cluster(2)
     for node, entry in zip(facts.values(), entries, strict=True):
         node["resumed_checkpoints"] = {option: entry}
-    found = findings(facts, args=[option, HERE["path"]])
-    assert [(one.severity, one.id, one.nodes) for one in found] == (
+    result = findings(facts, args=[option, HERE["path"]])
+    assert [(item.severity, item.id, item.nodes) for item in result] == (
         [("warning", "checkpoint-missing", nodes)] if nodes else []
     )
-    assert all(text in one.problem and option in one.problem for one in found)
+    assert all(text in item.problem and option in item.problem for item in result)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_deepspeed_checkpoint_must_have_the_states_of_all_ranks(shards: list[lis
     facts = cluster(2, gpu_count=2)
     for node, ranks in zip(facts.values(), shards, strict=True):
         node["resumed_checkpoints"] = {"--load": {**HERE, "shards": ranks}}
-    found = findings(facts, args=["--load", "/mnt/runs"])
-    assert [one.id for one in found] == (["checkpoint-shards"] if problem else [])
-    assert all(problem in one.problem for one in found)
+    result = findings(facts, args=["--load", "/mnt/runs"])
+    assert [item.id for item in result] == (["checkpoint-shards"] if problem else [])
+    assert all(problem in item.problem for item in result)
 
 
 def with_config(facts: dict[str, Facts], config: dict[str, Any], *libraries: str) -> None:
@@ -95,9 +95,11 @@ def test_deepspeed_configuration_must_agree_with_the_arguments(
 ) -> None:
     facts = cluster(2, gpu_count=8)
     with_config(facts, config, *libraries)
-    found = [one for one in findings(facts, args=["--deepspeed", "ds.json", *args]) if one.id == "deepspeed-arguments"]
-    assert [one.severity for one in found] == ([severity] if severity else [])
-    assert all(text in one.problem for one in found)
+    result = [
+        item for item in findings(facts, args=["--deepspeed", "ds.json", *args]) if item.id == "deepspeed-arguments"
+    ]
+    assert [item.severity for item in result] == ([severity] if severity else [])
+    assert all(text in item.problem for item in result)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +139,6 @@ def test_memory_must_hold_what_is_offloaded(
     with_config(facts, config, "transformers")
     for node in facts.values():
         node["system"]["memory"]["total_bytes"] = memory * GIB
-    found = [one for one in findings(facts, args=args) if one.id == "host-memory-small"]
-    assert [one.severity for one in found] == ["warning"] * is_small
-    assert all("391 GiB per node" in one.problem and "70 billion" in one.problem for one in found)
+    result = [item for item in findings(facts, args=args) if item.id == "host-memory-small"]
+    assert [item.severity for item in result] == ["warning"] * is_small
+    assert all("391 GiB per node" in item.problem and "70 billion" in item.problem for item in result)

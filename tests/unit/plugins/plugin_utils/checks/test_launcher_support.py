@@ -14,8 +14,8 @@ DEEPSPEED: dict[str, Any] = {"launcher": "deepspeed", "args": ["--deepspeed_conf
 
 def with_packages(**packages: str) -> Spoil:
     def spoil(facts: dict[str, Facts]) -> None:
-        for one in facts.values():
-            one["software"]["packages"].update(packages)
+        for item in facts.values():
+            item["software"]["packages"].update(packages)
 
     return spoil
 
@@ -23,8 +23,8 @@ def with_packages(**packages: str) -> Spoil:
 def with_config(config: dict[str, Any], **packages: str) -> Spoil:
     def spoil(facts: dict[str, Facts]) -> None:
         with_packages(**{"deepspeed": "0.19.7", **packages})(facts)
-        for one in facts.values():
-            one["deepspeed_config"] = {"path": "/home/ubuntu/ds.json", "config": dict(config), "error": ""}
+        for item in facts.values():
+            item["deepspeed_config"] = {"path": "/home/ubuntu/ds.json", "config": dict(config), "error": ""}
 
     return spoil
 
@@ -42,8 +42,8 @@ def able(capabilities: dict[str, tuple[str, list[int] | None]]) -> Spoil:
 
 def both(*spoils: Spoil) -> Spoil:
     def spoil(facts: dict[str, Facts]) -> None:
-        for one in spoils:
-            one(facts)
+        for item in spoils:
+            item(facts)
 
     return spoil
 
@@ -57,7 +57,7 @@ def programs(**nodes: list[str]) -> Spoil:
 
 
 @pytest.mark.parametrize(
-    ("given", "spoil", "found"),
+    ("given", "spoil", "result"),
     [
         ({"launcher": "mpirun"}, programs(node1=["mpirun"], node2=["orted"]), []),
         ({"launcher": "mpirun"}, programs(node1=["orted"], node2=["orted"]), [("program-missing", ("node1",))]),
@@ -80,9 +80,9 @@ def programs(**nodes: list[str]) -> Spoil:
     ],
 )
 def test_missing_or_old_software_of_a_launcher_is_reported(
-    given: dict[str, Any], spoil: Spoil, found: list[tuple[str, tuple[str, ...]]]
+    given: dict[str, Any], spoil: Spoil, result: list[tuple[str, tuple[str, ...]]]
 ) -> None:
-    assert [(identity, nodes) for _severity, identity, nodes in spoilt(spoil, count=2, **given)] == found
+    assert [(identity, nodes) for _severity, identity, nodes in spoilt(spoil, count=2, **given)] == result
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_missing_or_old_software_of_a_launcher_is_reported(
     ],
 )
 def test_missing_package_is_reported_with_reason_and_install_command(launcher: str, todo: str) -> None:
-    (found,) = findings(cluster(2), launcher=launcher, interpreter="/opt/job/bin/python")
-    assert found.problem == f"/opt/job/bin/python has no {launcher}, and launch_launcher is {launcher}"
-    assert found.requirement == f"{launcher} in the environment of the job's interpreter"
-    assert found.remedy.startswith(todo)
+    (result,) = findings(cluster(2), launcher=launcher, interpreter="/opt/job/bin/python")
+    assert result.problem == f"/opt/job/bin/python has no {launcher}, and launch_launcher is {launcher}"
+    assert result.requirement == f"{launcher} in the environment of the job's interpreter"
+    assert result.remedy.startswith(todo)
 
 
 def test_pdsh_needs_the_same_interpreter_path_on_all_nodes() -> None:
@@ -114,8 +114,8 @@ def test_pdsh_needs_the_same_interpreter_path_on_all_nodes() -> None:
 
 def test_program_without_python_must_be_executable() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
-        for name, one in facts.items():
-            one["script"]["executable"] = name != "node2"
+        for name, item in facts.items():
+            item["script"]["executable"] = name != "node2"
 
     assert spoilt(spoil, no_python=True) == [("error", "script-not-executable", ("node2",))]
     assert spoilt(spoil) == []
@@ -144,11 +144,13 @@ def test_fp16_on_gpus_without_support_names_the_nodes() -> None:
     assert ("error", "deepspeed-precision", ("node2", "node4")) in spoilt(spoil, 4, 1, **DEEPSPEED)
     facts = cluster(4, 1)
     spoil(facts)
-    (one,) = [finding for finding in findings(facts, **DEEPSPEED) if finding.id == "deepspeed-precision"]
-    assert "node2 has GeForce GTX 1080 of compute capability 6.1" in one.problem
-    assert one.remedy == "train in fp32 (fp16 and bf16 both disabled), or exclude these nodes with -e nodes=node1,node3"
+    (item,) = [finding for finding in findings(facts, **DEEPSPEED) if finding.id == "deepspeed-precision"]
+    assert "node2 has GeForce GTX 1080 of compute capability 6.1" in item.problem
+    assert (
+        item.remedy == "train in fp32 (fp16 and bf16 both disabled), or exclude these nodes with -e nodes=node1,node3"
+    )
     allowed = {**DEEPSPEED, "environment": {"DS_ALLOW_DEPRECATED_FP16": "1"}}
-    assert not [one for one in findings(facts, **allowed) if one.id == "deepspeed-precision"]
+    assert not [item for item in findings(facts, **allowed) if item.id == "deepspeed-precision"]
 
 
 def test_fp16_on_a_node_without_a_working_gpu_is_an_error() -> None:
@@ -173,8 +175,8 @@ def test_fp16_on_a_node_without_a_working_gpu_is_an_error() -> None:
 def test_precision_is_checked_against_the_gpus(
     config: dict[str, Any], gpus: dict[str, Any], severities: list[str]
 ) -> None:
-    found = spoilt(both(with_config(config), able(gpus)), 2, 1, **DEEPSPEED)
-    assert [severity for severity, identity, _nodes in found if identity == "deepspeed-precision"] == severities
+    result = spoilt(both(with_config(config), able(gpus)), 2, 1, **DEEPSPEED)
+    assert [severity for severity, identity, _nodes in result if identity == "deepspeed-precision"] == severities
 
 
 @pytest.mark.parametrize(

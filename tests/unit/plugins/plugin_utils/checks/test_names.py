@@ -39,7 +39,7 @@ EVERYONE = ("node1", "node2", "node3", "node4")
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "result"),
     [
         (nothing, []),
         # the rows that glibc was measured with: the loopback line wins wherever the right one stands
@@ -78,8 +78,8 @@ EVERYONE = ("node1", "node2", "node3", "node4")
         (lambda f: f["node4"].update(hostname="NODE2"), [("error", "duplicate-hostname", ("node2", "node4"))]),
     ],
 )
-def test_name_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None:
-    assert spoilt(spoil) == found
+def test_name_problem_is_reported_for_its_node(spoil: Any, result: Any) -> None:
+    assert spoilt(spoil) == result
 
 
 def everybody_takes(name: str, wrong: str) -> Any:
@@ -101,9 +101,9 @@ def test_name_that_all_nodes_resolve_elsewhere_is_reported_for_its_node() -> Non
 
 
 def test_name_that_all_nodes_resolve_to_another_node_is_an_error() -> None:
-    found = spoilt(everybody_takes("node3", address("node1")), names_needed=False)
-    assert {(severity, identity) for severity, identity, _nodes in found} == {("error", "name-differs")}
-    assert sorted(name for _severity, _id, nodes in found for name in nodes) == list(EVERYONE)
+    result = spoilt(everybody_takes("node3", address("node1")), names_needed=False)
+    assert {(severity, identity) for severity, identity, _nodes in result} == {("error", "name-differs")}
+    assert sorted(name for _severity, _id, nodes in result for name in nodes) == list(EVERYONE)
 
 
 def without_resolver(spoil: Any) -> Any:
@@ -111,14 +111,14 @@ def without_resolver(spoil: Any) -> Any:
 
     def spoil_more(facts: dict[str, Facts]) -> None:
         spoil(facts)
-        for one in facts.values():
-            one["names"]["resolver"] = None
+        for item in facts.values():
+            item["names"]["resolver"] = None
 
     return spoil_more
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "result"),
     [
         (nothing, []),
         # a fresh machine: nobody knows anybody, and a run goes by addresses
@@ -129,24 +129,24 @@ def without_resolver(spoil: Any) -> Any:
         (lambda f: forget_peers(f, "node2"), []),
     ],
 )
-def test_launch_by_addresses_reports_wrong_names_but_not_unknown_ones(spoil: Any, found: Any) -> None:
-    assert spoilt(without_resolver(spoil), names_needed=False) == found
+def test_launch_by_addresses_reports_wrong_names_but_not_unknown_ones(spoil: Any, result: Any) -> None:
+    assert spoilt(without_resolver(spoil), names_needed=False) == result
 
 
 def test_names_that_are_addresses_give_no_findings() -> None:
     facts = cluster(2)
-    named = {address(name): one for name, one in facts.items()}
-    for one in named.values():
-        one["names"].update(hosts_file={}, resolver={other: [other] for other in named if other != one["interface"]})
+    named = {address(name): item for name, item in facts.items()}
+    for item in named.values():
+        item["names"].update(hosts_file={}, resolver={other: [other] for other in named if other != item["interface"]})
     nodes = [{"name": name, "address": name, "slots": 1} for name in named]
-    found = findings(facts, nodes=nodes, facts={name: {"facts": one} for name, one in named.items()})
-    assert [finding.id for finding in found if "name" in finding.id] == []
+    result = findings(facts, nodes=nodes, facts={name: {"facts": item} for name, item in named.items()})
+    assert [finding.id for finding in result if "name" in finding.id] == []
 
 
 def test_nodes_on_one_machine_give_no_name_findings() -> None:
     facts = cluster(2)
     loopback_everywhere(facts)
-    for one in facts.values():
-        one.update(hostname="laptop", machine="laptop")
+    for item in facts.values():
+        item.update(hostname="laptop", machine="laptop")
     nodes = [{"name": name, "address": f"127.0.0.{number}", "slots": 1} for number, name in enumerate(facts, 1)]
     assert [finding.id for finding in findings(facts, nodes=nodes) if "name" in finding.id] == []

@@ -33,15 +33,15 @@ def mtu(facts: dict[str, Facts], size: int, *names: str) -> None:
 
 def on_docker(facts: dict[str, Facts]) -> None:
     """The address of node2 is that of a container engine's network."""
-    one = facts["node2"]
-    one["interfaces"]["docker0"] = one["interfaces"].pop("ens5")
-    one["addresses"][address("node2")] = one["interface"] = "docker0"
-    for peer in one["routes"].values():
+    item = facts["node2"]
+    item["interfaces"]["docker0"] = item["interfaces"].pop("ens5")
+    item["addresses"][address("node2")] = item["interface"] = "docker0"
+    for peer in item["routes"].values():
         peer["interface"] = "docker0"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "result"),
     [
         (nothing, []),
         (lambda f: route(f, "node2", "node1", "eth9"), [("error", "wrong-interface", ("node2",))]),
@@ -64,17 +64,17 @@ def on_docker(facts: dict[str, Facts]) -> None:
         (lambda f: f["node4"].update(interface=None), [("error", "address-not-here", ("node4",))]),
     ],
 )
-def test_network_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None:
-    assert spoilt(spoil) == found
+def test_network_problem_is_reported_for_its_node(spoil: Any, result: Any) -> None:
+    assert spoilt(spoil) == result
 
 
 def on_loopback(count: int, machines: dict[str, str]) -> list[tuple[str, str, tuple[str, ...]]]:
     """What is found of nodes with loopback addresses, by the machine of each."""
     facts = cluster(count)
-    for number, (name, one) in enumerate(facts.items(), 1):
-        one.update(machine=machines[name], interface="lo", routes={})
-        one["addresses"][f"127.0.0.{number}"] = "lo"
-        del one["connections"]
+    for number, (name, item) in enumerate(facts.items(), 1):
+        item.update(machine=machines[name], interface="lo", routes={})
+        item["addresses"][f"127.0.0.{number}"] = "lo"
+        del item["connections"]
     nodes = [{"name": name, "address": f"127.0.0.{number}", "slots": 1} for number, name in enumerate(facts, 1)]
     return [(finding.severity, finding.id, finding.nodes) for finding in findings(facts, nodes=nodes)]
 
@@ -84,7 +84,7 @@ ELSEWHERE = "3c1f07aa net:[4026531840]"
 
 
 @pytest.mark.parametrize(
-    ("machines", "found"),
+    ("machines", "result"),
     [
         ({"node1": HERE, "node2": HERE}, []),
         ({"node1": HERE, "node2": ELSEWHERE}, [("error", "loopback-address", ("node1", "node2"))]),
@@ -94,8 +94,8 @@ ELSEWHERE = "3c1f07aa net:[4026531840]"
         ({"node1": ELSEWHERE}, []),
     ],
 )
-def test_loopback_addresses_are_allowed_only_on_one_machine(machines: dict[str, str], found: Any) -> None:
-    assert on_loopback(len(machines), machines) == found
+def test_loopback_addresses_are_allowed_only_on_one_machine(machines: dict[str, str], result: Any) -> None:
+    assert on_loopback(len(machines), machines) == result
 
 
 # --- connections ------------------------------------------------------------------------------------------------------
@@ -127,14 +127,14 @@ def came_first(facts: dict[str, Facts], early: str, late: str) -> None:
 
 
 def everyone_came_in_turn(facts: dict[str, Facts]) -> None:
-    for place, early in enumerate(EVERYONE):
-        for late in EVERYONE[place + 1 :]:
+    for location, early in enumerate(EVERYONE):
+        for late in EVERYONE[location + 1 :]:
             came_first(facts, early, late)
 
 
 def reject_each_other(facts: dict[str, Facts]) -> None:
-    for one, other in (("node1", "node2"), ("node2", "node1")):
-        came_first(facts, one, other)
+    for item, other in (("node1", "node2"), ("node2", "node1")):
+        came_first(facts, item, other)
 
 
 def close_port(facts: dict[str, Facts], port: int, *sources: str) -> None:
@@ -163,7 +163,7 @@ def no_ssh(facts: dict[str, Facts], name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "result"),
     [
         (lambda f: isolate(f, "node3"), [("error", "peers-blocked", ("node3",))]),
         (lambda f: isolate(f, "node3", outward=False), [("error", "peers-blocked", ("node3",))]),
@@ -190,8 +190,8 @@ def no_ssh(facts: dict[str, Facts], name: str) -> None:
         (lambda f: f["node2"].pop("connections"), []),
     ],
 )
-def test_failed_connections_are_blamed_on_the_node_they_have_in_common(spoil: Any, found: Any) -> None:
-    assert spoilt(spoil) == found
+def test_failed_connections_are_blamed_on_the_node_they_have_in_common(spoil: Any, result: Any) -> None:
+    assert spoilt(spoil) == result
 
 
 def test_blocked_peer_is_reported_with_reason_and_port() -> None:
@@ -215,15 +215,15 @@ def test_nodes_queried_too_late_to_meet_are_reported_as_unmet() -> None:
         came_first(facts, peer, "node3")
         came_first(facts, "node3", peer)
     asked(facts, "node3", 20)
-    assert [(one.severity, one.id) for one in findings(facts)] == [("error", "peers-blocked")]  # something refuses
+    assert [(item.severity, item.id) for item in findings(facts)] == [("error", "peers-blocked")]  # something refuses
     asked(facts, "node3", 25)
-    (found,) = findings(facts)
-    assert (found.severity, found.id, found.nodes) == ("error", "peers-unmet", ("node1", "node2", "node3"))
-    assert "it took 46 s to query all of them, but each waits only 31 s for its peers" in found.problem
-    assert "31 s for its peers: node1 and node3, node2 and node3 missed each other" in found.problem
-    assert "--forks 3" in found.remedy
+    (result,) = findings(facts)
+    assert (result.severity, result.id, result.nodes) == ("error", "peers-unmet", ("node1", "node2", "node3"))
+    assert "it took 46 s to query all of them, but each waits only 31 s for its peers" in result.problem
+    assert "31 s for its peers: node1 and node3, node2 and node3 missed each other" in result.problem
+    assert "--forks 3" in result.remedy
     block(facts, "node3", "node1")  # no answer at all
-    assert {one.id for one in findings(facts)} == {"peers-blocked", "peers-unmet"}
+    assert {item.id for item in findings(facts)} == {"peers-blocked", "peers-unmet"}
 
 
 def test_two_nodes_that_cannot_connect_share_the_blame() -> None:
@@ -250,8 +250,8 @@ def test_duplicate_address_is_not_also_reported_as_blocked() -> None:
 def test_unreachable_node_has_no_other_findings() -> None:
     facts = cluster()
     isolate(facts, "node2")
-    answers: dict[str, dict[str, Any]] = {name: {"facts": one} for name, one in facts.items()}
+    answers: dict[str, dict[str, Any]] = {name: {"facts": item} for name, item in facts.items()}
     answers["node2"] = {"unreachable": True, "msg": "Task failed: ssh: connect to host: No route to host"}
-    found = findings(facts, facts=answers)
-    assert [(finding.id, finding.nodes) for finding in found] == [("unreachable", ("node2",))]
-    assert found[0].problem == "it cannot be reached: No route to host"
+    result = findings(facts, facts=answers)
+    assert [(finding.id, finding.nodes) for finding in result] == [("unreachable", ("node2",))]
+    assert result[0].problem == "it cannot be reached: No route to host"

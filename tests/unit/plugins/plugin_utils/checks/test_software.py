@@ -26,7 +26,7 @@ def everywhere(facts: dict[str, Facts], name: str, version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "result"),
     [
         (nothing, []),
         (lambda f: f["node2"]["software"].update(python="3.11.2"), [("error", "skew-python", ("node2",))]),
@@ -53,8 +53,8 @@ def everywhere(facts: dict[str, Facts], name: str, version: str) -> None:
         (lambda f: package(f, "torch", None, *f), [("error", "torch-missing", EVERYONE)]),
     ],
 )
-def test_software_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None:
-    assert spoilt(spoil) == found
+def test_software_problem_is_reported_for_its_node(spoil: Any, result: Any) -> None:
+    assert spoilt(spoil) == result
 
 
 def test_first_node_is_the_reference_if_there_is_no_majority() -> None:
@@ -120,12 +120,12 @@ def driver(facts: dict[str, Facts], version: str, *nodes: str) -> None:
 
 
 def cuda(facts: dict[str, Facts], version: str | None) -> None:
-    for one in facts.values():
-        one["software"]["cuda"] = version
+    for item in facts.values():
+        item["software"]["cuda"] = version
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "result"),
     [
         (nothing, []),
         (lambda f: driver(f, "575.57.08", "node2"), [("warning", "skew-driver", ("node2",))]),
@@ -149,8 +149,8 @@ def cuda(facts: dict[str, Facts], version: str | None) -> None:
         (lambda f: cuda(f, None), [("warning", "torch-without-cuda", EVERYONE)]),
     ],
 )
-def test_drivers_must_match_and_be_new_enough_for_torch(spoil: Any, found: Any) -> None:
-    assert spoilt(spoil, gpu_count=2) == found
+def test_drivers_must_match_and_be_new_enough_for_torch(spoil: Any, result: Any) -> None:
+    assert spoilt(spoil, gpu_count=2) == result
 
 
 @pytest.mark.parametrize(
@@ -172,12 +172,12 @@ def test_drivers_must_match_and_be_new_enough_for_torch(spoil: Any, found: Any) 
 def test_has_kernels_matches_architectures_to_gpus(
     archs: list[str], runs: list[tuple[int, int]], not_runs: list[tuple[int, int]]
 ) -> None:
-    assert [one for one in [*runs, *not_runs] if has_kernels(archs, one)] == runs
+    assert [item for item in [*runs, *not_runs] if has_kernels(archs, item)] == runs
 
 
 def built_for(facts: dict[str, Facts], archs: str) -> None:
-    for one in facts.values():
-        one["software"]["archs"] = archs.split()
+    for item in facts.values():
+        item["software"]["archs"] = archs.split()
 
 
 def gpu(facts: dict[str, Facts], model: str, capability: list[int], *nodes: str) -> None:
@@ -190,7 +190,7 @@ TURING_ON = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "result"),
     [
         # the machines of the guides: P4000, T4 and RTX 3070
         (
@@ -209,21 +209,21 @@ TURING_ON = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
         (lambda f: gpu(f, "Quadro P4000", [6, 1]), []),
     ],
 )
-def test_torch_must_be_built_for_the_gpus(spoil: Any, found: Any) -> None:
-    assert sorted(spoilt(spoil, gpu_count=2)) == found
+def test_torch_must_be_built_for_the_gpus(spoil: Any, result: Any) -> None:
+    assert sorted(spoilt(spoil, gpu_count=2)) == result
 
 
 def test_missing_kernels_are_reported_with_gpu_and_architectures() -> None:
     facts = cluster(2, gpu_count=1)
     built_for(facts, "sm_75 sm_80")
     gpu(facts, "Quadro P4000", [6, 1], "node1")
-    found = next(one for one in findings(facts) if one.id == "torch-no-kernels")
-    assert found.nodes == ("node1",)
-    assert found.problem == (
+    result = next(item for item in findings(facts) if item.id == "torch-no-kernels")
+    assert result.nodes == ("node1",)
+    assert result.problem == (
         "torch 2.7.1 for CUDA 12.8 has no kernels for Quadro P4000 (compute capability 6.1): "
         "it is built for sm_75, sm_80"
     )
-    assert "site.yml --tags pytorch" in found.remedy
+    assert "site.yml --tags pytorch" in result.remedy
 
 
 def test_versions_are_compared_as_numbers() -> None:

@@ -82,12 +82,16 @@ WRAPPED = (
 
 
 @pytest.mark.parametrize("before", WRAPPED)
-@pytest.mark.parametrize(("words", "found", "todo"), WORDS)
-def test_each_connection_problem_has_its_own_finding_and_remedy(words: str, found: str, todo: str, before: str) -> None:
-    (finding,) = connection_findings({"node1": before + words})
-    assert found in finding.problem and todo in finding.remedy, finding
+@pytest.mark.parametrize(("expected_text", "result", "todo"), WORDS)
+def test_each_connection_problem_has_its_own_finding_and_remedy(
+    expected_text: str, result: str, todo: str, before: str
+) -> None:
+    (finding,) = connection_findings({"node1": before + expected_text})
+    assert result in finding.problem and todo in finding.remedy, finding
     assert "{" not in finding.problem + finding.requirement + finding.remedy
-    first = [kind for kind in WORDS if (said := match_failure(strip_wrapper(words))) and kind[1] in said.problem]
+    first = [
+        kind for kind in WORDS if (output := match_failure(strip_wrapper(expected_text))) and kind[1] in output.problem
+    ]
     assert len({kind[1] for kind in first}) == 1, "two kinds have the same words"
 
 
@@ -99,6 +103,6 @@ def test_same_problem_on_many_nodes_is_one_finding() -> None:
 
 
 def test_unknown_messages_are_shown_and_merged_without_node_names() -> None:
-    said = "no Python interpreter on this node (not found); install python3 there"
-    (finding,) = connection_findings({name: f"{name}: {said}" for name in ("a", "b")})
-    assert finding.nodes == ("a", "b") and said in finding.problem
+    output = "no Python interpreter on this node (not found); install python3 there"
+    (finding,) = connection_findings({name: f"{name}: {output}" for name in ("a", "b")})
+    assert finding.nodes == ("a", "b") and output in finding.problem

@@ -194,7 +194,7 @@ def test_both_ports_in_use_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "identity", "words"),
+    ("change", "identity", "expected_text"),
     [
         ({"interpreter": ""}, "interpreter-missing", "python3 does not exist or is not executable"),
         (
@@ -212,11 +212,11 @@ def test_both_ports_in_use_are_reported_at_once() -> None:
     ],
 )
 def test_missing_files_and_taken_run_id_are_reported_once_for_all_nodes(
-    change: dict[str, Any], identity: str, words: str
+    change: dict[str, Any], identity: str, expected_text: str
 ) -> None:
     finding = the_finding({"a": change, "c": change})
     assert (finding.id, finding.nodes) == (identity, ("a", "c"))
-    assert words in finding.problem
+    assert expected_text in finding.problem
 
 
 @pytest.mark.parametrize(

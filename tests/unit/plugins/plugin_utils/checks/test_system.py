@@ -13,8 +13,8 @@ EVERYONE = ("node1", "node2", "node3", "node4")
 
 
 def mount(facts: dict[str, Facts], name: str, state: str, error: str = "", needed: str = "wanted") -> None:
-    one = {"point": "/data", "type": "nfs4", "source": "10.0.0.5:/data", "state": state, "error": error}
-    facts[name]["storage"]["mounts"].append({**one, "needed": needed})
+    item = {"point": "/data", "type": "nfs4", "source": "10.0.0.5:/data", "state": state, "error": error}
+    facts[name]["storage"]["mounts"].append({**item, "needed": needed})
 
 
 def disk(facts: dict[str, Facts], name: str, purpose: str = "runs", **values: Any) -> None:
@@ -37,8 +37,8 @@ def clock(facts: dict[str, Facts], ahead: float, *names: str) -> None:
 
 
 def left(facts: dict[str, Facts], node: str, name: str, value: str) -> None:
-    one = {"name": name, "value": value, "where": "/etc/environment line 3"}
-    facts[node]["system"]["left_over"].append(one)
+    item = {"name": name, "value": value, "where": "/etc/environment line 3"}
+    facts[node]["system"]["left_over"].append(item)
 
 
 def dead_data(facts: dict[str, Facts]) -> None:
@@ -51,12 +51,12 @@ def dead_data(facts: dict[str, Facts]) -> None:
 
 def s3_mount(facts: dict[str, Facts], *names: str, **more: Any) -> None:
     for name in names:
-        one = {"point": "/mnt/s3", "type": "mount-s3", "source": "s3://b/", "state": "ok", "error": ""}
-        facts[name]["storage"]["mounts"].append({**one, "needed": "wanted", **more})
+        item = {"point": "/mnt/s3", "type": "mount-s3", "source": "s3://b/", "state": "ok", "error": ""}
+        facts[name]["storage"]["mounts"].append({**item, "needed": "wanted", **more})
 
 
 @pytest.mark.parametrize(
-    ("arguments", "change", "said"),
+    ("arguments", "change", "message"),
     [
         (["--output_dir", "/mnt/s3/out"], {}, "--output_dir is /mnt/s3/out"),
         (["--output-dir=/mnt/s3/out"], {}, "--output-dir is /mnt/s3/out"),
@@ -69,15 +69,17 @@ def s3_mount(facts: dict[str, Facts], *names: str, **more: Any) -> None:
         ([], {"working_directory": {"path": "/mnt/s3/project"}}, "launch_working_directory is /mnt/s3/project"),
     ],
 )
-def test_output_on_a_mount_without_rename_is_reported(arguments: list[str], change: dict[str, Any], said: str) -> None:
+def test_output_on_a_mount_without_rename_is_reported(
+    arguments: list[str], change: dict[str, Any], message: str
+) -> None:
     facts = cluster(2)
     s3_mount(facts, "node1", "node2")
     for node in facts.values():
         for name, value in change.items():
             node[name] = {**node[name], **value} if isinstance(value, dict) else value
-    found = [one for one in findings(facts, args=arguments) if one.id == "mount-no-rename"]
-    assert [one.nodes for one in found] == ([("node1", "node2")] if said else [])
-    assert not said or said in found[0].problem
+    result = [item for item in findings(facts, args=arguments) if item.id == "mount-no-rename"]
+    assert [item.nodes for item in result] == ([("node1", "node2")] if message else [])
+    assert not message or message in result[0].problem
 
 
 @pytest.mark.parametrize(
@@ -94,8 +96,8 @@ def test_output_on_a_mount_without_rename_is_reported(arguments: list[str], chan
     ],
 )
 def test_mount_severity_depends_on_state_and_need(state: str, needed: str, severity: str) -> None:
-    found = spoilt(lambda f: mount(f, "node2", state, "permission denied", needed))
-    assert [(one, nodes) for one, _id, nodes in found] == ([(severity, ("node2",))] if severity else [])
+    result = spoilt(lambda f: mount(f, "node2", state, "permission denied", needed))
+    assert [(item, nodes) for item, _id, nodes in result] == ([(severity, ("node2",))] if severity else [])
 
 
 @pytest.mark.parametrize(
@@ -116,21 +118,21 @@ def test_unreadable_mount_that_the_job_uses_is_an_error(job: dict[str, Any]) -> 
         if name != "args":
             node = facts["node2"]
             node[name] = {**node[name], **value} if isinstance(value, dict) else value
-    (found,) = findings(facts, args=job.get("args", []))
-    assert (found.severity, found.id, found.nodes) == ("error", "mount-unreadable", ("node2",))
+    (result,) = findings(facts, args=job.get("args", []))
+    assert (result.severity, result.id, result.nodes) == ("error", "mount-unreadable", ("node2",))
 
 
 def test_mounts_with_different_contents_are_reported() -> None:
     facts = cluster(3)
     s3_mount(facts, "node1", "node2", listing={"count": 2, "digest": "a"})
     s3_mount(facts, "node3", listing={"count": 0, "digest": "b"})
-    (found,) = findings(facts)
-    assert (found.severity, found.id, found.nodes) == ("warning", "mount-differs", ("node1", "node2", "node3"))
-    assert found.problem == "/mnt/s3: 2 names on node1, node2, 0 names on node3"
+    (result,) = findings(facts)
+    assert (result.severity, result.id, result.nodes) == ("warning", "mount-differs", ("node1", "node2", "node3"))
+    assert result.problem == "/mnt/s3: 2 names on node1, node2, 0 names on node3"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "result"),
     [
         (nothing, []),
         (lambda f: mount(f, "node2", "ok"), []),
@@ -169,8 +171,8 @@ def test_mounts_with_different_contents_are_reported() -> None:
         (lambda f: left(f, "node2", "NCCL_SOCKET_IFNAME", "ens"), []),
     ],
 )
-def test_system_problem_is_reported_for_its_node(spoil: Any, found: Any) -> None:
-    assert spoilt(spoil) == found
+def test_system_problem_is_reported_for_its_node(spoil: Any, result: Any) -> None:
+    assert spoilt(spoil) == result
 
 
 def test_disk_without_inodes_needs_inodes_not_space() -> None:

@@ -65,7 +65,7 @@ class MinimalBench:
         return teardown(self.work())
 
     def own(self) -> list[str]:
-        return sorted(one["name"] for key, one in self.account.resources.items() if key not in self.foreign)
+        return sorted(item["name"] for key, item in self.account.resources.items() if key not in self.foreign)
 
     def nothing_left(self) -> None:
         assert set(self.account.resources) == self.foreign
@@ -148,10 +148,10 @@ class EC2:
         return at_ec2.broken_off(self.bench, how, at, command)
 
     def check_whole(self, at: int) -> None:
-        found = self.bench.server.everything()
-        assert sorted(self.bench.own(found)) == ["bert-0", "bert-1"], at
-        assert self.bench.groups(found) == ["pg-muster-bert", "sg-muster-bert"], at
-        assert self.bench.network(found) == self.network, at
+        result = self.bench.server.everything()
+        assert sorted(self.bench.own(result)) == ["bert-0", "bert-1"], at
+        assert self.bench.groups(result) == ["pg-muster-bert", "sg-muster-bert"], at
+        assert self.bench.network(result) == self.network, at
 
 
 @pytest.fixture
@@ -212,7 +212,9 @@ def test_provision_and_teardown_complete_after_break_at_any_request(provider: An
 def test_next_offer_is_tried_and_exhausted_one_leaves_nothing(minimal: MinimalBench) -> None:
     minimal.account.full = ("small",)
     minimal.provide(Request(machine_types=("small", "large")))
-    assert {one["machine_type"] for one in minimal.account.resources.values() if one["name"] == "bert-1"} == {"large"}
+    assert {item["machine_type"] for item in minimal.account.resources.values() if item["name"] == "bert-1"} == {
+        "large"
+    }
     assert "trying large instead" in minimal.said
     minimal.remove()
     minimal.account.full = ("small", "large")

@@ -117,22 +117,22 @@ def account(*machines: Machine, **parts: Any) -> AccountResources:
 def carry_out(there: AccountResources, step: Step, want: DesiredCluster, numbers: Any) -> None:
     """What a cloud makes of a step."""
     lists: dict[str, Any] = dict(there)
-    home = next((one["id"] for one in there["networks"] if one["name"] == "muster-bert"), "")
+    home = next((item["id"] for item in there["networks"] if item["name"] == "muster-bert"), "")
     if step["what"] == "address":
-        there["addresses"] = [one for one in there["addresses"] if one["ip"] != step["id"]]
+        there["addresses"] = [item for item in there["addresses"] if item["ip"] != step["id"]]
     elif step["action"] == "remove":
         kind = "parts" if step["what"] in (*AROUND, "placement group") else f"{step['what']}s"
-        lists[kind][:] = [one for one in lists[kind] if one["id"] != step["id"]]
+        lists[kind][:] = [item for item in lists[kind] if item["id"] != step["id"]]
         for address in there["addresses"]:
             address["machine"] = "" if address["machine"] == step["id"] else address["machine"]
         if step["what"] == "network":
-            assert not any(one["network"] == step["id"] for one in [*there["machines"], *there["drives"]])
+            assert not any(item["network"] == step["id"] for item in [*there["machines"], *there["drives"]])
         if step["what"] in AROUND:
-            assert not any(one["name"] == "muster-bert" for one in there["networks"]), "it lies there"
-            assert step["what"] != "VPC" or not [one for one in there["parts"] if one["cluster"] == "bert"]
+            assert not any(item["name"] == "muster-bert" for item in there["networks"]), "it lies there"
+            assert step["what"] != "VPC" or not [item for item in there["parts"] if item["cluster"] == "bert"]
     elif step["action"] in ("start", "stop"):
-        found = next(one for one in there["machines"] if one["id"] == step["id"])
-        found["state"] = "ready" if step["action"] == "start" else "off"
+        result = next(item for item in there["machines"] if item["id"] == step["id"])
+        result["state"] = "ready" if step["action"] == "start" else "off"
     elif step["what"] in (*AROUND, "placement group"):
         there["parts"].append(part(step["what"], step["name"], f"part-{next(numbers)}"))
     elif step["what"] == "network":
@@ -148,19 +148,19 @@ def carry_out(there: AccountResources, step: Step, want: DesiredCluster, numbers
 
 def foreign(there: AccountResources) -> AccountResources:
     """All that is not bert's, by the rule as it stands in the documentation: network and name."""
-    home = [one["id"] for one in there["networks"] if one["name"] == "muster-bert"]
+    home = [item["id"] for item in there["networks"] if item["name"] == "muster-bert"]
     own = [
-        one["id"]
-        for one in there["machines"]
-        if one["network"] in home and node_number("bert", one["name"]) is not None
+        item["id"]
+        for item in there["machines"]
+        if item["network"] in home and node_number("bert", item["name"]) is not None
     ]
     return {
-        "machines": [one for one in there["machines"] if one["id"] not in own],
-        "networks": [one for one in there["networks"] if one["name"] != "muster-bert"],
-        "drives": [one for one in there["drives"] if one["network"] not in home or one["name"] != "bert-data"],
-        "scripts": [one for one in there["scripts"] if not one["name"].startswith("muster-bert-first-boot-")],
-        "addresses": [one for one in there["addresses"] if one["ip"] not in ("198.51.100.1", "198.51.100.2")],
-        "parts": [one for one in there.get("parts", []) if one["cluster"] != "bert"],
+        "machines": [item for item in there["machines"] if item["id"] not in own],
+        "networks": [item for item in there["networks"] if item["name"] != "muster-bert"],
+        "drives": [item for item in there["drives"] if item["network"] not in home or item["name"] != "bert-data"],
+        "scripts": [item for item in there["scripts"] if not item["name"].startswith("muster-bert-first-boot-")],
+        "addresses": [item for item in there["addresses"] if item["ip"] not in ("198.51.100.1", "198.51.100.2")],
+        "parts": [item for item in there.get("parts", []) if item["cluster"] != "bert"],
     }
 
 
@@ -176,16 +176,16 @@ def accounts(draw: st.DrawFn) -> AccountResources:
     has_network = draw(st.booleans())
     own = draw(st.lists(NAMES, max_size=4)) if has_network else []
     machines = [
-        machine(name, f"own-{place}", state=draw(STATES), created=float(draw(st.integers(1, 3))))
-        for place, name in enumerate(own)
+        machine(name, f"own-{location}", state=draw(STATES), created=float(draw(st.integers(1, 3))))
+        for location, name in enumerate(own)
     ]
     has_address = draw(st.booleans())
     if machines and has_address:
         machines[0]["fixed_address"], machines[0]["public_ip"] = True, "198.51.100.1"
     homes = st.sampled_from(["", "nw-bert", "nw-bert-2"] if own else ["", "nw-bert-2"])
     strangers = [
-        machine(draw(STRANGE), f"other-{place}", network=draw(homes), machine_type="C1")
-        for place in range(draw(st.integers(0, 3)))
+        machine(draw(STRANGE), f"other-{location}", network=draw(homes), machine_type="C1")
+        for location in range(draw(st.integers(0, 3)))
     ]
     strangers += [machine("bert-9", "namesake", network="nw-bert-2")] * draw(st.integers(0, 1))
     networks = [network("muster-bert-2"), network("muster-bertha"), network("net")]
@@ -236,8 +236,8 @@ def test_interrupted_plan_resumes_with_remaining_steps_then_none(
         carry_out(there, step, want, numbers)
     rest = plan_cluster(want, there, noted)["steps"]
     # ids of what was made meanwhile are new; what is to be done, and in which order, is the same
-    assert [(one["action"], one["what"], one["name"]) for one in rest] == [
-        (one["action"], one["what"], one["name"]) for one in whole["steps"][done:]
+    assert [(item["action"], item["what"], item["name"]) for item in rest] == [
+        (item["action"], item["what"], item["name"]) for item in whole["steps"][done:]
     ]
     for step in rest:
         carry_out(there, step, want, numbers)
@@ -254,7 +254,7 @@ def test_interrupted_plan_resumes_with_remaining_steps_then_none(
 @given(accounts(), WISHES)
 def test_steps_touch_only_what_belongs_to_the_cluster(there: AccountResources, wish: dict[str, Any]) -> None:
     kinds = ("machines", "networks", "drives", "scripts", "parts")
-    strange = {one["id"] for kind in kinds for one in dict(foreign(there))[kind]}  # type: ignore[attr-defined]
+    strange = {item["id"] for kind in kinds for item in dict(foreign(there))[kind]}  # type: ignore[attr-defined]
     for step in plan_cluster(wanted(**wish), there, NOTHING)["steps"]:
         assert step["id"] not in strange
         assert step["action"] != "remove" or wish["state"] == "absent"
@@ -263,8 +263,8 @@ def test_steps_touch_only_what_belongs_to_the_cluster(there: AccountResources, w
 # --- One by one
 
 
-def names(found: ClusterPlan) -> list[str]:
-    return [f"{step['action']} {step['what']} {step['name']}" for step in found["steps"]]
+def names(result: ClusterPlan) -> list[str]:
+    return [f"{step['action']} {step['what']} {step['name']}" for step in result["steps"]]
 
 
 def test_new_cluster_is_planned_in_an_empty_account() -> None:
@@ -308,9 +308,11 @@ def test_vpc_that_holds_a_foreign_machine_is_kept() -> None:
     theirs = machine("theirs", "i-theirs", network="sg-theirs")
     parts = [part("VPC", holds=["ps-bert-0", "i-theirs"]), part("subnet", "muster-bert-1a", holds=["i-theirs"])]
     there = account(machine("bert-0"), theirs, networks=[network("muster-bert")], parts=parts)
-    found = plan_cluster(wanted(state="absent"), there, NOTHING)
-    assert names(found) == ["remove machine bert-0", "remove network muster-bert"]
-    assert found["retained"] == ["the VPC muster-bert is kept: it contains theirs (i-theirs), not part of this cluster"]
+    result = plan_cluster(wanted(state="absent"), there, NOTHING)
+    assert names(result) == ["remove machine bert-0", "remove network muster-bert"]
+    assert result["retained"] == [
+        "the VPC muster-bert is kept: it contains theirs (i-theirs), not part of this cluster"
+    ]
 
 
 def test_duplicate_vpc_is_removed_and_the_recorded_one_kept() -> None:
@@ -352,8 +354,8 @@ def test_address_now_used_by_a_foreign_machine_is_not_released() -> None:
         {"ip": "198.51.100.1", "region": "ny2", "machine": "ps-stranger"},
         {"ip": "198.51.100.2", "region": "ny2", "machine": ""},
     ]
-    found = plan_cluster(wanted(state="absent"), account(addresses=addresses), noted)
-    assert names(found) == ["remove address 198.51.100.2"]
+    result = plan_cluster(wanted(state="absent"), account(addresses=addresses), noted)
+    assert names(result) == ["remove address 198.51.100.2"]
 
 
 def test_duplicate_machine_is_removed_and_the_recorded_one_kept() -> None:
@@ -366,7 +368,7 @@ def test_duplicate_machine_is_removed_and_the_recorded_one_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "changes", "words"),
+    ("there", "changes", "expected_text"),
     [
         (
             account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2", "ca1")]),
@@ -402,23 +404,23 @@ def test_duplicate_machine_is_removed_and_the_recorded_one_kept() -> None:
     ],
 )
 def test_conflict_with_existing_resources_is_refused(
-    there: AccountResources, changes: dict[str, Any], words: str
+    there: AccountResources, changes: dict[str, Any], expected_text: str
 ) -> None:
     with pytest.raises(PlanRefusedError) as refused:
         plan_cluster(wanted(**changes), there, NOTHING)
-    assert words in str(refused.value)
+    assert expected_text in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_network_id_selects_between_networks_of_the_same_name() -> None:
     there = account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2")])
-    found = plan_cluster(wanted(network_id="nw2"), there, NOTHING)
-    assert found["network"] == network("muster-bert", "nw2")
+    result = plan_cluster(wanted(network_id="nw2"), there, NOTHING)
+    assert result["network"] == network("muster-bert", "nw2")
 
 
 def test_clusters_are_recognized_by_network_name() -> None:
-    found = [network(name) for name in ("muster-bert", "muster-bert-2", "muster-", "muster-Bert", "mustering", "net")]
-    assert list_clusters(found) == ["bert", "bert-2"]
+    result = [network(name) for name in ("muster-bert", "muster-bert-2", "muster-", "muster-Bert", "mustering", "net")]
+    assert list_clusters(result) == ["bert", "bert-2"]
 
 
 # --- Money
@@ -427,33 +429,33 @@ def test_clusters_are_recognized_by_network_name() -> None:
 def test_cost_covers_existing_and_planned_machines() -> None:
     there = account(machine("bert-0", per_hour=4.0), networks=[network("muster-bert")])
     want = wanted(nnodes=3)
-    found = cost.estimate_cost(want, plan_cluster(want, there, NOTHING), prices.PAPERSPACE)
-    assert found["per_hour"] == pytest.approx(4.0 + 2 * 3.78)
-    assert found["per_day"] == pytest.approx(24 * (4.0 + 2 * 3.78))
-    assert found["disks_per_month"] == 30.0
-    assert (found["source"], found["date"], found["unknown"]) == (prices.SOURCE, prices.DATE, [])
+    result = cost.estimate_cost(want, plan_cluster(want, there, NOTHING), prices.PAPERSPACE)
+    assert result["per_hour"] == pytest.approx(4.0 + 2 * 3.78)
+    assert result["per_day"] == pytest.approx(24 * (4.0 + 2 * 3.78))
+    assert result["disks_per_month"] == 30.0
+    assert (result["source"], result["date"], result["unknown"]) == (prices.SOURCE, prices.DATE, [])
 
 
 def test_unknown_price_is_reported_as_unknown() -> None:
     want = wanted(machine_type="B300x8", disk_gb=4000, drive_gb=250)
-    found = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE)
-    assert (found["per_hour"], found["per_day"], found["disks_per_month"]) == (None, None, None)
-    assert found["unknown"] == ["a machine of type B300x8", "a disk of 4000 GB", "the drive"]
-    assert "the price of B300x8 is unknown" in cost.budget_error(found, 10.0, "B300x8", prices.PAGE)
-    told = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE, price_per_hour=2.0)
-    assert told["per_hour"] == 6.0
-    assert cost.budget_error(told, 6.0, "B300x8", prices.PAGE) == ""
+    result = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE)
+    assert (result["per_hour"], result["per_day"], result["disks_per_month"]) == (None, None, None)
+    assert result["unknown"] == ["a machine of type B300x8", "a disk of 4000 GB", "the drive"]
+    assert "the price of B300x8 is unknown" in cost.budget_error(result, 10.0, "B300x8", prices.PAGE)
+    output = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE, price_per_hour=2.0)
+    assert output["per_hour"] == 6.0
+    assert cost.budget_error(output, 6.0, "B300x8", prices.PAGE) == ""
 
 
 def test_plan_without_budget_or_over_budget_is_reported() -> None:
     want = wanted()
-    found = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE)
-    assert "max_usd_per_hour is not set" in cost.budget_error(found, None, "A6000x2", prices.PAGE)
+    result = cost.estimate_cost(want, plan_cluster(want, account(), NOTHING), prices.PAPERSPACE)
+    assert "max_usd_per_hour is not set" in cost.budget_error(result, None, "A6000x2", prices.PAGE)
     assert (
-        cost.budget_error(found, 11.33, "A6000x2", prices.PAGE)
+        cost.budget_error(result, 11.33, "A6000x2", prices.PAGE)
         == "with A6000x2 the cluster costs 11.34 USD an hour, but max_usd_per_hour is 11.33"
     )
-    assert cost.budget_error(found, 11.34, "A6000x2", prices.PAGE) == ""
+    assert cost.budget_error(result, 11.34, "A6000x2", prices.PAGE) == ""
 
 
 def test_price_that_differs_from_the_table_is_reported() -> None:
@@ -466,15 +468,15 @@ def test_price_that_differs_from_the_table_is_reported() -> None:
 def test_plan_is_shown_in_words_and_as_a_diff() -> None:
     there = account(machine("bert-0"), machine("bert-9", "other", network="nw9"), networks=[network("muster-bert")])
     want = wanted(nnodes=2, script="")
-    found = plan_cluster(want, there, NOTHING)
-    assert cost.format_plan(want, found) == [
+    result = plan_cluster(want, there, NOTHING)
+    assert cost.format_plan(want, result) == [
         "exists: network muster-bert (nw-bert) in ny2",
         "exists: machine bert-0 (ps-bert-0) of type A6000x2, ready, 3.78 USD an hour while it is on",
         "create: machine bert-1 of type A6000x2 with 250 GB",
         "ignored, in other networks: bert-9 (other)",
     ]
-    costs = cost.estimate_cost(want, found, prices.PAPERSPACE)
-    before, after = (cost.cluster_snapshot(want, found, costs, after) for after in (False, True))
+    costs = cost.estimate_cost(want, result, prices.PAPERSPACE)
+    before, after = (cost.cluster_snapshot(want, result, costs, after) for after in (False, True))
     assert before == {"network": "muster-bert", "drive": None, "nodes": {"bert-0": "ready"}}
     assert after["nodes"] == {"bert-0": "ready", "bert-1": "ready"}
     assert cost.format_cost(costs, "present") == (

@@ -77,7 +77,7 @@ def test_hostfile_may_hold_comments_and_blanks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "result"),
     [
         ("", "the hostfile lists no hosts"),
         ("# node0 slots=1\n", "the hostfile lists no hosts"),
@@ -137,11 +137,11 @@ def test_hostfile_may_hold_comments_and_blanks() -> None:
         (b"node0 slots=1\n", "the hostfile is b'node0 slots=1"),
     ],
 )
-def test_invalid_hostfile_is_refused(text: Any, found: str) -> None:
+def test_invalid_hostfile_is_refused(text: Any, result: str) -> None:
     with pytest.raises(HostfileError) as caught:
         parse_hostfile(text)
     line = str(caught.value)
-    assert found in line
+    assert result in line
     assert len(caught.value.problems) == 1
     assert line.isascii() and line.isprintable() and len(line) < 500
     assert "; expected " in line

@@ -34,7 +34,7 @@ def test_each_hostfile_form_is_read(line: str, host: ListedHost) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         (["a", "a slots=2"], "line 2: a is listed twice. List each machine once, with all its slots"),
         (["a slots=0"], "line 1: a has no slots. Remove the line, or write slots=N"),
@@ -51,10 +51,10 @@ def test_each_hostfile_form_is_read(line: str, host: ListedHost) -> None:
         (["# none"], "no machines are listed; write one per line, as in `gpu1`"),
     ],
 )
-def test_invalid_machine_list_is_refused_in_one_line(lines: list[str], said: str) -> None:
+def test_invalid_machine_list_is_refused_in_one_line(lines: list[str], message: str) -> None:
     with pytest.raises(ValueError) as problem:
         read_hosts(lines, "line")
-    assert str(problem.value).startswith(said) and len(str(problem.value).splitlines()) == 1
+    assert str(problem.value).startswith(message) and len(str(problem.value).splitlines()) == 1
 
 
 @given(st.lists(st.text(max_size=40) | st.from_regex(r"[a-z0-9.:]{1,6}( slots=[0-9])?", fullmatch=True), max_size=4))
@@ -63,8 +63,8 @@ def test_any_accepted_list_becomes_an_inventory_of_its_machines(lines: list[str]
         hosts = read_hosts(lines, "line")
     except ValueError:
         return
-    found = yaml.safe_load(render_inventory(hosts, "x", lambda _name: "10.0.0.9"))["training"]["hosts"]
-    assert len(found) == len(hosts) and all(isinstance(name, str) for name in found)
+    result = yaml.safe_load(render_inventory(hosts, "x", lambda _name: "10.0.0.9"))["training"]["hosts"]
+    assert len(result) == len(hosts) and all(isinstance(name, str) for name in result)
 
 
 def test_inventory_has_known_values_and_asks_for_missing_addresses() -> None:
@@ -82,8 +82,8 @@ def test_inventory_has_known_values_and_asks_for_missing_addresses() -> None:
 
 def test_each_machine_gets_a_unique_name() -> None:
     hosts = read_hosts(["node0", "10.0.0.5", "node2", "10.0.0.6", "12", "no", "1e3"], "line")
-    found = yaml.safe_load(render_inventory(hosts, "x", lambda _name: ""))["training"]["hosts"]
-    assert list(found) == ["node0", "node1", "node2", "node3", "12", "no", "1e3"]
+    result = yaml.safe_load(render_inventory(hosts, "x", lambda _name: ""))["training"]["hosts"]
+    assert list(result) == ["node0", "node1", "node2", "node3", "12", "no", "1e3"]
 
 
 def test_localhost_alone_is_this_machine() -> None:

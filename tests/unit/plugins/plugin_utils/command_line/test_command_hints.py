@@ -38,7 +38,7 @@ def test_suggested_command_keeps_playbook_directory_and_inventory(
     (tmp_path / "playbooks").mkdir()
     for name in ("playbooks/stop.yml", "stop.yml"):
         (tmp_path / name).touch()
-    absolute = [one if one.startswith("/") or "," in one else str(tmp_path / one) for one in inventory]
+    absolute = [item if item.startswith("/") or "," in item else str(tmp_path / item) for item in inventory]
     called = {"args": (playbook,), "inventory": absolute}
     assert adapt_commands(STOP, called) == f"stop it ({typed} -e run_id=first), or wait"
 

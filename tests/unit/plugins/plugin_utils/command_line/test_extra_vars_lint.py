@@ -33,20 +33,20 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
     ],
 )
 def test_lost_words_are_named_with_the_right_form(text: str, lost: str, form: str) -> None:
-    (said,) = find_stray_extra_vars([text])
-    assert said.startswith(f"-e {shlex.quote(text)}: {lost} does not belong to a variable")
-    assert form in said
+    (output,) = find_stray_extra_vars([text])
+    assert output.startswith(f"-e {shlex.quote(text)}: {lost} does not belong to a variable")
+    assert form in output
 
 
-@pytest.mark.parametrize("words", [["--resume", "--epochs", "1"], ["--note", "it's $5", 'a"b'], ["lr=0.1", "x=2"]])
-def test_suggested_form_passes_all_words(words: list[str]) -> None:
-    (said,) = find_stray_extra_vars([f"launch_args={shlex.join(words)}"])
-    form = said.partition("inside the shell's quotes: ")[2].rpartition(". Give each")[0]
+@pytest.mark.parametrize("arguments", [["--resume", "--epochs", "1"], ["--note", "it's $5", 'a"b'], ["lr=0.1", "x=2"]])
+def test_suggested_form_passes_all_words(arguments: list[str]) -> None:
+    (output,) = find_stray_extra_vars([f"launch_args={shlex.join(arguments)}"])
+    form = output.partition("inside the shell's quotes: ")[2].rpartition(". Give each")[0]
     (option, text) = shlex.split(form)
     loader = DataLoader()
     variables = loader.load(text) if text.startswith("{") else parse_kv(text)
     assert (option, find_stray_extra_vars([text])) == ("-e", [])
-    assert parse_arguments(variables["launch_args"], loader) == words
+    assert parse_arguments(variables["launch_args"], loader) == arguments
 
 
 @pytest.mark.parametrize(

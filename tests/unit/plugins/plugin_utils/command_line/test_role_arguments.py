@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "together"),
+    ("item", "other", "together"),
     [
         ({"port": 22}, {"port": 22}, True),
         ({"port": 22, "rank": 1}, {"port": 22, "rank": 2}, True),  # which nobody reads
@@ -35,9 +35,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
     ],
 )
 def test_nodes_share_a_value_only_if_nothing_it_reads_differs(
-    one: dict[str, Any], other: dict[str, Any], together: bool
+    item: dict[str, Any], other: dict[str, Any], together: bool
 ) -> None:
-    assert group_by_values(["port"], {"n1": one, "n2": other}) == ([["n1", "n2"]] if together else [["n1"], ["n2"]])
+    assert group_by_values(["port"], {"n1": item, "n2": other}) == ([["n1", "n2"]] if together else [["n1"], ["n2"]])
 
 
 def test_variables_read_by_a_variable_are_found() -> None:

@@ -48,11 +48,11 @@ ROLES = [SHARE, BUCKET, MPI, CODE]
     ),
 )
 def test_tags_select_what_ansible_selects(only: list[str], skip: list[str]) -> None:
-    for one in (CODE, SHARE):
+    for item in (CODE, SHARE):
         task = Task(block=Block(play=SimpleNamespace(_tags=[], tags=[])))
         task._loader = DataLoader()
-        task._tags = sorted(one.tags)
-        assert is_selected(one, only, skip) == task.evaluate_tags(only, skip, {}), (one.name, only, skip)
+        task._tags = sorted(item.tags)
+        assert is_selected(item, only, skip) == task.evaluate_tags(only, skip, {}), (item.name, only, skip)
 
 
 def test_unknown_tag_is_named_with_the_nearest_or_all_tags() -> None:
@@ -65,7 +65,7 @@ def test_unknown_tag_is_named_with_the_nearest_or_all_tags() -> None:
 
 
 @pytest.mark.parametrize(
-    ("only", "skip", "on", "said"),
+    ("only", "skip", "on", "messages"),
     [
         (["all"], [], [], []),  # nothing was chosen
         (["data"], [], ["s3fs"], []),
@@ -112,14 +112,16 @@ def test_unknown_tag_is_named_with_the_nearest_or_all_tags() -> None:
         ),
     ],
 )
-def test_tag_that_selects_nothing_is_named(only: list[str], skip: list[str], on: list[str], said: list[str]) -> None:
-    assert describe_unused_tags(only, skip, ROLES, lambda one: one.name in on) == said
+def test_tag_that_selects_nothing_is_named(
+    only: list[str], skip: list[str], on: list[str], messages: list[str]
+) -> None:
+    assert describe_unused_tags(only, skip, ROLES, lambda item: item.name in on) == messages
 
 
 def test_tag_of_a_disabled_role_is_idle_even_if_another_role_has_it() -> None:
     roles = [role("pytorch", "open_mpi"), MPI]
-    assert describe_unused_tags(["open_mpi"], [], roles, lambda one: one.name == "pytorch")
-    assert not describe_unused_tags(["open_mpi"], [], roles, lambda one: one.name == "open_mpi")
+    assert describe_unused_tags(["open_mpi"], [], roles, lambda item: item.name == "pytorch")
+    assert not describe_unused_tags(["open_mpi"], [], roles, lambda item: item.name == "open_mpi")
 
 
 def test_switch_of_a_role_excluded_by_tags_is_named() -> None:
@@ -133,7 +135,7 @@ def test_switch_of_a_role_excluded_by_tags_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "messages"),
     [
         ("code_source open_mpi_enabled ansible_user", []),
         ("region", []),  # of the inventory
@@ -156,18 +158,18 @@ def test_switch_of_a_role_excluded_by_tags_is_named() -> None:
         ("nnodes", ["nnodes is set (with -e), but nothing reads it; correct the name, or remove it"]),
     ],
 )
-def test_a_variable_that_nothing_reads_is_named(tmp_path: Path, typed: str, said: list[str]) -> None:
+def test_a_variable_that_nothing_reads_is_named(tmp_path: Path, typed: str, messages: list[str]) -> None:
     for name, text in (
         ("code", "code_source: ''\n# nnodes: 4\nx: '{{ other_port }}'\n"),
         ("open_mpi", "open_mpi_compiler: false\n"),
     ):
         (tmp_path / name / "defaults").mkdir(parents=True)
         (tmp_path / name / "defaults" / "main.yml").write_text(text)
-    roles = [one._replace(path=tmp_path / one.name) for one in (CODE, MPI)]
+    roles = [item._replace(path=tmp_path / item.name) for item in (CODE, MPI)]
     others = {"checkpoints_bucket": "checkpoints"}
     assert (
-        describe_unread_variables(typed.split(), roles, lambda one: one.name == "code", others, lambda: {"region"})
-        == said
+        describe_unread_variables(typed.split(), roles, lambda item: item.name == "code", others, lambda: {"region"})
+        == messages
     )
 
 
@@ -185,5 +187,5 @@ def test_needed_collections_are_found_in_the_tasks_of_roles(tmp_path: Path) -> N
 
 
 def test_variables_from_files_do_not_count_as_typed() -> None:
-    words = ("@job.yml", "a=1 b='x y'", '{"c": [1, !unsafe "{x}"], "d": !vault "$ANSIBLE", "e": !own {"f": 2}}')
-    assert typed_variables(words) == {"a": "1", "b": "x y", "c": [1, "{x}"], "d": "$ANSIBLE", "e": {"f": 2}}
+    arguments = ("@job.yml", "a=1 b='x y'", '{"c": [1, !unsafe "{x}"], "d": !vault "$ANSIBLE", "e": !own {"f": 2}}')
+    assert typed_variables(arguments) == {"a": "1", "b": "x y", "c": [1, "{x}"], "d": "$ANSIBLE", "e": {"f": 2}}

@@ -125,8 +125,8 @@ def test_loss_of_the_first_node_shows_the_command_that_continues_the_run() -> No
     run = {"state": "failed", "message": "gpu1 is lost: silent", "report": None, "directory": "/runs/first/node1"}
     verdict = verdict_without_hub(PLAN, {"gpu1": None, "gpu2": run, "gpu3": run}, 2000.0)
     (line,) = [line for line in render_verdict(verdict, "", {}).splitlines() if "continue with" in line]
-    *words, options = shlex.split(line.partition("continue with: ")[2])
-    assert words == ["ansible-playbook", "launch.yml", "-e"]
+    *arguments, options = shlex.split(line.partition("continue with: ")[2])
+    assert arguments == ["ansible-playbook", "launch.yml", "-e"]
     given = json.loads(options)
     assert (given["nodes"], given["launch_script"], given["launch_restarts"]) == ("gpu2,gpu3", "train.py", 3)
     assert given["launch_args"] == ["--resume", "it's"]

@@ -71,8 +71,8 @@ def test_texts_of_other_threads_cover_most_entries() -> None:
 def test_entry_is_complete_and_matches_the_words_on_its_page() -> None:
     for name, entry in ENTRIES.items():
         assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name)
-        words = entry.example.replace("...", "3")  # what differs from case to case
-        assert ids("\n".join([words] * entry.min_lines))[:1] == [name]
+        arguments = entry.example.replace("...", "3")  # what differs from case to case
+        assert ids("\n".join([arguments] * entry.min_lines))[:1] == [name]
         assert entry.cause.endswith("."), name
         assert entry.title and not entry.title.endswith(".") and not entry.remedy.endswith((".", ";")), name
         assert not re.search(r"\{[A-Z_]+\}", entry.cause + entry.remedy), f"{name}: the f of an f-string is missing"

@@ -62,12 +62,12 @@ def result(
             {
                 "name": f"node{n}",
                 "node_rank": n,
-                "state": "lost" if one is None else "ended",
+                "state": "lost" if item is None else "ended",
                 "since": 1.0,
-                "report": one,
+                "report": item,
                 "launcher_log": f"/home/u/node{n}/launcher.log",
             }
-            for n, one in enumerate(reports)
+            for n, item in enumerate(reports)
         ],
         **more,
     }
@@ -89,7 +89,7 @@ def test_cause_is_the_rank_that_raised_not_the_peers_that_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         CLOSED,
         "torch.distributed.DistBackendError: NCCL error, remote process exited or there was a network error",
@@ -102,8 +102,8 @@ def test_cause_is_the_rank_that_raised_not_the_peers_that_noticed() -> None:
         "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Terminated. ",
     ],
 )
-def test_error_from_a_lost_peer_is_a_consequence(said: str) -> None:
-    made = result(report(1, rank(0, 1, said)), report(1, rank(2, 1, "KeyError: 'x'")), first="node0")
+def test_error_from_a_lost_peer_is_a_consequence(message: str) -> None:
+    made = result(report(1, rank(0, 1, message)), report(1, rank(2, 1, "KeyError: 'x'")), first="node0")
     assert cause(made) == ("node1", 2, "KeyError: 'x'")
 
 
@@ -158,10 +158,10 @@ def test_rank_ended_by_us_is_not_the_cause_whatever_its_exit_code(code: int, lau
 
 def test_error_of_a_stopped_rank_comes_before_consequences_only() -> None:
     """It may have raised before it was told, or because of it."""
-    told = report(1, {**rank(2, 1, "ValueError: boom"), "ended_by_us": True}, ended_by_us=True)
-    assert cause(result(report(1, rank(0, 1, CLOSED)), told, first="node0")) == ("node1", 2, "ValueError: boom")
-    assert cause(result(report(1, rank(0, -9)), told, first="node0")) == ("node0", 0, "was killed by SIGKILL")
-    lost = result(report(1, rank(0, 1, CLOSED)), told, None, first="node0", reason="node2 is lost: silent")
+    output = report(1, {**rank(2, 1, "ValueError: boom"), "ended_by_us": True}, ended_by_us=True)
+    assert cause(result(report(1, rank(0, 1, CLOSED)), output, first="node0")) == ("node1", 2, "ValueError: boom")
+    assert cause(result(report(1, rank(0, -9)), output, first="node0")) == ("node0", 0, "was killed by SIGKILL")
+    lost = result(report(1, rank(0, 1, CLOSED)), output, None, first="node0", reason="node2 is lost: silent")
     assert cause(lost) == ("node2", None, "node2 is lost: silent")
 
 
@@ -265,8 +265,8 @@ def test_killed_launcher_is_the_cause() -> None:
 
 
 def test_launcher_that_could_not_start_is_the_cause() -> None:
-    said = "muster: cannot start /nowhere/python in /job: No such file or directory"
-    assert cause(result(report(TERMINATED), report(127, said=said))) == ("node1", None, said)
+    output = "muster: cannot start /nowhere/python in /job: No such file or directory"
+    assert cause(result(report(TERMINATED), report(127, said=output))) == ("node1", None, output)
 
 
 def test_node_that_ended_the_run_decides_between_equal_failures() -> None:
@@ -357,9 +357,9 @@ def test_cause_is_found_in_recorded_torchrun_files(case: str, number: int, error
     directory = TORCHRUN / case
     plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 0}}
     ranks = rank_reports(plan, str(directory), 1)
-    said = final_message((directory / "launcher.log").read_text())
-    node, found, text = cause(result(report(1, *ranks, said=said), first="node0"))
-    assert (node, found) == ("node0", number)
+    output = final_message((directory / "launcher.log").read_text())
+    node, matches, text = cause(result(report(1, *ranks, said=output), first="node0"))
+    assert (node, matches) == ("node0", number)
     assert text.startswith(error)
 
 
@@ -367,8 +367,8 @@ def test_stopped_node_is_not_the_cause() -> None:
     directory = TORCHRUN / "terminated"
     plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 2}}
     ranks = rank_reports(plan, str(directory), 1)
-    said = final_message((directory / "launcher.log").read_text())
-    stopped = report(1, *ranks, said=said)
+    output = final_message((directory / "launcher.log").read_text())
+    stopped = report(1, *ranks, said=output)
     assert cause(result(report(1, rank(0, 1, CLOSED)), stopped, first="node1")) == ("node0", 0, CLOSED)
 
 
@@ -495,9 +495,9 @@ def test_known_failure_is_explained_with_cause_and_remedy(seen: str) -> None:
 
 def failed_on(node_rank: int, lines: list[str], **more: Any) -> dict[str, Any]:
     """The verdict on a run of two nodes whose second or first node's first rank has failed."""
-    told = {"last_log": f"/run/{2 * node_rank}.log", "last_lines": "\n".join(lines), **more}
+    document = {"last_log": f"/run/{2 * node_rank}.log", "last_lines": "\n".join(lines), **more}
     reports = [report(TERMINATED), report(TERMINATED)]
-    reports[node_rank] = report(1, {**rank(2 * node_rank, 1, "ValueError: boom"), "local_rank": 0}, **told)
+    reports[node_rank] = report(1, {**rank(2 * node_rank, 1, "ValueError: boom"), "local_rank": 0}, **document)
     return verdict_from_hub({}, result(*reports))
 
 
@@ -527,8 +527,8 @@ def test_job_output_cannot_move_the_cursor_or_forge_lines() -> None:
 
 def test_succeeded_run_shows_the_results_of_the_job() -> None:
     verdict = verdict_from_hub({}, result(report(0, rank(0, 0)), state="succeeded", reason=""))
-    said = {"accuracy": 0.97777, "samples_per_second": 7675.6, "steps": 460, "checkpoint": "/x.pt"}
-    assert render_verdict(verdict, "/r.json", said) == (
+    document = {"accuracy": 0.97777, "samples_per_second": 7675.6, "steps": 460, "checkpoint": "/x.pt"}
+    assert render_verdict(verdict, "/r.json", document) == (
         "run first succeeded after 0:01:15: 1 node, world size 2\n"
         "  accuracy: 0.9778\n"
         "  samples per second: 7676\n"
@@ -561,8 +561,8 @@ def test_durations_are_formatted_as_hours_minutes_seconds(seconds: float, text: 
 def test_lost_node_comes_before_the_launcher_crash_it_caused() -> None:
     """mpirun crashes when one of its daemons is gone, seconds before the node counts as lost."""
     ranks = [{"rank": 0, "local_rank": 0, "exit_code": -15, "error": "", "log": "x"}]
-    said = "*** End of error message ***"
-    crashed = {"exit_code": -11, "ranks": ranks, "launcher_error": said, "launcher_log": "l", "oom_kills": 0}
+    output = "*** End of error message ***"
+    crashed = {"exit_code": -11, "ranks": ranks, "launcher_error": output, "launcher_log": "l", "oom_kills": 0}
     nodes = [
         {"name": "a", "node_rank": 0, "state": "ended", "report": crashed, "since": 1.0, "launcher_log": "l"},
         {

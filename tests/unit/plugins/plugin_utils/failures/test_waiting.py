@@ -132,7 +132,7 @@ def test_rank_that_only_observed_the_timeouts_of_others_failed_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("item", "other"),
     [
         (watchdog_log(5, "SEND"), watchdog_log(5, "RECV")),
         (watchdog_log(5, "ALLREDUCE", "[PG ID 0 PG GUID 0] "), watchdog_log(9, "BROADCAST", "[PG ID 2 PG GUID 7] ")),
@@ -140,8 +140,8 @@ def test_rank_that_only_observed_the_timeouts_of_others_failed_first() -> None:
     ],
     ids=["point to point", "two groups", "the same"],
 )
-def test_ranks_that_wait_in_operations_that_may_differ_are_not_out_of_step(one: str, other: str) -> None:
-    assert failure(result(aborted(0, one), aborted(1, other)))[2] == "nccl-time-out"
+def test_ranks_that_wait_in_operations_that_may_differ_are_not_out_of_step(item: str, other: str) -> None:
+    assert failure(result(aborted(0, item), aborted(1, other)))[2] == "nccl-time-out"
 
 
 def silent(number: int, text: str) -> dict[str, Any]:

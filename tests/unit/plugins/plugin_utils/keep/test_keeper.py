@@ -64,8 +64,8 @@ class World:
 
     def ids(self) -> dict[str, str]:
         """Return the ids of the machines, by name."""
-        machines = [one for one in self.account.resources.values() if one["what"] == "machine"]
-        return {one["name"]: one["id"] for one in machines}
+        machines = [item for item in self.account.resources.values() if item["what"] == "machine"]
+        return {item["name"]: item["id"] for item in machines}
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

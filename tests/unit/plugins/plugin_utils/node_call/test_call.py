@@ -62,9 +62,9 @@ def test_ssh_keep_alive_overrides_ansible_cfg() -> None:
     connection = SimpleNamespace(transport="ssh", get_option=options.get, set_option=options.__setitem__)
     for _call in range(2):
         keep_alive(connection)
-    words = ["ssh", "-G", "-F", "/dev/null", *options["ssh_args"].split(), "node0"]
-    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
-    assert "serveraliveinterval 5" in said and "serveralivecountmax 3" in said
+    arguments = ["ssh", "-G", "-F", "/dev/null", *options["ssh_args"].split(), "node0"]
+    output = subprocess.run(arguments, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert "serveraliveinterval 5" in output and "serveralivecountmax 3" in output
     assert options["ssh_args"].count("ServerAliveInterval") == 2, "told more than once"
 
 
@@ -120,16 +120,16 @@ def test_node_refuses_a_run_it_does_not_have(tmp_path: Any) -> None:
 
 def imported(tree: ast.AST) -> set[str]:
     """What a piece of a module imports of ours, for the node alone, as Python itself reads it."""
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
             within = (node.module or "")[len(PACKAGE) :].lstrip(".")
             for alias in node.names:
                 name = f"{within}.{alias.name}".lstrip(".")
-                found.add(name if (MODULE_UTILS / (name.replace(".", "/") + ".py")).is_file() else within)
+                result.add(name if (MODULE_UTILS / (name.replace(".", "/") + ".py")).is_file() else within)
         elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            found |= imported(node)
-    return found
+            result |= imported(node)
+    return result
 
 
 def test_modules_needed_on_the_node_are_those_imported() -> None:

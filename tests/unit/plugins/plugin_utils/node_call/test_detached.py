@@ -42,45 +42,47 @@ def test_command_without_answer_counts_as_changed() -> None:
 
 
 def test_answer_is_read_from_its_own_line_of_output() -> None:
-    found = task_result(0, 'one\nMUSTER-RESULT {"changed": false, "lock": {"key": 1}}\n', False)
-    assert found == {"changed": False, "rc": 0, "stdout_lines": ["one"], "answer": {"lock": {"key": 1}}}
+    result = task_result(0, 'one\nMUSTER-RESULT {"changed": false, "lock": {"key": 1}}\n', False)
+    assert result == {"changed": False, "rc": 0, "stdout_lines": ["one"], "answer": {"lock": {"key": 1}}}
 
 
 def test_fault_is_reported_in_its_own_words() -> None:
-    found = task_result(1, 'Getting\nMUSTER-RESULT {"fault": "there is no file a. Needed: it"}\n', False)
-    assert (found["failed"], found["msg"]) == (True, "there is no file a. Needed: it")
+    result = task_result(1, 'Getting\nMUSTER-RESULT {"fault": "there is no file a. Needed: it"}\n', False)
+    assert (result["failed"], result["msg"]) == (True, "there is no file a. Needed: it")
 
 
 def test_failed_program_shows_last_output_lines_and_log_path() -> None:
-    said = "".join(f"line {number}\n" for number in range(100))
+    output = "".join(f"line {number}\n" for number in range(100))
     result = 'MUSTER-RESULT {"fault": "`pip install ...` failed (exit code 1)", "output_tells": true}\n'
-    found = task_result(1, f"{said}ERROR: No matching distribution found for zzz==9\n{result}", False, "/logs/a.log")
-    lines = found["msg"].split("\n")
+    matches = task_result(
+        1, f"{output}ERROR: No matching distribution found for zzz==9\n{result}", False, "/logs/a.log"
+    )
+    lines = matches["msg"].split("\n")
     assert lines[0] == "`pip install ...` failed (exit code 1). The last lines of its output:"
     assert lines[1] == "  line 61" and lines[40] == "  ERROR: No matching distribution found for zzz==9"
     assert lines[41:] == ["All of its output is on that node, in /logs/a.log"]
 
 
 def test_without_a_fault_exit_code_and_last_lines_are_reported() -> None:
-    found = task_result(2, "x" * 5000 + "\nE: broken\n", False)
-    assert found["msg"] == f"exit code 2. The last lines of its output:\n  {'x' * 1000}\n  E: broken"
+    result = task_result(2, "x" * 5000 + "\nE: broken\n", False)
+    assert result["msg"] == f"exit code 2. The last lines of its output:\n  {'x' * 1000}\n  E: broken"
     assert task_result(3, "", False)["msg"] == "exit code 3"
     assert task_result(1, "", True)["msg"] == "it was killed by a signal, or the machine restarted"
 
 
 def test_terminal_control_sequences_are_removed() -> None:
-    found = task_result(1, "10%\r 20%\r done \n\x1b[31mred\x1b[0m\x07\r\n\n", False)
-    assert found["msg"].split("\n")[1:] == ["   done", "  red"]
+    result = task_result(1, "10%\r 20%\r done \n\x1b[31mred\x1b[0m\x07\r\n\n", False)
+    assert result["msg"].split("\n")[1:] == ["   done", "  red"]
 
 
 def test_credentials_in_a_fault_are_masked() -> None:
-    found = task_result(1, 'MUSTER-RESULT {"fault": "https://user:TOKEN@host/simple cannot be read"}\n', False)
-    assert found["msg"] == "https://****@host/simple cannot be read"
+    result = task_result(1, 'MUSTER-RESULT {"fault": "https://user:TOKEN@host/simple cannot be read"}\n', False)
+    assert result["msg"] == "https://****@host/simple cannot be read"
 
 
 def test_error_in_the_answer_is_a_failure_despite_exit_code_0() -> None:
-    found = task_result(0, 'MUSTER-RESULT {"error": "Python 3.6 is too old"}\n', False)
-    assert (found["failed"], found["msg"]) == (True, "Python 3.6 is too old")
+    result = task_result(0, 'MUSTER-RESULT {"error": "Python 3.6 is too old"}\n', False)
+    assert (result["failed"], result["msg"]) == (True, "Python 3.6 is too old")
 
 
 def here(**more: Any) -> Any:
@@ -116,9 +118,9 @@ def test_run_code_uses_the_given_interpreter(tmp_path: Path, monkeypatch: pytest
 
 def test_only_one_node_shows_progress_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """With sixty nodes, a line from each would be sixty lines."""
-    said: list[str] = []
+    messages: list[str] = []
     clock = iter(range(0, 100_000, 10))
-    monkeypatch.setattr(detached, "Display", lambda: SimpleNamespace(display=said.append))
+    monkeypatch.setattr(detached, "Display", lambda: SimpleNamespace(display=messages.append))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
 
     def told(name: str, calls: int) -> list[str]:
@@ -129,9 +131,9 @@ def test_only_one_node_shows_progress_at_growing_intervals(monkeypatch: pytest.M
             return {"ended": not next(left), "last_line": "one", "rc": 0, "output": "", "lost": False, "log": ""}
 
         monkeypatch.setattr(detached, "call_node", call)
-        before = len(said)
+        before = len(messages)
         assert run_command(here(), {"inventory_hostname": name}, "working", ["true"], show_every=10)["rc"] == 0
-        return said[before:]
+        return messages[before:]
 
     with progress_lock() as opened:
         assert acquire_progress_lock(opened) and acquire_progress_lock(opened)
@@ -168,6 +170,6 @@ def test_fault_is_printed_as_the_result_and_exits_with_code_1(
     with pytest.raises(SystemExit) as ended:
         report_result(work, {})
     assert ended.value.code == 1
-    told = json.loads(capsys.readouterr().out.removeprefix("MUSTER-RESULT "))
-    assert told == {"fault": "there is no file a. Needed: it", "output_tells": output_tells}
+    output = json.loads(capsys.readouterr().out.removeprefix("MUSTER-RESULT "))
+    assert output == {"fault": "there is no file a. Needed: it", "output_tells": output_tells}
     assert report_result(lambda request: request, {"a": 1}) == {"a": 1}

@@ -96,8 +96,8 @@ def test_shm_size_replaces_host_ipc() -> None:
 )
 def test_working_directory_and_script_are_mounted(work: str, script: str, more: list[str]) -> None:
     job = make_job(image="x")
-    found = container_volumes(job, {"working_directory": {"path": work}, "script": {"path": script}}, "/r", "/t")
-    assert found == ["/r:/r", "/t:/t", *([f"{work}:{work}"] if work != "/" else []), *more]
+    result = container_volumes(job, {"working_directory": {"path": work}, "script": {"path": script}}, "/r", "/t")
+    assert result == ["/r:/r", "/t:/t", *([f"{work}:{work}"] if work != "/" else []), *more]
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "env", "deepspeed", "mpirun", "accelerate"])
@@ -114,10 +114,10 @@ def test_every_launcher_runs_in_the_image(launcher: str) -> None:
 
 def test_software_of_the_node_is_not_checked_for_an_image() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
-        for name, one in facts.items():
-            one["interpreter"] = ""
-            one["software"]["packages"] = {}
-            one["programs"] = {} if name == "node2" else {"docker": "/usr/bin/docker"}
+        for name, item in facts.items():
+            item["interpreter"] = ""
+            item["software"]["packages"] = {}
+            item["programs"] = {} if name == "node2" else {"docker": "/usr/bin/docker"}
 
     assert spoilt(spoil, 2, image="torch:1") == [("error", "program-missing", ("node2",))]
     assert spoilt(spoil, 2, image="torch:1", launcher="deepspeed") == [("error", "program-missing", ("node2",))]
@@ -125,9 +125,9 @@ def test_software_of_the_node_is_not_checked_for_an_image() -> None:
 
 def test_script_gpus_and_kernel_are_checked_for_an_image_too() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
-        for one in facts.values():
-            one["programs"] = {"docker": "/usr/bin/docker"}
-            del one["software"]  # the interpreter is the image's
+        for item in facts.values():
+            item["programs"] = {"docker": "/usr/bin/docker"}
+            del item["software"]  # the interpreter is the image's
         facts["node2"]["kernel"] = "6.8.0-51-generic"
         facts["node3"]["script"]["sha256"] = "bb" * 32
         for device in facts["node4"]["gpus"]["devices"]:
@@ -147,7 +147,7 @@ IMAGE = {
 
 
 @pytest.mark.parametrize(
-    ("node", "spoilt_by", "found"),
+    ("node", "spoilt_by", "result"),
     [
         ("node2", {}, []),
         ("node2", {"id": "", "size": None}, [("error", "image-missing", ("node2",))]),
@@ -167,20 +167,20 @@ IMAGE = {
 )
 @pytest.mark.parametrize("engine", ["docker", "podman"])
 def test_image_problem_is_reported_for_its_node(
-    engine: str, node: str, spoilt_by: dict[str, Any], found: list[Any]
+    engine: str, node: str, spoilt_by: dict[str, Any], result: list[Any]
 ) -> None:
     def spoil(facts: dict[str, Facts]) -> None:
-        for one in facts.values():
-            one["programs"] = {engine: f"/usr/bin/{engine}"}
-            one["image"] = {**IMAGE, **(spoilt_by if one["hostname"] == node else {})}
+        for item in facts.values():
+            item["programs"] = {engine: f"/usr/bin/{engine}"}
+            item["image"] = {**IMAGE, **(spoilt_by if item["hostname"] == node else {})}
 
-    assert spoilt(spoil, 3, 1, image="torch:1", container_engine=engine) == found
+    assert spoilt(spoil, 3, 1, image="torch:1", container_engine=engine) == result
 
 
 def test_differing_image_is_reported_with_both_digests_and_a_command() -> None:
     job, facts = make_job(image="torch:1"), cluster(3)
-    for one in facts.values():
-        one["image"] = IMAGE
+    for item in facts.values():
+        item["image"] = IMAGE
     facts["node2"]["image"] = {**IMAGE, "id": "bb" * 32}
     table = build_rank_table([HostSpec(name, address(name), 1) for name in facts])
     (finding,) = check_images(CheckContext(job, table, facts))
@@ -189,7 +189,7 @@ def test_differing_image_is_reported_with_both_digests_and_a_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "answer"),
+    ("code", "message", "answer"),
     [
         (0, f"sha256:{'ab' * 32} 12\n", ("ab" * 32, 12, "")),
         (0, f"time=x level=warning\n{'ab' * 32} 12\n", ("ab" * 32, 12, "")),
@@ -200,8 +200,8 @@ def test_differing_image_is_reported_with_both_digests_and_a_command() -> None:
         (None, "", ("", None, "no reply within 10 s")),
     ],
 )
-def test_engine_answer_about_an_image_is_parsed(code: int | None, said: str, answer: tuple[Any, ...]) -> None:
-    assert image.parse_image(CommandOutput(code, said, hangs=code is None)) == answer
+def test_engine_answer_about_an_image_is_parsed(code: int | None, message: str, answer: tuple[Any, ...]) -> None:
+    assert image.parse_image(CommandOutput(code, message, hangs=code is None)) == answer
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman"])
@@ -212,10 +212,10 @@ def test_image_facts_are_read_from_the_engine(engine: str, tmp_path: Path, monke
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(image, "ENGINE_PATH", str(tmp_path))
     monkeypatch.setattr(image, "CDI_DIRECTORIES", (str(tmp_path),))
-    found = image.ImageQuery(engine, "torch:1").result()
-    assert found.pop("free") > 0, "of the disk above what is another user's"
-    told = {"id": "ab" * 32, "size": 12, "root": f"{tmp_path}/not/ours", "error": ""}
-    assert found == {**told, "toolkit": False, "memory_limit": None}
+    result = image.ImageQuery(engine, "torch:1").result()
+    assert result.pop("free") > 0, "of the disk above what is another user's"
+    document = {"id": "ab" * 32, "size": 12, "root": f"{tmp_path}/not/ours", "error": ""}
+    assert result == {**document, "toolkit": False, "memory_limit": None}
     for name in ("nvidia-container-runtime-hook", "nvidia.yaml"):
         (tmp_path / name).write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
         (tmp_path / name).chmod(0o755)
@@ -226,7 +226,7 @@ WARNS = 'time="x" level=warning msg="The cgroupv2 manager is set to systemd but 
 
 
 @pytest.mark.parametrize(
-    ("engine", "root", "said", "limit"),
+    ("engine", "root", "message", "limit"),
     [
         ("docker", False, "/data|true", True),
         ("docker", False, "/data|false", False),
@@ -237,9 +237,9 @@ WARNS = 'time="x" level=warning msg="The cgroupv2 manager is set to systemd but 
         ("podman", True, "/data|cgroupfs []", False),
     ],
 )
-def test_memory_limit_support_is_read_from_engine_info(engine: str, root: bool, said: str, limit: bool) -> None:
+def test_memory_limit_support_is_read_from_engine_info(engine: str, root: bool, message: str, limit: bool) -> None:
     """And where images are stored, whatever warnings precede it."""
-    assert image.parse_info(engine, said + "\n", root) == ("/data", limit)
+    assert image.parse_info(engine, message + "\n", root) == ("/data", limit)
     assert image.parse_info(engine, "Cannot connect\n", root) == ("", None)
 
 
@@ -259,26 +259,27 @@ def test_memory_limit_that_cannot_be_enforced_is_reported(
     engine: str, options: list[str], holds: bool | None, told: bool
 ) -> None:
     job, facts = make_job(image="torch:1", container_engine=engine, container_options=tuple(options)), cluster(3)
-    for one in facts.values():
-        one["image"] = {**IMAGE, "memory_limit": holds if one["hostname"] == "node2" else True}
+    for item in facts.values():
+        item["image"] = {**IMAGE, "memory_limit": holds if item["hostname"] == "node2" else True}
     table = build_rank_table([HostSpec(name, address(name), 1) for name in facts])
-    found = check_images(CheckContext(job, table, facts))
-    assert [(one.severity, one.id, one.nodes) for one in found] == (
+    result = check_images(CheckContext(job, table, facts))
+    assert [(item.severity, item.id, item.nodes) for item in result] == (
         [("warning", "image-memory-limit", ("node2",))] if told else []
     )
     if told and engine == "podman":
         assert (
-            "apt-get install dbus-user-session" in found[0].remedy and "the user's own systemd" in found[0].requirement
+            "apt-get install dbus-user-session" in result[0].remedy
+            and "the user's own systemd" in result[0].requirement
         )
 
 
 def test_podman_as_root_needs_no_user_systemd_for_a_memory_limit() -> None:
     job, facts = make_job(image="torch:1", container_engine="podman", container_options=("-m8g",)), cluster(2)
-    for one in facts.values():
-        one.update(image={**IMAGE, "memory_limit": False}, user="root")
+    for item in facts.values():
+        item.update(image={**IMAGE, "memory_limit": False}, user="root")
     table = build_rank_table([HostSpec(name, address(name), 1) for name in facts])
-    (found,) = check_images(CheckContext(job, table, facts))
-    assert "cgroup_enable=memory" in found.remedy and "dbus" not in found.remedy + found.requirement
+    (result,) = check_images(CheckContext(job, table, facts))
+    assert "cgroup_enable=memory" in result.remedy and "dbus" not in result.remedy + result.requirement
 
 
 def test_docker_group_granted_after_login_is_entered_with_sg(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_safe_run_id_is_safe_as_path_unit_and_shell_word(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "words"),
+    ("environment", "expected_text"),
     [
         ({"1A": "x"}, "'1A' is not a valid name of an environment variable"),
         ({"": "x"}, "'' is not a valid name"),
@@ -108,9 +108,9 @@ def test_safe_run_id_is_safe_as_path_unit_and_shell_word(name: str) -> None:
         ({"A": "x\0y"}, "A contains a NUL character"),
     ],
 )
-def test_invalid_environment_variables_are_reported(environment: dict[str, object], words: str) -> None:
+def test_invalid_environment_variables_are_reported(environment: dict[str, object], expected_text: str) -> None:
     (problem,) = environment_problems(environment)
-    assert words in problem
+    assert expected_text in problem
 
 
 def test_ordinary_environment_has_no_problems() -> None:

@@ -115,7 +115,7 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "arguments"),
     [
         ("--resume --epochs 1", ["--resume", "--epochs", "1"]),
         (
@@ -129,15 +129,15 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
         ("007", ["007"]),
     ],
 )
-def test_text_is_split_like_in_a_shell_without_expansion(text: str, words: list[str]) -> None:
-    assert parse_arguments(text, DataLoader()) == words
+def test_text_is_split_like_in_a_shell_without_expansion(text: str, arguments: list[str]) -> None:
+    assert parse_arguments(text, DataLoader()) == arguments
 
 
 @given(st.lists(st.text()))
-def test_quoted_words_survive_the_round_trip(words: list[str]) -> None:
-    text = shlex.join(words)
+def test_quoted_words_survive_the_round_trip(arguments: list[str]) -> None:
+    text = shlex.join(arguments)
     if not text.lstrip().startswith("["):
-        assert parse_arguments(text, DataLoader()) == words
+        assert parse_arguments(text, DataLoader()) == arguments
 
 
 @pytest.mark.parametrize("text", ["--name 'a b", 'say "x', "ends with \\"])

@@ -42,7 +42,7 @@ def test_preflight_reads_the_same_job_keys_as_launch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "said"),
+    ("job", "message"),
     [
         ({"scirpt": "train.py"}, "job has scirpt, but nothing reads it; did you mean script?"),
         ({"xyz": 1}, "job has xyz, but nothing reads it; valid keys: accelerate_config, args, checkpoints, "),
@@ -51,9 +51,9 @@ def test_preflight_reads_the_same_job_keys_as_launch() -> None:
         (None, "job is None, but must be a dictionary"),
     ],
 )
-def test_invalid_job_is_refused(job: object, said: str) -> None:
-    (found,) = find_unknown_keys(job, KEYS)
-    assert found.startswith(said)
+def test_invalid_job_is_refused(job: object, message: str) -> None:
+    (result,) = find_unknown_keys(job, KEYS)
+    assert result.startswith(message)
 
 
 def test_all_known_keys_are_accepted() -> None:

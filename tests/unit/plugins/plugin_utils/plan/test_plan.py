@@ -83,8 +83,8 @@ def test_garbage_collection_is_off_only_while_torch_is_imported(tmp_path: Path) 
         "import gc, sys\nstate = [gc.isenabled()]\n"
         "def main(): print(*state, gc.isenabled(), gc.get_freeze_count() > 0, *sys.argv)\n"
     )
-    words = [sys.executable, "-c", TORCHRUN, "--nnodes=2", "--", "train.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300)
+    arguments = [sys.executable, "-c", TORCHRUN, "--nnodes=2", "--", "train.py"]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "False True True torchrun --nnodes=2 -- train.py\n"
 
 
@@ -180,7 +180,7 @@ def test_torchrun_gets_network_variables_but_none_that_it_sets_itself(job: Job) 
 
 
 @pytest.mark.parametrize(
-    ("job", "table", "words"),
+    ("job", "table", "arguments"),
     [
         ({"launcher": "torchrun", "min_nnodes": 1}, FOUR, ["needs launch_rdzv_backend: c10d"]),
         ({"launcher": "env", "min_nnodes": 1}, FOUR, ["needs launch_launcher: torchrun"]),
@@ -193,12 +193,12 @@ def test_torchrun_gets_network_variables_but_none_that_it_sets_itself(job: Job) 
     ],
 )
 def test_options_that_a_launcher_does_not_support_are_reported(
-    job: dict[str, Any], table: RankTable, words: list[str]
+    job: dict[str, Any], table: RankTable, arguments: list[str]
 ) -> None:
     made = make_job(**job)
     problems = get_launcher(made).problems(made, table)
-    assert len(problems) == len(words)
-    for problem, word in zip(problems, words, strict=True):
+    assert len(problems) == len(arguments)
+    for problem, word in zip(problems, arguments, strict=True):
         assert word in problem
 
 
@@ -422,7 +422,7 @@ def test_launcher_commands_contain_no_job_arguments(
 
 
 @pytest.mark.parametrize(
-    ("given", "table", "words"),
+    ("given", "table", "arguments"),
     [
         ({"launcher": "mpirun"}, UNEQUAL, []),
         ({"launcher": "deepspeed"}, UNEQUAL, []),
@@ -442,12 +442,12 @@ def test_launcher_commands_contain_no_job_arguments(
     ],
 )
 def test_options_unsupported_by_rank_launchers_are_reported(
-    given: dict[str, Any], table: RankTable, words: list[str]
+    given: dict[str, Any], table: RankTable, arguments: list[str]
 ) -> None:
     made = make_job(**given)
     problems = get_launcher(made).problems(made, table)
-    assert len(problems) == len(words)
-    for problem, word in zip(problems, words, strict=True):
+    assert len(problems) == len(arguments)
+    for problem, word in zip(problems, arguments, strict=True):
         assert word in problem
 
 

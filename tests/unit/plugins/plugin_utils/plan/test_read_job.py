@@ -68,7 +68,7 @@ def test_job_keeps_only_the_names_of_environment_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "expected_text"),
     [
         ({"script": ""}, "set launch_script"),
         ({"module": "m"}, "set launch_script"),
@@ -97,9 +97,9 @@ def test_job_keeps_only_the_names_of_environment_variables() -> None:
         ({"metrics": ["(?P<a>.)"] * 21}, "launch_metrics has 21 patterns; use at most 20"),
     ],
 )
-def test_invalid_argument_is_reported(given: dict[str, Any], words: str) -> None:
+def test_invalid_argument_is_reported(given: dict[str, Any], expected_text: str) -> None:
     (problem,) = problems(**given)
-    assert words in problem
+    assert expected_text in problem
 
 
 def test_all_invalid_arguments_are_reported_at_once() -> None:

@@ -35,11 +35,11 @@ def test_shell_has_environment_and_directory_of_a_rank() -> None:
 
 def test_shell_opens_in_image_of_the_job_or_container_of_a_run() -> None:
     job = make_job(image="torch:1", container_mounts=("/data:/data:ro",), variables=("TOKEN",))
-    words = shlex.split(shell_script(job, FACTS))
-    assert words[:7] == ["exec", "docker", "run", "--rm", "--interactive", "--tty", "--pull=never"]
-    assert {"--gpus=all", "--user=1000:1001", "--volume=/data/my project:/data/my project"} < set(words)
-    assert {"--volume=/data:/data:ro", "--workdir=/data/my project", "--env=NCCL_SOCKET_IFNAME==ens5"} < set(words)
-    assert words[-4:-1] == ["--entrypoint=/bin/sh", "torch:1", "-c"] and "TOKEN" not in " ".join(words)
+    arguments = shlex.split(shell_script(job, FACTS))
+    assert arguments[:7] == ["exec", "docker", "run", "--rm", "--interactive", "--tty", "--pull=never"]
+    assert {"--gpus=all", "--user=1000:1001", "--volume=/data/my project:/data/my project"} < set(arguments)
+    assert {"--volume=/data:/data:ro", "--workdir=/data/my project", "--env=NCCL_SOCKET_IFNAME==ens5"} < set(arguments)
+    assert arguments[-4:-1] == ["--entrypoint=/bin/sh", "torch:1", "-c"] and "TOKEN" not in " ".join(arguments)
     assert shell_script(job, FACTS, "first") == (
         "exec docker exec --interactive --tty \"$(docker ps --quiet --filter name='^muster-first-node')\" /bin/sh"
     )
@@ -52,8 +52,8 @@ def test_login_uses_the_connection_settings_of_ansible() -> None:
         "ansible_user": "me",
         "ansible_ssh_common_args": "-o ProxyJump=gate",
     }
-    *words, remote = login_argv(host, "gpu2", "", "cd '/a b'; exec sh")
-    assert words == shlex.split("ssh -t -o ProxyJump=gate -p 2222 -l me 203.0.113.2")
+    *arguments, remote = login_argv(host, "gpu2", "", "cd '/a b'; exec sh")
+    assert arguments == shlex.split("ssh -t -o ProxyJump=gate -p 2222 -l me 203.0.113.2")
     assert shlex.split(remote) == ["sh", "-c", "cd '/a b'; exec sh"]
     assert login_argv({}, "gpu2", "", "x")[:3] == ["ssh", "-t", "gpu2"]
     assert login_argv({"ansible_connection": "local"}, "here", "bob", "x") == [

@@ -32,9 +32,9 @@ def project(directory: Path, **files: str) -> ProjectRequirements | None:
 
 
 def required(directory: Path, **files: str) -> str:
-    found = project(directory, **files)
-    assert found and found["main"] == "requirements.txt"
-    return found["texts"]["requirements.txt"]
+    result = project(directory, **files)
+    assert result and result["main"] == "requirements.txt"
+    return result["texts"]["requirements.txt"]
 
 
 def test_project_without_requirements_gives_none(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_project_without_requirements_gives_none(tmp_path: Path) -> None:
 def test_requirements_txt_takes_precedence_over_pyproject(tmp_path: Path) -> None:
     assert required(tmp_path, toml=PYPROJECT) == "torch\ntransformers>=4\n"
     assert required(tmp_path, txt="six\n") == "six\n"
-    found = read_project(str(tmp_path))
-    assert found and found["file"] == "requirements.txt"
+    result = read_project(str(tmp_path))
+    assert result and result["file"] == "requirements.txt"
 
 
 def test_included_requirement_files_are_read_too(tmp_path: Path) -> None:
@@ -58,11 +58,11 @@ def test_included_requirement_files_are_read_too(tmp_path: Path) -> None:
         "b.txt": "numpy\n-r requirements.txt\n",
         "c.txt": "six<2\n",
     }
-    found = project(tmp_path, **files)
-    assert found and set(found["texts"]) == {"requirements.txt", "more/a.txt", "b.txt", "c.txt"}
+    result = project(tmp_path, **files)
+    assert result and set(result["texts"]) == {"requirements.txt", "more/a.txt", "b.txt", "c.txt"}
     (tmp_path / "b.txt").write_text("numpy<3\n-r requirements.txt\n")
     again = read_project(str(tmp_path))
-    assert again and again["digest"] != found["digest"]
+    assert again and again["digest"] != result["digest"]
 
 
 def test_comments_and_spacing_do_not_change_the_digest(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_extras_of_the_project_add_their_dependencies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         ({"txt": "six\n-e ./libs/own\n"}, "has the path ./libs/own in line 2, .* python_env_editable"),
         ({"txt": "/srv/wheels/a.whl\n"}, "has the path /srv/wheels/a.whl in line 1"),
@@ -95,8 +95,8 @@ def test_extras_of_the_project_add_their_dependencies(tmp_path: Path) -> None:
         ({"toml": "[project]\ndependencies = [1]\n"}, "dependencies must be strings"),
     ],
 )
-def test_requirements_that_cannot_be_installed_are_refused(files: dict[str, str], said: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_requirements_that_cannot_be_installed_are_refused(files: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
         project(tmp_path, **files)
 
 

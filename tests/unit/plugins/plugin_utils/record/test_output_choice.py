@@ -72,8 +72,8 @@ def test_invalid_file_entry_is_refused(told: Any) -> None:
 
 
 def test_duplicate_name_is_refused() -> None:
-    one = {"name": "run/a", "size": 1, "mtime": 1}
-    assert parse_outputs([one, {**one, "size": 2}]) == ([OutputFile("run/a", 1, 1)], ["'run/a'"])
+    item = {"name": "run/a", "size": 1, "mtime": 1}
+    assert parse_outputs([item, {**item, "size": 2}]) == ([OutputFile("run/a", 1, 1)], ["'run/a'"])
 
 
 A, B, C = OutputFile("run/a", 5, 1), OutputFile("run/a", 6, 1), OutputFile("run/b", 5, 2)
@@ -117,11 +117,11 @@ def test_pieces_cover_all_missing_bytes_within_the_limits_of_a_call(
     finally:
         output_choice.MAX_PARTS = before
     assert all(call and len(call) <= parts and sum(length for *_file, length in call) <= most for call in calls)
-    came: dict[str, int] = {one.output.name: one.fetched for one in left}
+    came: dict[str, int] = {item.output.name: item.fetched for item in left}
     done = set()
     for output, offset, length in (part for call in calls for part in call):
         assert offset == came[output.name] and (length > 0 or offset == output.size)
         came[output.name] += length
         if came[output.name] == output.size:
             done.add(output.name)
-    assert done == set(came) and all(came[one.output.name] == one.output.size for one in left)
+    assert done == set(came) and all(came[item.output.name] == item.output.size for item in left)

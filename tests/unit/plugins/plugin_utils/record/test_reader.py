@@ -49,13 +49,13 @@ def test_curves_of_all_sources_are_found_in_any_directory(tmp_path: Path) -> Non
     (node / "measured" / "trainer_state.json").write_text(json.dumps({"log_history": history}))
     (node / "metrics.csv").write_text("epoch,step,val_acc,train_loss\n0,1,,0.9\n0,2,0.5,\n1,3,,0.8\n")
     (node / "said.jsonl").write_text('{"f1": 0.1, "once": 1}\nnot json\n{"f1": 0.2, "text": "x", "flag": true}\n')
-    found = {curve.name: curve for curve in read_record(directory, "first").curves}
-    assert list(found["train/loss"].value) == [3.0, 2.0, 1.0]
-    assert list(found["train/loss"].time) == [START, START + 1, START + 2]
-    assert (list(found["loss"].step), list(found["loss"].value)) == ([10, 20], [2.5, 1.5])
-    assert (list(found["val_acc"].step), list(found["val_acc"].value)) == ([2], [0.5])
-    assert (list(found["f1"].step), list(found["f1"].value)) == ([0, 2], [0.1, 0.2])
-    assert set(found) == {"train/loss", "loss", "train_runtime", "val_acc", "train_loss", "f1"}
+    result = {curve.name: curve for curve in read_record(directory, "first").curves}
+    assert list(result["train/loss"].value) == [3.0, 2.0, 1.0]
+    assert list(result["train/loss"].time) == [START, START + 1, START + 2]
+    assert (list(result["loss"].step), list(result["loss"].value)) == ([10, 20], [2.5, 1.5])
+    assert (list(result["val_acc"].step), list(result["val_acc"].value)) == ([2], [0.5])
+    assert (list(result["f1"].step), list(result["f1"].value)) == ([0, 2], [0.1, 0.2])
+    assert set(result) == {"train/loss", "loss", "train_runtime", "val_acc", "train_loss", "f1"}
 
 
 def test_non_numbers_are_no_points_but_their_first_step_is_recorded(tmp_path: Path) -> None:
@@ -71,8 +71,12 @@ def test_non_numbers_are_no_points_but_their_first_step_is_recorded(tmp_path: Pa
 
 def test_final_summary_line_is_not_a_point_of_the_curve(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
-    said = [{"step": 23, "accuracy": 0.5}, {"step": 46, "accuracy": 0.75}, {"accuracy": 0.8, "samples_per_second": 9}]
-    (directory / "logs" / "node0" / "said.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said))
+    messages = [
+        {"step": 23, "accuracy": 0.5},
+        {"step": 46, "accuracy": 0.75},
+        {"accuracy": 0.8, "samples_per_second": 9},
+    ]
+    (directory / "logs" / "node0" / "said.jsonl").write_text("".join(json.dumps(item) + "\n" for item in messages))
     (curve,) = read_record(directory, "first").curves
     assert (curve.name, list(curve.step), list(curve.value)) == ("accuracy", [23, 46], [0.5, 0.75])
 
@@ -95,7 +99,7 @@ def test_longest_trainer_state_among_checkpoints_is_used(tmp_path: Path) -> None
     for step in (1, 2, 3):
         place = directory / "logs" / "node0" / f"checkpoint-{step}"
         place.mkdir()
-        history = [{"step": one, "loss": 1.0 / one} for one in range(1, step + 1)]
+        history = [{"step": item, "loss": 1.0 / item} for item in range(1, step + 1)]
         (place / "trainer_state.json").write_text(json.dumps({"log_history": history}))
     (curve,) = read_record(directory, "first").curves
     assert (curve.name, len(curve.value)) == ("loss", 3)

@@ -25,11 +25,11 @@ Sample = tuple[float, float, float, float]  # utilisation, memory, temperature, 
 
 
 def varint(value: int) -> bytes:
-    found = b""
+    result = b""
     while value > 0x7F:
-        found += bytes([value & 0x7F | 0x80])
+        result += bytes([value & 0x7F | 0x80])
         value >>= 7
-    return found + bytes([value])
+    return result + bytes([value])
 
 
 def message(field: int, content: bytes) -> bytes:
@@ -39,14 +39,14 @@ def message(field: int, content: bytes) -> bytes:
 def event(tag: str, step: int, when: float, value: float, form: str = "simple") -> bytes:
     """A record of an event file, in the form of SummaryWriter or in one of those of its new_style."""
     if form == "simple":
-        told = varint(2 << 3 | 5) + struct.pack("<f", value)
+        output = varint(2 << 3 | 5) + struct.pack("<f", value)
     elif form == "content":
-        told = message(8, varint(1 << 3) + varint(1) + message(4, struct.pack("<f", value)))
+        output = message(8, varint(1 << 3) + varint(1) + message(4, struct.pack("<f", value)))
     elif form == "packed":
-        told = message(8, varint(1 << 3) + varint(1) + message(5, struct.pack("<f", value)))
+        output = message(8, varint(1 << 3) + varint(1) + message(5, struct.pack("<f", value)))
     else:
-        told = message(8, varint(1 << 3) + varint(2) + message(6, struct.pack("<d", value)))
-    summary = message(1, message(1, tag.encode()) + told)
+        output = message(8, varint(1 << 3) + varint(2) + message(6, struct.pack("<d", value)))
+    summary = message(1, message(1, tag.encode()) + output)
     data = (
         varint(1 << 3 | 1) + struct.pack("<d", when) + varint(2 << 3) + varint(step % (1 << 64)) + message(5, summary)
     )
@@ -126,9 +126,9 @@ def write_record(  # noqa: PLR0913
         lines = [HEADER]
         for second in range(0, int(seconds) + 1, INTERVAL):
             for gpu in range(gpus):
-                found = sample(node, gpu, second)
-                if found is not None:
-                    lines.append(line(START + second, gpu, found))
+                matches = sample(node, gpu, second)
+                if matches is not None:
+                    lines.append(line(START + second, gpu, matches))
         (logs / "gpus.csv").write_text("\n".join(lines) + "\n")
     went = {"time": START + 10, "event": "go", "text": "all nodes have checked in"}
     (directory / "logs" / "node0" / "events.jsonl").write_text(json.dumps(went) + "\n")

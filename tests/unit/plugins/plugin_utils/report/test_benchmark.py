@@ -28,18 +28,18 @@ def record_with(directory: Path, document_of_job: dict[str, Any], nodes: int) ->
 
 def test_benchmark_report_has_figures_and_plots(tmp_path: Path) -> None:
     whole = document(
-        4, gpus=2, rate=lambda one, other: 8.0 + one + other, left_out=["broadcast over all from 1 bytes on"]
+        4, gpus=2, rate=lambda item, other: 8.0 + item + other, left_out=["broadcast over all from 1 bytes on"]
     )
     whole["copies"][0]["right"] = False
     record = record_with(tmp_path, whole, 4)
     written = write_report(record, tmp_path / "logbook", START)
     page = check_page(written.page.read_text())
     assert "Figures of the benchmark" in written.page.read_text()
-    for words in ("pairs of nodes", "271 TFLOP/s: the best measured by others", "Left out: broadcast over all"):
-        assert words in page.text
+    for arguments in ("pairs of nodes", "271 TFLOP/s: the best measured by others", "Left out: broadcast over all"):
+        assert arguments in page.text
     assert written.report["findings"][0]["id"] == "benchmark-wrong-copy"
     names = {path.name for path in (record / "plots").glob("benchmark-*.vl.json")}
-    assert names == {f"benchmark-{one}.vl.json" for one in ("bandwidth", "latency", "matmul", "pairs")}
+    assert names == {f"benchmark-{item}.vl.json" for item in ("bandwidth", "latency", "matmul", "pairs")}
     # what was judged counts, once it is there
     judged = judge(read_measurements(whole, names_of(4)), None, "first")
     judged["verdict"] = "all of them were asleep"
@@ -62,12 +62,12 @@ def test_hostile_measurements_are_shown_as_text(tmp_path: Path) -> None:
 
 
 def test_expected_bandwidth_is_a_separate_line_in_the_plot() -> None:
-    found = judge(read_measurements(document(3), names_of(3), 100.0), None, "b")
-    plot = next(one for one in benchmark_plots(found) if one.name == "benchmark-bandwidth")
+    result = judge(read_measurements(document(3), names_of(3), 100.0), None, "b")
+    plot = next(item for item in benchmark_plots(result) if item.name == "benchmark-bandwidth")
     lines, rule = plot.spec["layer"]
     assert rule["data"]["values"] == [{"expected": 90.0}] and "x" not in rule["encoding"], "or it is a fence"
     assert lines["encoding"]["x"]["scale"]["type"] == "log"
     assert "90 Gb/s is expected (90% of benchmark_network_gbps)" in plot.caption
     assert plot.rows[0][0] == "1 KiB" and plot.header == ["size", "all_reduce"]
-    pairs = next(one for one in benchmark_plots(found) if one.name == "benchmark-pairs")
+    pairs = next(item for item in benchmark_plots(result) if item.name == "benchmark-pairs")
     assert len(pairs.spec["data"]["values"]) == 6 and len(pairs.rows) == 3

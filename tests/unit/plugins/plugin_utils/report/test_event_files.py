@@ -54,5 +54,7 @@ def test_records_other_than_scalars_are_skipped() -> None:
     text = record(message(5, message(1, message(1, b"text") + message(8, b"\x08\x07" + message(8, b"words")))))
     large = record(b"\0" * (MAX_RECORD + 1))
     broken = record(b"\xff\xff\xff")
-    assert [one.tag for one in read(version + picture + text + large + broken + event("loss", 1, 1.0, 0.5))] == ["loss"]
+    assert [item.tag for item in read(version + picture + text + large + broken + event("loss", 1, 1.0, 0.5))] == [
+        "loss"
+    ]
     assert read(struct.pack("<QI", 1 << 62, 0) + event("loss", 1, 1.0, 0.5)) == []

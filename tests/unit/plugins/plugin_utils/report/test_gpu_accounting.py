@@ -32,7 +32,9 @@ def test_only_processes_of_the_run_are_reported() -> None:
 
 def test_reused_pid_is_reported_as_a_new_process() -> None:
     again = "GPU-a, 100, 80, 30, 12000, 5000"
-    assert [one["memory_peak_mib"] for one in read_processes("n", [*GPUS, *EARLIER, *GPUS, *EARLIER, again])] == [12000]
+    assert [item["memory_peak_mib"] for item in read_processes("n", [*GPUS, *EARLIER, *GPUS, *EARLIER, again])] == [
+        12000
+    ]
 
 
 def test_nothing_is_reported_without_a_final_reading_or_accounting() -> None:
@@ -44,5 +46,5 @@ def test_nothing_is_reported_without_a_final_reading_or_accounting() -> None:
 @example([",,", *GPUS])
 @given(st.lists(st.one_of(st.sampled_from([*GPUS, *EARLIER, *OURS]), st.text(), st.text("0,ab \u0665²-"))))
 def test_any_lines_give_valid_numbers_or_nothing(lines: list[str]) -> None:
-    for one in read_processes("n", lines):
-        assert one["gpu"] >= 0 and one["pid"] >= 0
+    for item in read_processes("n", lines):
+        assert item["gpu"] >= 0 and item["pid"] >= 0

@@ -42,10 +42,10 @@ def test_both_csv_forms_are_read_and_invalid_lines_skipped() -> None:
 def test_columns_beyond_the_limit_are_not_read() -> None:
     """Otherwise each line would be padded to as many columns as the job put there."""
     names = HEADER.split(",")
-    for more, found in ((10, 1), (60_000, 0)):
+    for more, result in ((10, 1), (60_000, 0)):
         header = ",".join([names[0], *["x"] * more, *names[1:]])
         stamp, rest = line(START, 0, SAMPLE).split(",", 1)
-        assert len(read_gpus("gpu0", [header, f"{stamp},{'0,' * more}{rest}"])) == found
+        assert len(read_gpus("gpu0", [header, f"{stamp},{'0,' * more}{rest}"])) == result
 
 
 @given(strategies.lists(strategies.one_of(strategies.text(max_size=80), strategies.just(line(START, 0, SAMPLE)))))

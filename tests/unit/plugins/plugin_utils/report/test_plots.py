@@ -30,10 +30,10 @@ def gpu_plots_of(directory: Path) -> dict[str, plots.Plot]:
 
 
 def series_of(spec: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+    result: dict[str, list[dict[str, Any]]] = {}
     for value in spec["data"]["values"]:
-        found.setdefault(value["series"], []).append(value)
-    return found
+        result.setdefault(value["series"], []).append(value)
+    return result
 
 
 @given(
@@ -41,25 +41,25 @@ def series_of(spec: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     strategies.integers(1, 50),
 )
 def test_buckets_preserve_minimum_and_maximum(points: list[tuple[float, float]], count: int) -> None:
-    found = buckets(points, 0.0, 100.0, count)
-    assert len(found) <= count
-    assert sum(part.value_count for part in found) == len(points)
+    result = buckets(points, 0.0, 100.0, count)
+    assert len(result) <= count
+    assert sum(part.value_count for part in result) == len(points)
     values = [value for _place, value in points]
-    assert min((part.least for part in found), default=None) == min(values, default=None)
-    assert max((part.most for part in found), default=None) == max(values, default=None)
-    assert all(part.least <= part.mean + 1e-6 and part.mean <= part.most + 1e-6 for part in found)
+    assert min((part.least for part in result), default=None) == min(values, default=None)
+    assert max((part.most for part in result), default=None) == max(values, default=None)
+    assert all(part.least <= part.mean + 1e-6 and part.mean <= part.most + 1e-6 for part in result)
 
 
 def test_few_gpus_are_plotted_as_one_line_each(tmp_path: Path) -> None:
-    found = gpu_plots_of(write_record(tmp_path, nodes=2, gpus=2, seconds=240))
-    assert list(found) == ["gpu-utilization", "gpu-memory", "gpu-power", "gpu-temperature"]
-    series = series_of(found["gpu-utilization"].spec)
+    result = gpu_plots_of(write_record(tmp_path, nodes=2, gpus=2, seconds=240))
+    assert list(result) == ["gpu-utilization", "gpu-memory", "gpu-power", "gpu-temperature"]
+    series = series_of(result["gpu-utilization"].spec)
     assert list(series) == ["gpu0 GPU 0", "gpu0 GPU 1", "gpu1 GPU 0", "gpu1 GPU 1"]
     assert {value["mean"] for value in series["gpu1 GPU 1"]} == {50.0}
     assert [round(value["t"]) for value in series["gpu0 GPU 0"]][:3] == [0, 15, 30]
-    assert series_of(found["gpu-memory"].spec)["gpu0 GPU 0"][0]["mean"] == 29.3  # GiB
+    assert series_of(result["gpu-memory"].spec)["gpu0 GPU 0"][0]["mean"] == 29.3  # GiB
     assert (
-        found["gpu-utilization"].caption
+        result["gpu-utilization"].caption
         == "4 GPUs busy for 50 % of the time on average, from 50 % (gpu0 GPU 0) upwards."
     )
 
@@ -68,8 +68,8 @@ def test_a_line_does_not_cross_a_gap(tmp_path: Path) -> None:
     def sample(_node: int, _gpu: int, second: float) -> Sample | None:
         return None if 300 < second < 600 else (50.0, 1.0, 1.0, 1.0)
 
-    found = gpu_plots_of(write_record(tmp_path, seconds=900, sample=sample))
-    values = next(iter(series_of(found["gpu-power"].spec).values()))
+    result = gpu_plots_of(write_record(tmp_path, seconds=900, sample=sample))
+    values = next(iter(series_of(result["gpu-power"].spec).values()))
     assert [value["mean"] for value in values].count(None) == 1
 
 
@@ -77,15 +77,15 @@ def test_many_gpus_are_plotted_as_a_strip_of_limited_size(tmp_path: Path) -> Non
     def sample(node: int, gpu: int, second: float) -> Sample:
         return ((second * 7 + gpu * 13 + node) % 100, 1.0, 1.0, second % 400)
 
-    found = gpu_plots_of(write_record(tmp_path, nodes=8, gpus=8, seconds=3600, sample=sample))
-    spec = found["gpu-utilization"].spec
+    result = gpu_plots_of(write_record(tmp_path, nodes=8, gpus=8, seconds=3600, sample=sample))
+    spec = result["gpu-utilization"].spec
     cells = spec["data"]["values"]
     assert len({cell["row"] for cell in cells}) == 64
     assert len(cells) <= plots.MAX_CELLS
     assert spec["mark"]["aria"] is False
     assert "layer" not in spec  # a rule in another layer would inherit x and become a fence
-    assert list(series_of(found["gpu-memory"].spec)) == ["mean of 64 GPUs", "gpu0 GPU 0, the highest"]
-    assert len(found["gpu-utilization"].rows) == 64
+    assert list(series_of(result["gpu-memory"].spec)) == ["mean of 64 GPUs", "gpu0 GPU 0, the highest"]
+    assert len(result["gpu-utilization"].rows) == 64
     equal = gpu_plots_of(write_record(tmp_path, "equal", nodes=3, gpus=4))["gpu-utilization"].spec["data"]["values"]
     assert len(equal) == 12  # equal neighbours are one cell
 
@@ -106,7 +106,10 @@ def test_job_text_is_data_and_never_a_field_or_expression(tmp_path: Path) -> Non
     write_events(directory / "logs" / "node0" / "events.out.tfevents.1", HOSTILE, [1.0, 2.0])
     (plot,) = plots.curve_plots(compose_report(read_record(directory, "first"), START))
     assert list(expressions(plot.spec)) == []
-    assert {one.get("field") for layer in plot.spec["layer"] for one in layer["encoding"].values()} == {"step", "mean"}
+    assert {item.get("field") for layer in plot.spec["layer"] for item in layer["encoding"].values()} == {
+        "step",
+        "mean",
+    }
     assert set(plot.spec["data"]["values"][0]) == {"step", "mean", "least", "most"}
     assert "<script" not in pictures.draw(plot.spec).inline
 
@@ -117,8 +120,8 @@ def luminance(color: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(item: str, other: str) -> float:
+    light, dark = sorted((luminance(item), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -127,12 +130,12 @@ def test_colours_have_enough_contrast_on_light_and_dark_pages() -> None:
     style = (TEMPLATES / "base.html.j2").read_text()
     light, dark, printed = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
     for block in (light, dark, printed):
-        found = dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", block))
-        for words in ("ink", "soft", "link", "problem", "good"):
-            assert contrast(found[words], found["paper"]) >= 4.5, words
-        assert contrast(found["ink"], found["band"]) >= 4.5
+        result = dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", block))
+        for arguments in ("ink", "soft", "link", "problem", "good"):
+            assert contrast(result[arguments], result["paper"]) >= 4.5, arguments
+        assert contrast(result["ink"], result["band"]) >= 4.5
         for color in plots.COLORS:
-            assert contrast(color, found["paper"]) >= 3, color
+            assert contrast(color, result["paper"]) >= 3, color
     assert contrast(plots.INK, "#ffffff") >= 4.5
     pairs = {(color, tuple(dash)) for dash in plots.DASHES for color in plots.COLORS}
     assert len(pairs) == plots.MAX_LINES

@@ -35,7 +35,7 @@ def report_of(tmp_path: Path, **more: Any) -> Report:
 
 
 def found(report: Report) -> list[str]:
-    return [one["id"] for one in report["findings"]]
+    return [item["id"] for item in report["findings"]]
 
 
 def steady(_node: int, _gpu: int, _second: float) -> Sample:
@@ -116,7 +116,7 @@ def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
 
 
 @pytest.mark.parametrize(
-    ("sample", "ids", "words"),
+    ("sample", "ids", "expected_text"),
     [
         (idle_every_third, ["gpu-idle"], "all 4 GPUs: idle for up to 32% of the samples"),
         (one_unused, ["gpu-unused"], "gpu0 GPU 1, gpu1 GPU 1: not busy in any of 41 samples"),
@@ -132,16 +132,18 @@ def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
         (vanishing, ["samples-end"] * 2, "gpu1 GPU 0: its samples end 5 min before the others'"),
     ],
 )
-def test_each_rule_reports_only_the_scripted_fault(tmp_path: Path, sample: Script, ids: list[str], words: str) -> None:
+def test_each_rule_reports_only_the_scripted_fault(
+    tmp_path: Path, sample: Script, ids: list[str], expected_text: str
+) -> None:
     report = report_of(tmp_path, nodes=2, gpus=2, sample=sample)
     assert found(report) == ids
-    assert words in report["findings"][0]["found"]
-    assert all(one["remedy"] and one["numbers"] for one in report["findings"])
+    assert expected_text in report["findings"][0]["found"]
+    assert all(item["remedy"] and item["numbers"] for item in report["findings"])
 
 
 def test_restarts_shrinking_and_checkpoint_time_are_reported(tmp_path: Path) -> None:
-    said = {"checkpoint_seconds": 90}
-    directory = write_record(tmp_path, sample=steady, result={"said": said})
+    document = {"checkpoint_seconds": 90}
+    directory = write_record(tmp_path, sample=steady, result={"said": document})
     again = directory / "logs" / "node0" / "ranks" / "x" / "attempt_2" / "0"
     again.mkdir(parents=True)
     (again / "stdout.log").write_text("")
@@ -201,14 +203,14 @@ def test_missing_price_names_the_node_and_the_variable_to_set() -> None:
 @pytest.mark.parametrize("fetched", [True, False])
 def test_failure_cause_and_remedy_come_from_the_catalogue(tmp_path: Path, fetched: bool) -> None:
     """By the log where it was fetched, else by the lines of it that came with the verdict."""
-    told = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB free"
+    output = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB free"
     failure = {"node": "gpu0", "node_rank": 0, "rank": 0, "error": "ended with exit code 1"}
-    failure |= {"log": "/x/node0/ranks/0/stderr.log", "last_lines": [] if fetched else ["Traceback", told]}
+    failure |= {"log": "/x/node0/ranks/0/stderr.log", "last_lines": [] if fetched else ["Traceback", output]}
     directory = write_record(tmp_path, result={"state": "failed", "first_failure": failure})
     if fetched:
         log = directory / "logs" / "node0" / "ranks" / "0" / "stderr.log"
         log.parent.mkdir(parents=True)
-        log.write_text(f"Traceback\n{told}\n" + "and more of it\n" * 30)
+        log.write_text(f"Traceback\n{output}\n" + "and more of it\n" * 30)
     found = compose_report(read_record(directory, "first"), now=START)["failure"]
     assert found is not None and found["cause"] is not None
     assert found["cause"]["id"] == "cuda-out-of-memory"
@@ -299,7 +301,7 @@ def test_python_as_a_program_is_not_taken_for_the_interpreter(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("job", "wanted"),
+    ("job", "expected"),
     [
         (
             {"launcher": "torchrun", "rdzv_backend": "c10d", "min_nnodes": 1, "max_restarts": 3},
@@ -309,10 +311,10 @@ def test_python_as_a_program_is_not_taken_for_the_interpreter(tmp_path: Path) ->
     ],
 )
 def test_repeat_command_keeps_launcher_specific_settings(
-    tmp_path: Path, job: dict[str, Any], wanted: dict[str, Any]
+    tmp_path: Path, job: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     report = report_of(tmp_path, nodes=2, gpus=2, plan=planned(**job))
-    assert wanted.items() <= json.loads(shlex.split(report["repeat"])[-1]).items()
+    assert expected.items() <= json.loads(shlex.split(report["repeat"])[-1]).items()
 
 
 @pytest.mark.parametrize(
@@ -354,11 +356,13 @@ def test_absurd_numbers_are_reported_as_numbers_or_left_out(
     tmp_path: Path, result: dict[str, Any], plan: dict[str, Any]
 ) -> None:
     report = report_of(tmp_path, result=result, plan=plan)
-    told = json.loads(json.dumps(report, allow_nan=False))
-    assert all(cost is None or cost >= 0 for name, cost in told["cost"].items() if name not in ("currency", "missing"))
-    assert told["seconds"] is None or 0 <= told["seconds"] < 1e11
-    assert told["samples"] is None or told["samples"] >= 1
-    assert told["world_size"] >= 0
+    output = json.loads(json.dumps(report, allow_nan=False))
+    assert all(
+        cost is None or cost >= 0 for name, cost in output["cost"].items() if name not in ("currency", "missing")
+    )
+    assert output["seconds"] is None or 0 <= output["seconds"] < 1e11
+    assert output["samples"] is None or output["samples"] >= 1
+    assert output["world_size"] >= 0
 
 
 def test_samples_are_not_held_in_memory_as_text(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ LONGEST_ID = "r" + "x" * 62  # as long as a run id may be
 
 
 def written(directory: Path, book: Path | None = None) -> tuple[str, Report]:
-    found = write_report(directory, book or directory.parent.parent / "logbook", START)
-    return found.page.read_text(), found.report
+    result = write_report(directory, book or directory.parent.parent / "logbook", START)
+    return result.page.read_text(), result.report
 
 
 def check_page(content: str) -> Page:
@@ -49,7 +49,7 @@ def check_page(content: str) -> Page:
     tags = [tag for tag, _attributes in page.tags]
     assert not {"script", "iframe", "object", "embed", "form", "img", "link", "base", "foreignobject"} & set(tags)
     assert not [name for _tag, attributes in page.tags for name in attributes if name.startswith("on")]
-    assert [one for one in page.addresses() if not one.startswith("https://wandb.ai/")] == []
+    assert [item for item in page.addresses() if not item.startswith("https://wandb.ai/")] == []
     assert page.named("html")[0]["lang"] == "en"
     assert "default-src 'none'" in content
     headings = [int(tag[1]) for tag in tags if tag in ("h1", "h2", "h3", "h4", "h5", "h6")]
@@ -95,7 +95,7 @@ def test_report_consists_of_html_page_json_and_plots(tmp_path: Path) -> None:
     for path in (*made, *(tmp_path / "logbook").iterdir()):
         assert b"secret-value" not in path.read_bytes(), f"{path}: of the environment the names are told"
     assert "HF_TOKEN" in page.text and "NCCL_SOCKET_IFNAME" not in page.text, "only the user's variables"
-    assert [one["href"] for one in page.named("a")] == ["https://wandb.ai/team/x/runs/1"]
+    assert [item["href"] for item in page.named("a")] == ["https://wandb.ai/team/x/runs/1"]
     numbers = json.loads((directory / "report.json").read_text())
     assert numbers["version"] == 1
     assert numbers == {**json.loads(json.dumps(report)), "curves": numbers["curves"]}
@@ -113,7 +113,7 @@ def hostile_record(runs: Path) -> Path:
     """A record in which everything that can say something says what it should not."""
     failure: dict[str, Any] = {"node": HOSTILE, "node_rank": 0, "rank": 0, "log": HOSTILE}
     failure |= {"error": HOSTILE + "y" * 1_000_000, "last_lines": [f"{MOUNT} {HOSTILE}", "y" * 1_000_000, 7, None]}
-    said: dict[str, Any] = {
+    document: dict[str, Any] = {
         HOSTILE: 1.5,
         "text": HOSTILE,
         "long": "z" * 1_000_000,
@@ -123,7 +123,7 @@ def hostile_record(runs: Path) -> Path:
     directory = write_record(
         runs,
         LONGEST_ID,
-        result={"state": "failed", "reason": HOSTILE, "first_failure": failure, "said": said},
+        result={"state": "failed", "reason": HOSTILE, "first_failure": failure, "said": document},
         plan={
             "launcher": HOSTILE,
             "command": ["python3", f"{HOSTILE}.py", HOSTILE, f"--{HOSTILE}"],
@@ -144,7 +144,7 @@ def hostile_record(runs: Path) -> Path:
     gpu, ours = f"0, {HOSTILE}, Enabled\n", f"{HOSTILE}, 7, 1e99, -1, 999999999, 1e8\n"
     other = f"{HOSTILE}, {HOSTILE}, 1, 1, 1, 1\n"
     (node / "accounting.csv").write_text(gpu + other + gpu + ours + other + "x" * 1_000_000)
-    (node / "said.jsonl").write_text("".join(json.dumps({HOSTILE: one, "ok": one}) + "\n" for one in range(3)))
+    (node / "said.jsonl").write_text("".join(json.dumps({HOSTILE: item, "ok": item}) + "\n" for item in range(3)))
     samples = (node / "gpus.csv").read_text()
     ours, theirs = ", ".join([HOSTILE] * 8), f"{samples.splitlines()[1].partition(',')[0]}, {HOSTILE}, 1, 1, 1, 1, 1, 1"
     (node / "gpus.csv").write_text(f"{HOSTILE}\n{samples}{ours}\n{theirs}\n" + "u" * 1_000_000 + f"\n{HOSTILE}")
@@ -190,7 +190,7 @@ def test_hostile_text_from_nodes_and_jobs_stays_text(tmp_path: Path) -> None:
     ]
     assert report["run_id"] == LONGEST_ID
     assert report["failure"] is not None and report["failure"]["cause"] is not None
-    assert [(one["pid"], one["utilization_percent"]) for one in report["processes"]] == [(7, None)]
+    assert [(item["pid"], item["utilization_percent"]) for item in report["processes"]] == [(7, None)]
 
 
 def test_a_page_of_64_gpus_stays_below_2_mb(tmp_path: Path) -> None:
@@ -199,9 +199,11 @@ def test_a_page_of_64_gpus_stays_below_2_mb(tmp_path: Path) -> None:
         return (noise % 101, noise % 40000, 40 + noise % 45, noise % 400)
 
     directory = write_record(tmp_path / "runs", nodes=8, gpus=8, seconds=3600, sample=sample)
-    for place in range(13):
+    for location in range(13):
         write_events(
-            directory / "logs" / "node0" / f"{place}" / "events.out.tfevents.1", f"c{place}", [1.0, 3.0, 2.0] * 400
+            directory / "logs" / "node0" / f"{location}" / "events.out.tfevents.1",
+            f"c{location}",
+            [1.0, 3.0, 2.0] * 400,
         )
     content, report = written(directory)
     assert len(report["gpus"]) == 64
@@ -288,31 +290,31 @@ def test_log_book_keeps_the_directory_of_a_job_with_many_arguments(tmp_path: Pat
 def test_a_comparison_shows_what_differs_first(tmp_path: Path) -> None:
     runs, book = tmp_path / "runs", tmp_path / "logbook"
     command = ["python3", "train.py", "--lr", "2e-3", "--epochs", "3"]
-    told = {"checkpoint": f"/{'long/' * 50}last.pt"}
-    one = write_record(runs, "one", plan={"command": [*command, "--warm"]}, result={"said": told})
+    document = {"checkpoint": f"/{'long/' * 50}last.pt"}
+    item = write_record(runs, "one", plan={"command": [*command, "--warm"]}, result={"said": document})
     command[3] = "1e-3"
     two = write_record(runs, "two", nodes=2, plan={"command": command}, result={"said": {"f1": 0.75}})
-    for directory, values in ((one, [3.0, 2.0, 1.0]), (two, [3.0, 1.0])):
+    for directory, values in ((item, [3.0, 2.0, 1.0]), (two, [3.0, 1.0])):
         write_events(directory / "logs" / "node0" / "events.out.tfevents.1", "loss", values)
-    page, why = write_comparison([one, two], book, None, START)
-    assert (page, why) == (book / "comparison-one-two" / "report.html", "")
-    found = check_page(page.read_text())
-    assert is_current(one) and (two / "report.html").exists()
-    text = found.text
+    page, reason = write_comparison([item, two], book, None, START)
+    assert (page, reason) == (book / "comparison-one-two" / "report.html", "")
+    result = check_page(page.read_text())
+    assert is_current(item) and (two / "report.html").exists()
+    text = result.text
     assert text.index("Settings that differ") < text.index("Metrics") < text.index("Time") < text.index("Cost")
     settings = text[text.index("Settings that differ") : text.index("Metrics")]
     assert "--lr" in settings and "--warm" in settings and "nodes" in settings
     assert "--epochs" not in settings and "driver" not in settings
     assert "global batch" in settings
     # a path among the numbers would push them out of sight
-    assert f"<td>{told['checkpoint']}</td>" in page.read_text() and '<td class="n">0.75</td>' in page.read_text()
-    assert [one["aria-label"][:12] for one in found.named("svg")] == ["loss by step", "loss by time"]
+    assert f"<td>{document['checkpoint']}</td>" in page.read_text() and '<td class="n">0.75</td>' in page.read_text()
+    assert [item["aria-label"][:12] for item in result.named("svg")] == ["loss by step", "loss by time"]
     assert {path.name for path in (page.parent / "plots").glob("*.svg")} == {
         "curve-01-by-step.svg",
         "curve-01-by-time.svg",
     }
     assert not is_current(write_record(runs, "three"))
-    assert write_comparison([one, two], book, tmp_path / "mine", START)[0] == tmp_path / "mine" / "report.html"
+    assert write_comparison([item, two], book, tmp_path / "mine", START)[0] == tmp_path / "mine" / "report.html"
 
 
 def test_comparison_lists_files_of_the_code_that_differ(tmp_path: Path) -> None:

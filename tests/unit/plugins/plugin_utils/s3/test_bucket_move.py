@@ -22,19 +22,19 @@ def test_each_key_is_paired_once_with_the_objects_of_both_sides(left: list[str],
     pairs = list(
         pair_objects((StoredObject(key, 1, "a") for key in left), (StoredObject(key, 2, "b") for key in right))
     )
-    assert [one.key for one, _other in pairs if one] == left
+    assert [item.key for item, _other in pairs if item] == left
     assert [other.key for _one, other in pairs if other] == right
-    assert all(one is None or other is None or one.key == other.key for one, other in pairs)
+    assert all(item is None or other is None or item.key == other.key for item, other in pairs)
     assert len(pairs) == len(set(left) | set(right))
 
 
 @given(st.integers(1, 10**7), st.integers(1000, 10**6))
 def test_parts_cover_the_object_without_gap_or_overlap(size: int, length: int) -> None:
-    found = part_ranges(size, length)
-    assert sum(last - first + 1 for first, last in found) == size
-    assert found[0][0] == 0
-    assert found[-1][1] == size - 1
-    assert all(before[1] + 1 == after[0] for before, after in zip(found, found[1:], strict=False))
+    result = part_ranges(size, length)
+    assert sum(last - first + 1 for first, last in result) == size
+    assert result[0][0] == 0
+    assert result[-1][1] == size - 1
+    assert all(before[1] + 1 == after[0] for before, after in zip(result, result[1:], strict=False))
 
 
 def test_number_of_parts_is_read_from_the_etag() -> None:

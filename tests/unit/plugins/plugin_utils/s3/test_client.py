@@ -9,16 +9,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._s3.client import 
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         ("NoCredentialsError", "no credentials for S3 were found"),
         ("EndpointConnectionError", "Check that the endpoint is right"),
         ("ConnectTimeoutError", "Check that the endpoint is right"),
     ],
 )
-def test_errors_without_a_response_are_explained_and_have_no_code(kind: str, said: str) -> None:
+def test_errors_without_a_response_are_explained_and_have_no_code(kind: str, message: str) -> None:
     error = getattr(botocore.exceptions, kind)(endpoint_url="http://s3.example")
-    assert said in explain(error, "source")
+    assert message in explain(error, "source")
     assert error_code(error) == ""
 
 

@@ -38,17 +38,17 @@ def focal(name: str = "a", gpu: Any = None, **more: Any) -> NodeSoftware:
 
 
 def chosen(*nodes: NodeSoftware, **wishes: Any) -> tuple[str, str, str, str]:
-    choice = choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes))
+    choice = choose.choose({item.name: item for item in nodes}, SoftwareRequest(**wishes))
     return choice.python, choice.torch, choice.build, choice.flash
 
 
 def why(*nodes: NodeSoftware, **wishes: Any) -> list[str]:
-    return choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes)).reasons
+    return choose.choose({item.name: item for item in nodes}, SoftwareRequest(**wishes)).reasons
 
 
 def refused(*nodes: NodeSoftware, **wishes: Any) -> str:
     with pytest.raises(SoftwareChoiceError) as refusal:
-        choose.choose({one.name: one for one in nodes}, SoftwareRequest(**wishes))
+        choose.choose({item.name: item for item in nodes}, SoftwareRequest(**wishes))
     return str(refusal.value)
 
 
@@ -112,7 +112,7 @@ def test_expected_software_is_chosen_for_nodes_and_wishes(
 
 
 @pytest.mark.parametrize(
-    "nodes, wishes, said",
+    "nodes, wishes, messages",
     [
         (
             [node(gpu=P4000)],
@@ -227,10 +227,10 @@ def test_expected_software_is_chosen_for_nodes_and_wishes(
         ([node()], {"flash": "auto"}, ["flash-attention runs only on GPUs", "Set flash_attention_enabled to false"]),
     ],
 )
-def test_a_refusal_names_what_would_fit(nodes: list[NodeSoftware], wishes: dict[str, str], said: list[str]) -> None:
+def test_a_refusal_names_what_would_fit(nodes: list[NodeSoftware], wishes: dict[str, str], messages: list[str]) -> None:
     message = refused(*nodes, **wishes)
-    for words in said:
-        assert words in message
+    for arguments in messages:
+        assert arguments in message
     assert re.search(r"\b(Choose|Install|Remove|Set) |must be |It needs ", message), "what to do"
 
 
@@ -294,9 +294,11 @@ def test_each_flash_attention_release_fits_a_known_torch() -> None:
     for release, flash in FLASH_ATTENTION.items():
         assert set(flash.torches) & set(TORCH), release
         fitting = [
-            chosen(node(gpu=RTX3070), flash=release, torch=TORCH[one].newest) for one in flash.torches if one in TORCH
+            chosen(node(gpu=RTX3070), flash=release, torch=TORCH[item].newest)
+            for item in flash.torches
+            if item in TORCH
         ]
-        assert all(one[3] == release for one in fitting)
+        assert all(item[3] == release for item in fitting)
 
 
 # --- What the project's requirements say ------------------------------------------------------------------------------
@@ -332,7 +334,7 @@ def pins(*lines: str) -> Any:
 def test_torch_is_chosen_to_fit_the_project_requirements(
     lines: list[str], nodes: list[NodeSoftware], expected: tuple[str, ...]
 ) -> None:
-    choice = choose.choose({one.name: one for one in nodes}, SoftwareRequest(pins=pins(*lines)))
+    choice = choose.choose({item.name: item for item in nodes}, SoftwareRequest(pins=pins(*lines)))
     assert (choice.python, choice.torch, choice.build) == expected
 
 
@@ -344,7 +346,7 @@ def test_requirement_that_decides_is_named_as_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "wishes", "said"),
+    ("line", "wishes", "messages"),
     [
         (
             "torch==1.13.1",
@@ -359,11 +361,11 @@ def test_requirement_that_decides_is_named_as_the_reason() -> None:
         ("torch==2.1.2+cu118", {}, ["chosen for the CPU. It needs the build cu118. Set pytorch_cuda to 11.8"]),
     ],
 )
-def test_requirement_that_cannot_be_met_is_refused(line: str, wishes: dict[str, Any], said: list[str]) -> None:
+def test_requirement_that_cannot_be_met_is_refused(line: str, wishes: dict[str, Any], messages: list[str]) -> None:
     with pytest.raises(SoftwareChoiceError) as refusal:
         choose.choose({"a": node()}, SoftwareRequest(pins=pins(line), **wishes))
-    for words in said:
-        assert words in str(refusal.value)
+    for arguments in messages:
+        assert arguments in str(refusal.value)
 
 
 def test_old_torch_gets_a_numpy_that_it_supports() -> None:

@@ -33,12 +33,12 @@ HOLDER = {"pid": 4711, "command": "python3 train.py", "user": "ubuntu", "orphan"
 
 
 def packages(
-    version: str = V535, status: str = "installed", flag: str = "ok", wanted: str = "install"
+    version: str = V535, status: str = "installed", flag: str = "ok", expected: str = "install"
 ) -> list[dict[str, str]]:
     branch = version.partition(".")[0]
     names = [f"{name}-{branch}" for name in ("libnvidia-compute", "nvidia-dkms", "nvidia-driver", "nvidia-utils")]
     return [
-        {"name": name, "version": f"{version}-0ubuntu0.22.04.1", "wanted": wanted, "status": status, "flag": flag}
+        {"name": name, "version": f"{version}-0ubuntu0.22.04.1", "wanted": expected, "status": status, "flag": flag}
         for name in names
     ]
 
@@ -46,8 +46,8 @@ def packages(
 def smi(file: str) -> dict[str, str]:
     """What a recorded output of nvidia-smi means."""
     text = (SMI / file).read_text()
-    state, said = diagnose(CommandOutput(0 if file.endswith(".csv") else 9, text))
-    return {"state": state, "said": said}
+    state, output = diagnose(CommandOutput(0 if file.endswith(".csv") else 9, text))
+    return {"state": state, "said": output}
 
 
 def facts(  # noqa: PLR0913
@@ -327,12 +327,12 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("given, wanted, action, reason", [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+@pytest.mark.parametrize("given, expected, action, reason", [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_each_driver_state_gets_its_decision_and_reason(
-    given: dict[str, Any], wanted: DesiredDriver, action: str, reason: str
+    given: dict[str, Any], expected: DesiredDriver, action: str, reason: str
 ) -> None:
-    found = decide(facts(**given), wanted)
-    assert (found.action, reason in found.reason) == (action, True), found
+    result = decide(facts(**given), expected)
+    assert (result.action, reason in result.reason) == (action, True), result
 
 
 def test_table_covers_every_decision() -> None:
@@ -341,7 +341,7 @@ def test_table_covers_every_decision() -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted, package",
+    "expected, package",
     [
         (DesiredDriver(), "nvidia-driver-570"),
         (DesiredDriver(branch="535"), "nvidia-driver-535"),
@@ -351,8 +351,8 @@ def test_table_covers_every_decision() -> None:
         (DesiredDriver(package="nvidia-driver-BRANCH-open"), "nvidia-driver-570-open"),
     ],
 )
-def test_package_is_chosen_by_branch_and_variant(wanted: DesiredDriver, package: str) -> None:
-    assert decide(facts(**NO_DRIVER), wanted) == DriverDecision("install", "no driver is installed", [package])
+def test_package_is_chosen_by_branch_and_variant(expected: DesiredDriver, package: str) -> None:
+    assert decide(facts(**NO_DRIVER), expected) == DriverDecision("install", "no driver is installed", [package])
 
 
 def test_debian_package_without_a_branch_in_its_name_is_matched_by_version() -> None:
@@ -369,8 +369,8 @@ def test_purge_removes_all_driver_packages_and_nothing_else() -> None:
         "status": "installed",
         "flag": "ok",
     }
-    found = decide(facts(has=[*packages(), kernel]), DesiredDriver(branch="570"))
-    assert found.packages == ["libnvidia-compute-535", "nvidia-dkms-535", "nvidia-driver-535", "nvidia-utils-535"]
+    result = decide(facts(has=[*packages(), kernel]), DesiredDriver(branch="570"))
+    assert result.packages == ["libnvidia-compute-535", "nvidia-dkms-535", "nvidia-driver-535", "nvidia-utils-535"]
 
 
 @pytest.mark.parametrize(
@@ -382,9 +382,9 @@ def test_packages_that_are_not_part_of_a_driver_are_left_alone(name: str) -> Non
 
 
 def test_rebuild_needs_headers_of_the_kernels_that_lack_the_module() -> None:
-    found = decide(facts(loaded=None, module="", said="no_driver.txt", newest=NEWER), DesiredDriver())
-    assert found.kernels == [KERNEL, NEWER]
-    assert found.packages == [f"linux-headers-{KERNEL}", f"linux-headers-{NEWER}"]
+    result = decide(facts(loaded=None, module="", said="no_driver.txt", newest=NEWER), DesiredDriver())
+    assert result.kernels == [KERNEL, NEWER]
+    assert result.packages == [f"linux-headers-{KERNEL}", f"linux-headers-{NEWER}"]
 
 
 @pytest.mark.parametrize(
@@ -422,14 +422,14 @@ def test_dpkg_output_is_parsed_for_driver_and_kernel_packages() -> None:
         "nvidia-fabricmanager-535\t535.183.01-1\tinstall\tinstalled\tok\n"
         "nvidia-driver-470\t\tunknown\tnot-installed\tok\n"
     )
-    found = node_driver.parse_packages(text)
-    assert [one["name"] for one in found] == [
+    result = node_driver.parse_packages(text)
+    assert [item["name"] for item in result] == [
         "libnvidia-compute-535",
         "linux-image-5.15.0-91-generic",
         "nvidia-fabricmanager-535",
         "nvidia-driver-470",
     ]
-    assert found[0] == {
+    assert result[0] == {
         "name": "libnvidia-compute-535",
         "version": "535.183.01-0ubuntu0.22.04.1",
         "wanted": "hold",
@@ -439,7 +439,7 @@ def test_dpkg_output_is_parsed_for_driver_and_kernel_packages() -> None:
 
 
 @pytest.mark.parametrize(
-    "line, found",
+    "line, result",
     [
         (
             "nvidia/535.183.01, 5.15.0-91-generic, x86_64: installed",
@@ -452,8 +452,8 @@ def test_dpkg_output_is_parsed_for_driver_and_kernel_packages() -> None:
         ("nvidia/570.211: added", {"version": "570.211", "kernel": "", "state": "added"}),
     ],
 )
-def test_dkms_status_is_parsed(line: str, found: dict[str, str]) -> None:
-    assert node_driver.parse_dkms(f"zfs/2.1.5, 5.15.0-91-generic, x86_64: installed\n{line}\n") == [found]
+def test_dkms_status_is_parsed(line: str, result: dict[str, str]) -> None:
+    assert node_driver.parse_dkms(f"zfs/2.1.5, 5.15.0-91-generic, x86_64: installed\n{line}\n") == [result]
 
 
 def test_available_driver_packages_are_parsed() -> None:
@@ -475,7 +475,7 @@ def test_available_driver_packages_are_parsed() -> None:
 
 
 def test_newest_installed_kernel_is_found() -> None:
-    images = [f"/boot/vmlinuz-{one}" for one in (KERNEL, NEWER, "5.4.0-200-generic")]
+    images = [f"/boot/vmlinuz-{item}" for item in (KERNEL, NEWER, "5.4.0-200-generic")]
     assert node_driver.newest_kernel(KERNEL, images) == NEWER
     assert node_driver.newest_kernel(KERNEL, []) == KERNEL
     assert node_driver.newest_kernel("a", ["/boot/vmlinuz-6.1.0-9-amd64", "/boot/vmlinuz-6.1.0-10-cloud-amd64"]) == (

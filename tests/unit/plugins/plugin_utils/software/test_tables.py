@@ -41,18 +41,18 @@ def archs_shown(builds: Mapping[int, str]) -> str:
 def tables() -> list[str]:
     """The tables as the manual has them, newest first."""
     torch = [
-        [format_minor(minor), one.newest, format_range(one.pythons), archs_shown(one.builds)]
-        for minor, one in reversed(TORCH.items())
+        [format_minor(minor), item.newest, format_range(item.pythons), archs_shown(item.builds)]
+        for minor, item in reversed(TORCH.items())
     ]
     flash = [
         [
             release,
-            ", ".join(map(format_minor, one.torches)),
-            ", ".join(f"{major} (cu{tag})" for major, tag in one.cudas.items()),
-            format_range(one.pythons),
-            format_minor(one.glibc),
+            ", ".join(map(format_minor, item.torches)),
+            ", ".join(f"{major} (cu{tag})" for major, tag in item.cudas.items()),
+            format_range(item.pythons),
+            format_minor(item.glibc),
         ]
-        for release, one in reversed(FLASH_ATTENTION.items())
+        for release, item in reversed(FLASH_ATTENTION.items())
     ]
     drivers = [[f"{major}.x", ".".join(map(str, least))] for major, least in sorted(MIN_DRIVER.items())]
     return [
@@ -72,22 +72,22 @@ def test_the_manual_shows_the_tables(shown: str) -> None:
 def test_the_tables_are_in_order() -> None:
     assert list(TORCH) == sorted(TORCH)
     assert list(FLASH_ATTENTION) == sorted(FLASH_ATTENTION, key=version_tuple)
-    for minor, one in TORCH.items():
-        assert version_tuple(one.newest)[:2] == minor
-        assert list(one.builds) == sorted(one.builds)
-        assert {build // 10 for build in one.builds} <= set(MIN_DRIVER)
+    for minor, item in TORCH.items():
+        assert version_tuple(item.newest)[:2] == minor
+        assert list(item.builds) == sorted(item.builds)
+        assert {build // 10 for build in item.builds} <= set(MIN_DRIVER)
 
 
 def test_brought_python_suits_every_torch_and_newer_flash_attention() -> None:
     for release in TORCH.values():
         assert any(release.pythons[0] <= python <= release.pythons[1] for python in MANAGED_PYTHONS)
-    newer = [one for release, one in FLASH_ATTENTION.items() if version_tuple(release) >= (2, 6)]
-    assert all(one.pythons[0] <= MANAGED_PYTHONS[0] <= one.pythons[1] for one in newer)
+    newer = [item for release, item in FLASH_ATTENTION.items() if version_tuple(release) >= (2, 6)]
+    assert all(item.pythons[0] <= MANAGED_PYTHONS[0] <= item.pythons[1] for item in newer)
 
 
 def test_newer_torch_supports_pascal_and_volta_only_in_cuda_12_6_builds() -> None:
-    for minor, one in TORCH.items():
-        pascal = [build for build, archs in one.builds.items() if "sm_60" in archs.split()]
-        volta = [build for build, archs in one.builds.items() if "sm_70" in archs.split()]
+    for minor, item in TORCH.items():
+        pascal = [build for build, archs in item.builds.items() if "sm_60" in archs.split()]
+        volta = [build for build, archs in item.builds.items() if "sm_70" in archs.split()]
         assert minor < (2, 8) or pascal == [126]
         assert minor < (2, 11) or volta == [126]

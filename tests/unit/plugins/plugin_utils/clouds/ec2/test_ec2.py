@@ -101,8 +101,10 @@ def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.Mon
     assert head == "#cloud-config"
     content = yaml.safe_load(rest)
     assert content["ssh_authorized_keys"] == ["ssh-ed25519 AAAA"]
-    files = {one["path"]: gzip.decompress(base64.b64decode(one["content"])).decode() for one in content["write_files"]}
-    assert {(one["owner"], one["permissions"], one["encoding"]) for one in content["write_files"]} == {
+    files = {
+        item["path"]: gzip.decompress(base64.b64decode(item["content"])).decode() for item in content["write_files"]
+    }
+    assert {(item["owner"], item["permissions"], item["encoding"]) for item in content["write_files"]} == {
         ("root:root", "0644", "gz+b64")
     }
     assert json.loads(files.pop("/etc/muster/idle_watch.json")) == {"after": "2h", "ttl": "off"}
@@ -147,7 +149,7 @@ def test_rule_changes_add_missing_rules_and_remove_stale_ones() -> None:
     assert stale == []
     assert request.diff_rules("sg-1", missing, ["203.0.113.7/32", "2001:db8::1/128"]) == ([], [])
     added, taken = request.diff_rules("sg-1", missing, ["198.51.100.9/32"])
-    assert [one["IpRanges"][0]["CidrIp"] for one in added] == ["198.51.100.9/32"]
+    assert [item["IpRanges"][0]["CidrIp"] for item in added] == ["198.51.100.9/32"]
     assert len(taken) == 2
 
 
@@ -155,13 +157,13 @@ def test_rule_changes_add_missing_rules_and_remove_stale_ones() -> None:
 
 
 def product(*usd: str) -> str:
-    parts = {f"P{number}": {"pricePerUnit": {"USD": one}} for number, one in enumerate(usd)}
+    parts = {f"P{number}": {"pricePerUnit": {"USD": item}} for number, item in enumerate(usd)}
     terms = {"OnDemand": {"T": {"priceDimensions": parts}}}
     return json.dumps({"terms": terms, "publicationDate": "2026-11-01T00:00:00Z"})
 
 
 @pytest.mark.parametrize(
-    ("products", "found"),
+    ("products", "result"),
     [
         ([product("1.006")], Price(1.006, "AWS's price list", "2026-11-01")),
         ([product("0.0000", "1.006")], Price(1.006, "AWS's price list", "2026-11-01")),
@@ -170,8 +172,8 @@ def product(*usd: str) -> str:
         ([], None),
     ],
 )
-def test_price_is_unknown_unless_exactly_one_is_listed(products: list[str], found: Price | None) -> None:
-    assert prices.single_price(products) == found
+def test_price_is_unknown_unless_exactly_one_is_listed(products: list[str], result: Price | None) -> None:
+    assert prices.single_price(products) == result
 
 
 def test_newest_spot_price_is_used() -> None:
@@ -196,7 +198,7 @@ def test_outdated_spot_price_is_unknown() -> None:
 
 def test_added_nodes_use_efa_only_if_existing_nodes_do() -> None:
     with_efa, plain = ({"NetworkInterfaces": [{"InterfaceType": kind}]} for kind in ("efa", "interface"))
-    assert [offers.choose_efa("bert", wanted, []) for wanted in ("auto", "required", "none")] == [
+    assert [offers.choose_efa("bert", expected, []) for expected in ("auto", "required", "none")] == [
         "auto",
         "required",
         "none",
@@ -227,9 +229,9 @@ def test_machine_type_maps_to_its_quota_code(market: str, machine_type: str, cod
 
 
 def test_exceeded_quota_is_reported_and_unknown_quota_is_not_guessed() -> None:
-    why, more = quotas.check_quota("spot", "g5.xlarge", 4, 4, 16.0, 4)
-    assert why.startswith("4 g5.xlarge on the spot market need 16 vCPUs, but the account's quota for this family")
-    assert "of which 4 are in use" in why
+    reason, more = quotas.check_quota("spot", "g5.xlarge", 4, 4, 16.0, 4)
+    assert reason.startswith("4 g5.xlarge on the spot market need 16 vCPUs, but the account's quota for this family")
+    assert "of which 4 are in use" in reason
     assert more == ""
     assert quotas.check_quota("spot", "g5.xlarge", 3, 4, 16.0, 4) == ("", "")
     assert (
@@ -243,7 +245,7 @@ def test_exceeded_quota_is_reported_and_unknown_quota_is_not_guessed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "status", "passing", "words"),
+    ("code", "message", "status", "passing", "expected_text"),
     [
         ("InternalError", "oops", 500, True, "run_instances was refused: oops (InternalError)"),
         ("Strange", "oops", 503, True, "(Unavailable)"),
@@ -253,10 +255,10 @@ def test_exceeded_quota_is_reported_and_unknown_quota_is_not_guessed() -> None:
     ],
 )
 def test_api_errors_are_classified_and_explained(
-    code: str, message: str, status: int, passing: bool, words: str
+    code: str, message: str, status: int, passing: bool, expected_text: str
 ) -> None:
     answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
     error = parse_error("run_instances", answer)
     assert error.transient is passing
-    assert words in str(error)
+    assert expected_text in str(error)
     assert "\n" not in str(error)

@@ -45,20 +45,20 @@ def boot(root: Path, script: str) -> str:
 def test_first_boot_authorizes_key_once_and_starts_idle_watch(tmp_path: Path) -> None:
     script = build_first_boot_script(KEY, read_watch_files("2h", "False"))
     boot(tmp_path, script)
-    told = boot(tmp_path, script)
+    output = boot(tmp_path, script)
     keys = tmp_path / "home/paperspace/.ssh/authorized_keys"
     assert keys.read_text() == f"{KEY}\n"
     assert keys.stat().st_mode & 0o777 == 0o600
-    for name, place in (
+    for name, location in (
         ("idle_watch.py", "usr/local/lib/muster"),
         ("muster_idle_watch.service", "etc/systemd/system"),
         ("muster_idle_watch.timer", "etc/systemd/system"),
     ):
-        there = tmp_path / place / name
+        there = tmp_path / location / name
         assert there.read_text() == (PROGRAM if name.endswith(".py") else ROLE / "files" / name).read_text()
         assert there.stat().st_mode & 0o777 == 0o644
     assert json.loads((tmp_path / "etc/muster/idle_watch.json").read_text()) == {"after": "2h", "ttl": "off"}
-    assert "systemctl enable --now muster_idle_watch.timer" in told
+    assert "systemctl enable --now muster_idle_watch.timer" in output
 
 
 def test_key_is_optional_and_nothing_to_do_gives_no_script(tmp_path: Path) -> None:
@@ -83,17 +83,19 @@ def test_different_content_gives_different_script_name() -> None:
     assert len(names) == 2
 
 
-@pytest.mark.parametrize(("told", "word", "seconds"), [("30M", "30m", 1800), ("2d", "2d", 172800), ("No", None, None)])
-def test_age_limit_is_normalized_and_no_is_refused(told: str, word: str | None, seconds: float | None) -> None:
+@pytest.mark.parametrize(
+    ("message", "word", "seconds"), [("30M", "30m", 1800), ("2d", "2d", 172800), ("No", None, None)]
+)
+def test_age_limit_is_normalized_and_no_is_refused(message: str, word: str | None, seconds: float | None) -> None:
     if word is None:
         with pytest.raises(PlanRefusedError, match="ttl is 'No'. Use a number with a unit"):
-            normalize_limit("ttl", told)
+            normalize_limit("ttl", message)
     else:
-        assert normalize_limit("ttl", told) == word
+        assert normalize_limit("ttl", message) == word
         assert limit_seconds(word) == seconds
 
 
-@pytest.mark.parametrize("told", ["14m", "0h", "1.5h", "", "24", "24h; rm", "٣h"])
-def test_invalid_age_limit_is_refused(told: str) -> None:
+@pytest.mark.parametrize("message", ["14m", "0h", "1.5h", "", "24", "24h; rm", "٣h"])
+def test_invalid_age_limit_is_refused(message: str) -> None:
     with pytest.raises(PlanRefusedError, match=r"\(at least 15m\), or off"):
-        normalize_limit("idle_after", told)
+        normalize_limit("idle_after", message)

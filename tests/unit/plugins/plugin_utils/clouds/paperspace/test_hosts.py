@@ -25,8 +25,8 @@ from tests.support.paperspace_server.objects import machine, network, time_at_mi
 NETWORKS = [network(1, name="mine"), network(2, name="twin"), network(3, name="twin", region="ams1")]
 
 
-def kept(machines: list[dict[str, Any]], **wanted: Any) -> list[str]:
-    return [chosen["name"] for chosen in select(machines, NETWORKS, Selection(**wanted))[0]]
+def kept(machines: list[dict[str, Any]], **expected: Any) -> list[str]:
+    return [chosen["name"] for chosen in select(machines, NETWORKS, Selection(**expected))[0]]
 
 
 # --- Which machines
@@ -42,7 +42,7 @@ MIXED = [
 
 
 @pytest.mark.parametrize(
-    ("wanted", "names"),
+    ("expected", "names"),
     [
         ({}, ["a-0", "b-0", "B-1"]),
         ({"states": []}, ["a-0", "a-1", "b-0", "B-1", "c-0"]),
@@ -62,8 +62,8 @@ MIXED = [
         ({"private_network": "nwshared", "states": []}, ["c-0"]),
     ],
 )
-def test_options_choose_machines(wanted: dict[str, Any], names: list[str]) -> None:
-    assert kept(MIXED, **wanted) == names
+def test_options_choose_machines(expected: dict[str, Any], names: list[str]) -> None:
+    assert kept(MIXED, **expected) == names
 
 
 def test_cluster_is_selected_by_network_and_node_names() -> None:
@@ -77,7 +77,7 @@ def test_cluster_is_selected_by_network_and_node_names() -> None:
         machine(4, name="bert-01"),
     ]
     chosen, _left_out = select(machines, networks, Selection(cluster="bert"))
-    assert [one["name"] for one in chosen] == ["bert-0", "bert-10"]
+    assert [item["name"] for item in chosen] == ["bert-0", "bert-10"]
     assert select(machines, networks, Selection(cluster="gpt"))[0] == [], "one that is not there yet is no error"
 
 
@@ -91,16 +91,16 @@ def test_price_is_usage_plus_storage_rate_or_absent(usage: Any, storage: Any, pr
 
 
 @pytest.mark.parametrize(
-    ("wanted", "text"),
+    ("expected", "text"),
     [
         ({"private_network": "twin"}, "2 networks are called 'twin': nw0000002 in ny2, nw0000003 in ams1. Give the id"),
         ({"private_network": "Mine"}, r"no network has the name or id 'Mine'; existing: mine \(nw0000001\), twin"),
         ({"private_network": "mine", "region": "ams1"}, r"'mine' in region ams1; existing: twin \(nw0000003\)"),
     ],
 )
-def test_unknown_or_ambiguous_network_is_refused(wanted: dict[str, Any], text: str) -> None:
+def test_unknown_or_ambiguous_network_is_refused(expected: dict[str, Any], text: str) -> None:
     with pytest.raises(SelectionError, match=text):
-        kept(MIXED, **wanted)
+        kept(MIXED, **expected)
 
 
 def test_empty_selection_says_what_each_option_left_out() -> None:

@@ -50,8 +50,8 @@ def client(server: PaperspaceServer) -> Client:
 
 def made(client: Client, name: str = "bert-0", **changes: Any) -> ApiMachine:
     """A machine whose creation has ended."""
-    wanted: dict[str, Any] = {"machine_type": "A4000", "template_id": "t0nspur5", "disk_gb": 50, "region": "ny2"}
-    change = api.create_machine(client, name=name, **{**wanted, **changes})
+    expected: dict[str, Any] = {"machine_type": "A4000", "template_id": "t0nspur5", "disk_gb": 50, "region": "ny2"}
+    change = api.create_machine(client, name=name, **{**expected, **changes})
     assert change.event is not None
     client.wait_for_event(change.event)
     return api.get_machine(client, change.machine["id"])

@@ -55,9 +55,9 @@ def document(
             for size in (1 << 10, 1 << 20, 64 << 20)
         ],
         "pairs": [
-            {"a": one, "b": other, "gbps": rate(one, other), "us": 30.0, "right": True}
+            {"a": item, "b": other, "gbps": rate(item, other), "us": 30.0, "right": True}
             for pairs in pairing_rounds(nodes)
-            for one, other in pairs
+            for item, other in pairs
         ],
         "left_out": [],
         **more,

@@ -23,11 +23,11 @@ def test_regressions_are_reported_worst_first() -> None:
     now = benchmark(
         3,
         "now",
-        rate=lambda one, other: 8.5 if (one, other) == (0, 2) else 9.5,
+        rate=lambda item, other: 8.5 if (item, other) == (0, 2) else 9.5,
         tflops=lambda rank: 120.0 if rank == 1 else 240.0,
     )
-    worse = [one for one in compare(now, before)["findings"] if one["id"] == "benchmark-worse"]
-    assert [one["about"] for one in worse] == [["gpu1 rank 0"], ["gpu0", "gpu2"]]
+    worse = [item for item in compare(now, before)["findings"] if item["id"] == "benchmark-worse"]
+    assert [item["about"] for item in worse] == [["gpu1 rank 0"], ["gpu0", "gpu2"]]
     assert worse[0]["found"] == "matmul on gpu1 rank 0: 120 TFLOP/s, but 250 in before"
     assert "between gpu0 and gpu2: 8.5 Gb/s, but 10 in before" in compare(now, before)["verdict"]
 
@@ -41,7 +41,7 @@ def test_equal_or_better_figures_are_not_reported() -> None:
 
 def test_nodes_missing_from_the_baseline_are_named() -> None:
     changed = compare(benchmark(3, "now"), benchmark(2, "before"))
-    assert [one["found"] for one in changed["findings"]] == ["gpu2 is not in before"]
+    assert [item["found"] for item in changed["findings"]] == ["gpu2 is not in before"]
     other = benchmark(2, "before")
     for row in (*other["gpus"], *other["copies"]):
         row["node"] = "elsewhere"

@@ -27,7 +27,7 @@ def judged(first: dict[str, Any], again: dict[str, Any] | None, nodes: int, gbps
 
 
 def found(benchmark: Benchmark, kind: str) -> list[list[str]]:
-    return [one["about"] for one in benchmark["findings"] if one["id"] == kind]
+    return [item["about"] for item in benchmark["findings"] if item["id"] == kind]
 
 
 @st.composite
@@ -44,8 +44,8 @@ def test_slow_nodes_are_named_and_no_others(cluster: tuple[int, set[int], int]) 
     nodes, slow, seed = cluster
     noise = random.Random(seed)
 
-    def rate(one: int, other: int) -> float:
-        return 10.0 * (0.5 if {one, other} & slow else 1.0) * noise.uniform(0.94, 1.06)
+    def rate(item: int, other: int) -> float:
+        return 10.0 * (0.5 if {item, other} & slow else 1.0) * noise.uniform(0.94, 1.06)
 
     first = document(nodes, rate=rate)
     benchmark = judged(first, document(nodes, rate=rate), nodes)
@@ -59,8 +59,8 @@ def test_slow_nodes_are_named_and_no_others(cluster: tuple[int, set[int], int]) 
 def test_slow_link_is_named_but_not_its_nodes(nodes: int, data: st.DataObject) -> None:
     link = data.draw(st.sets(st.integers(0, nodes - 1), min_size=2, max_size=2))
 
-    def rate(one: int, other: int) -> float:
-        return 4.0 if {one, other} == link else 10.0
+    def rate(item: int, other: int) -> float:
+        return 4.0 if {item, other} == link else 10.0
 
     benchmark = judged(document(nodes, rate=rate), document(nodes, rate=rate), nodes)
     assert [set(about) for about in found(benchmark, "benchmark-link-slow")] == [{f"gpu{node}" for node in link}]
@@ -69,12 +69,12 @@ def test_slow_link_is_named_but_not_its_nodes(nodes: int, data: st.DataObject) -
 
 def test_slowness_is_a_problem_only_if_a_second_pass_confirms_it() -> None:
     first = document(
-        4, rate=lambda one, other: 3.0 if 2 in (one, other) else 10.0, tflops=lambda rank: 250.0 - 50 * (rank == 1)
+        4, rate=lambda item, other: 3.0 if 2 in (item, other) else 10.0, tflops=lambda rank: 250.0 - 50 * (rank == 1)
     )
     assert find_suspects(read_measurements(first, names_of(4)))["pairs"] != []
     for again in (None, document(4)):
         benchmark = judged(first, again, 4)
-        assert [one for one in benchmark["findings"] if one["severity"] == "problem"] == [], again
+        assert [item for item in benchmark["findings"] if item["severity"] == "problem"] == [], again
         assert benchmark["verdict"] == "nothing is slow among these nodes"
     assert found(benchmark, "benchmark-gpu-crowded") == [["gpu1 GPU 0"]], "well by itself, and not among others"
 
@@ -110,26 +110,26 @@ def test_different_gpu_models_are_not_compared_with_each_other() -> None:
 
 def test_gpus_below_expected_speed_are_reported_with_its_source() -> None:
     benchmark = judged(document(2, tflops=lambda _rank: 150.0), None, 2)
-    text = next(one for one in benchmark["findings"] if one["id"] == "benchmark-gpus-below")
+    text = next(item for item in benchmark["findings"] if item["id"] == "benchmark-gpus-below")
     assert text["severity"] == "problem" and "150 TFLOP/s" in text["found"] and "271 is expected" in text["found"]
     assert "MAMF" in text["found"]
     # what nobody has measured accuses nobody
     benchmark = judged(document(2, tflops=lambda _rank: 1.0, model="Quadro P4000", matmul=[
         {"rank": rank, "dtype": "float32", "median": 1.0} for rank in range(2)
     ]), None, 2)  # fmt: skip
-    assert [one["severity"] for one in benchmark["findings"]] == ["hint"]
+    assert [item["severity"] for item in benchmark["findings"]] == ["hint"]
 
 
 def test_two_nodes_are_judged_by_expected_speed_without_blaming_one() -> None:
     benchmark = judged(document(2, rate=lambda _a, _b: 4.0), None, 2, gbps=10.0)
-    below = next(one for one in benchmark["findings"] if one["id"] == "benchmark-network-below")
+    below = next(item for item in benchmark["findings"] if item["id"] == "benchmark-network-below")
     assert below["about"] == ["gpu0", "gpu1"] and "a single pair cannot show which of the two is slow" in below["found"]
     assert "benchmark_network_gbps" in below["found"]
     assert judged(document(2, rate=lambda _a, _b: 9.0), None, 2, gbps=10.0)["findings"] == []
 
 
 @pytest.mark.parametrize(
-    ("phase", "place", "change", "words"),
+    ("phase", "place", "change", "expected_text"),
     [
         ("collectives", 1, {"wrong": [1]}, "all_reduce gives wrong results on gpu1, with 1048576 bytes"),
         ("matmul", 1, {"right": False}, "gpu1 GPU 0 computes a wrong matrix product"),
@@ -137,10 +137,12 @@ def test_two_nodes_are_judged_by_expected_speed_without_blaming_one() -> None:
         ("pairs", 0, {"right": False}, "data sent between gpu0 and gpu1 arrive corrupted"),
     ],
 )
-def test_wrong_results_are_reported_at_any_speed(phase: str, place: int, change: dict[str, Any], words: str) -> None:
+def test_wrong_results_are_reported_at_any_speed(
+    phase: str, place: int, change: dict[str, Any], expected_text: str
+) -> None:
     first = document(2)
     first[phase][place].update(change)
-    assert words in judged(first, None, 2)["verdict"]
+    assert expected_text in judged(first, None, 2)["verdict"]
 
 
 def test_bandwidth_is_calculated_as_in_nccl_tests() -> None:
@@ -154,5 +156,5 @@ def test_bandwidth_is_calculated_as_in_nccl_tests() -> None:
         },
         names_of(2),
     )
-    assert [one["algbw_gbytes"] for one in measured.collectives] == pytest.approx([4.0, 4.0, 4.0])
-    assert [one["busbw_gbytes"] for one in measured.collectives] == pytest.approx([6.0, 3.0, 4.0])
+    assert [item["algbw_gbytes"] for item in measured.collectives] == pytest.approx([4.0, 4.0, 4.0])
+    assert [item["busbw_gbytes"] for item in measured.collectives] == pytest.approx([6.0, 3.0, 4.0])

@@ -36,8 +36,8 @@ def search(runs: Path, name: str = "fit", **more: Any) -> None:
 
 def test_batch_is_substituted_into_launch_arguments(tmp_path: Path) -> None:
     search(tmp_path)
-    words = ["--epochs=3", "--batch={batch_size}", "{batch_size}"]
-    assert apply_fit(tmp_path, "fit", "train.py", words) == (["--epochs=3", "--batch=40", "40"], 40, 2)
+    arguments = ["--epochs=3", "--batch={batch_size}", "{batch_size}"]
+    assert apply_fit(tmp_path, "fit", "train.py", arguments) == (["--epochs=3", "--batch=40", "40"], 40, 2)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_launch_without_arguments_uses_those_of_the_search(tmp_path: Path, own: 
 
 
 @pytest.mark.parametrize(
-    ("state", "program", "args", "said"),
+    ("state", "program", "args", "message"),
     [
         (
             {"result": None},
@@ -73,10 +73,10 @@ def test_launch_without_arguments_uses_those_of_the_search(tmp_path: Path, own: 
     ],
 )
 def test_search_without_a_usable_batch_is_refused(
-    tmp_path: Path, state: dict[str, Any], program: str, args: list[str], said: str
+    tmp_path: Path, state: dict[str, Any], program: str, args: list[str], message: str
 ) -> None:
     search(tmp_path, **state)
-    with pytest.raises(FitError, match=said):
+    with pytest.raises(FitError, match=message):
         apply_fit(tmp_path, "fit", program, args)
 
 

@@ -77,13 +77,13 @@ def fit(cluster: Cluster, said: list[str] | None = None, common: str = "") -> Ba
 
 
 def test_the_largest_batch_is_found_and_confirmed_by_a_longer_run(cluster: Cluster) -> None:
-    said: list[str] = []
-    state = fit(cluster, said).search(JOB, SEARCH)
+    messages: list[str] = []
+    state = fit(cluster, messages).search(JOB, SEARCH)
     assert state["result"] == 40 and state["fastest"] == 40
     assert cluster.args[-1] == ["--batch=40", "--long"] and cluster.args[0] == ["--batch", "8"]
     assert (state["program"], state["nnodes"]) == ("train.py", 2)
-    assert said[0] == "probe 1 of about 6: batch 8" and ", 40 s each: " in said[2]
-    assert [one["memory_mib"] for one in state["history"]][:2] == [1800.0, 2600.0]
+    assert messages[0] == "probe 1 of about 6: batch 8" and ", 40 s each: " in messages[2]
+    assert [item["memory_mib"] for item in state["history"]][:2] == [1800.0, 2600.0]
     assert state["history"][0]["total_mib"] == 40960, "of the node that has least"
 
 
@@ -96,7 +96,7 @@ def test_interrupted_search_resumes(cluster: Cluster) -> None:
     cluster.interrupted = False
     state = fit(cluster).search(JOB, SEARCH)
     assert cluster.stopped == ["fit-b8"] and cluster.launched[1] == "fit-b8-2", "a name is never used twice"
-    assert [one["batch"] for one in state["history"]] == [one["batch"] for one in whole["history"]]
+    assert [item["batch"] for item in state["history"]] == [item["batch"] for item in whole["history"]]
     count = len(cluster.launched)
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40 and len(cluster.launched) == count
 
@@ -147,15 +147,15 @@ def test_changed_search_settings_are_refused_under_the_same_name(cluster: Cluste
 
 
 def test_changed_job_is_refused_and_earlier_result_is_labelled(cluster: Cluster) -> None:
-    said: list[str] = []
-    fit(cluster, said, common="image one").search(JOB, SEARCH)
-    assert not any("earlier" in line for line in said)
+    messages: list[str] = []
+    fit(cluster, messages, common="image one").search(JOB, SEARCH)
+    assert not any("earlier" in line for line in messages)
     assert "image one" not in (cluster.runs / "fit" / "fit.json").read_text()
     with pytest.raises(FitError, match="fit is a search with another job, or on other nodes: choose another name"):
         fit(cluster, common="image two").search(JOB, SEARCH)
-    said.clear()
-    fit(cluster, said, common="image one").search(JOB, SEARCH)
-    assert said == ["nothing to launch: this is the result of an earlier search"]
+    messages.clear()
+    fit(cluster, messages, common="image one").search(JOB, SEARCH)
+    assert messages == ["nothing to launch: this is the result of an earlier search"]
 
 
 def test_state_file_of_another_version_is_refused(cluster: Cluster) -> None:

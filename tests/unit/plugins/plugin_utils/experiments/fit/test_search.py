@@ -59,13 +59,13 @@ def test_result_fits_and_the_next_multiple_does_not(limit: int, search: SearchSe
     history = searched(limit, search, random.Random(seed) if seed is not None else None)
     result = choose_next(history, search)["result"]
     if limit == 0:
-        assert result == 0 and [one["batch"] for one in history][-1] == 1
+        assert result == 0 and [item["batch"] for item in history][-1] == 1
         return
     assert 1 <= result <= limit and history[-1]["confirms"]
-    largest = max(one["batch"] for one in history if one["fits"] and not one["confirms"])
+    largest = max(item["batch"] for item in history if item["fits"] and not item["confirms"])
     assert largest + search["multiple"] > limit or largest == search["most"]
     assert result <= max(1, largest * (1 - search["margin"]))
-    tried = [one["batch"] for one in history if not one["confirms"]]
+    tried = [item["batch"] for item in history if not item["confirms"]]
     assert len(set(tried)) == len(tried), "nothing is tried twice"
 
 
@@ -85,7 +85,7 @@ def test_number_of_probes_is_estimated_early() -> None:
         batch, confirms = following["batch"], following["confirms"]
         about.append(len(history) + following["remaining"] + (not confirms))
         history.append({**probe(batch, memory[batch] is not None, confirms, memory[batch]), "total_mib": 143156.0})
-    assert [one["batch"] for one in history] == [*memory, 104]
+    assert [item["batch"] for item in history] == [*memory, 104]
     assert about == [6, 6, 5, 6, 6, 6]
 
 
@@ -101,6 +101,6 @@ def test_failed_confirmations_shrink_the_batch_then_end_the_search() -> None:
 
 def test_fastest_is_smallest_batch_close_to_top_speed() -> None:
     history = [probe(8, True, rate=50.0), probe(16, True, rate=99.0), probe(32, True, rate=100.0), probe(64, False)]
-    found = fastest_probe(history)
-    assert found is not None and found["batch"] == 16
+    result = fastest_probe(history)
+    assert result is not None and result["batch"] == 16
     assert fastest_probe([probe(8, True)]) is None

@@ -74,17 +74,17 @@ def test_continued_curve_is_go_with_total_time_and_cost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "message"),
     [
         (start(RESUMED, [1, 40], [4.0, 1.5]), "the second start did not load the checkpoint: loss 4 at step 1"),
         (start(RESUMED, [1, 40], [2.0, 1.5]), "the second start counts its steps from the beginning again"),
         (start(RESUMED, [21, 40], [3.9, 1.5]), "the second start did not continue the curve: loss 3.9 at step 21"),
     ],
 )
-def test_curve_that_does_not_continue_is_a_problem(second: RehearsalLaunch, said: str) -> None:
+def test_curve_that_does_not_continue_is_a_problem(second: RehearsalLaunch, message: str) -> None:
     known = judged(FIRST, second)
     assert known["resumed"] is False and known["go"] is False
-    assert [one["found"].startswith(said) for one in known["findings"]] == [True], known["findings"]
+    assert [item["found"].startswith(message) for item in known["findings"]] == [True], known["findings"]
     assert "what to do: load model, optimizer and step" in render(known, "r")
 
 
@@ -100,7 +100,7 @@ def test_first_loss_of_the_second_start_decides_whether_it_resumed(ended: float,
 
 
 @pytest.mark.parametrize(
-    ("starts", "more", "said"),
+    ("starts", "more", "message"),
     [
         ([FIRST], {"resume_args": []}, "resuming was not tested"),
         ([start(ALL_NODES, [], []), start(RESUMED, [], [])], {}, "whether the second start resumed is unknown"),
@@ -116,10 +116,10 @@ def test_first_loss_of_the_second_start_decides_whether_it_resumed(ended: float,
     ],
 )
 def test_unknown_or_unexpected_figures_are_only_hints(
-    starts: list[RehearsalLaunch], more: dict[str, Any], said: str
+    starts: list[RehearsalLaunch], more: dict[str, Any], message: str
 ) -> None:
     known = judged(*starts, **more)
-    assert [one["found"].startswith(said) for one in known["findings"]] == [True], known["findings"]
+    assert [item["found"].startswith(message) for item in known["findings"]] == [True], known["findings"]
     assert known["go"] is True and known["findings"][0]["severity"] == "hint"
 
 
@@ -136,19 +136,19 @@ def test_rehearsal_without_any_measurement_is_not_a_go() -> None:
 @pytest.mark.parametrize("what", [TWO_NODES, ALL_NODES, RESUMED])
 def test_loss_that_is_not_a_number_is_the_only_finding(what: str) -> None:
     known = judged(
-        *(start(one, [], [], broken=7.0 if one == what else None) for one in (TWO_NODES, ALL_NODES, RESUMED))
+        *(start(item, [], [], broken=7.0 if item == what else None) for item in (TWO_NODES, ALL_NODES, RESUMED))
     )
-    assert [one["found"] for one in known["findings"]] == [f"the loss is not a number at step 7 of r-{what}"]
+    assert [item["found"] for item in known["findings"]] == [f"the loss is not a number at step 7 of r-{what}"]
     assert known["go"] is False and known["resumed"] is None
 
 
 @pytest.mark.parametrize(
-    ("size", "free", "said"),
+    ("size", "free", "message"),
     [
         (GB, 2 * GB, "gpu0 has 3 GB for checkpoints, but 3 of them take 3.3 GB"),
         (None, None, "the checkpoint /data/c does not exist"),
     ],
 )
-def test_missing_room_or_checkpoint_is_a_problem(size: int | None, free: int | None, said: str) -> None:
+def test_missing_room_or_checkpoint_is_a_problem(size: int | None, free: int | None, message: str) -> None:
     known = judged(FIRST, start(RESUMED, [21], [2.0]), size=size, free=free)
-    assert [one["found"].startswith(said) for one in known["findings"]] == [True] and known["go"] is False
+    assert [item["found"].startswith(message) for item in known["findings"]] == [True] and known["go"] is False

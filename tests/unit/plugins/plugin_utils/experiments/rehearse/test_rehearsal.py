@@ -89,16 +89,16 @@ def play(cluster: Cluster, said: list[str] | None = None, common: str = "", **mo
 
 
 def test_rehearsal_starts_two_nodes_then_all_then_resumes_on_all(cluster: Cluster) -> None:
-    said: list[str] = []
-    play(cluster, said)
-    assert said == [
+    messages: list[str] = []
+    play(cluster, messages)
+    assert messages == [
         "start 1 of 3: a few steps on two nodes",
         "start 2 of 3: a few steps on all nodes, and a checkpoint",
         "start 3 of 3: on all nodes again, from the checkpoint",
     ]
     assert cluster.launched == ["r-two", "r-all", "r-resumed"]
-    assert [one.get("nnodes") for one in cluster.given] == [2, None, None]
-    assert [one["launch_args"] for one in cluster.given] == [
+    assert [item.get("nnodes") for item in cluster.given] == [2, None, None]
+    assert [item["launch_args"] for item in cluster.given] == [
         ["--steps=20", "--to", "/data/r-two"],
         ["--steps=20", "--to", "/data/r-all"],
         ["--steps=40", "--to", "/data/r-all", "--from", "/data/c.pt"],

@@ -55,9 +55,9 @@ def test_command_line_is_reused_with_another_playbook(tmp_path: Path) -> None:
 def test_failed_playbook_stops_no_run_and_its_output_is_kept(launches: AnsiblePlaybookRunner) -> None:
     ended = launches.launch("fit-b8", {"launch_args": ["8"]}, 60)
     assert ended.exit_code == 2 and not ended.timed_out
-    said = (launches.directory / "fit-b8.log").read_text().splitlines()
-    assert said[0].startswith("muster.training.launch -i machines.yml -e run_id=mine -e @")
-    assert yaml_load(said[1]) == {
+    output = (launches.directory / "fit-b8.log").read_text().splitlines()
+    assert output[0].startswith("muster.training.launch -i machines.yml -e run_id=mine -e @")
+    assert yaml_load(output[1]) == {
         "launch_args": ["8"],
         "run_id": "fit-b8",
         "launch_run_id": "fit-b8",  # which may have been typed, and would count
@@ -68,9 +68,9 @@ def test_failed_playbook_stops_no_run_and_its_output_is_kept(launches: AnsiblePl
 
 def test_variables_are_not_in_argv_and_not_templated(launches: AnsiblePlaybookRunner) -> None:
     launches.launch("fit-b8", {"launch_environment": {"TOKEN": "s3cret"}, "launch_args": ["{{ 6 * 7 }}", "é"]}, 60)
-    words, given = (launches.directory / "fit-b8.log").read_text().splitlines()[:2]
-    assert "s3cret" not in words and '"launch_args": [!unsafe "{{ 6 * 7 }}", "é"]' in given
-    assert not Path(words.rpartition("@")[2]).exists(), "it goes with the playbook"
+    arguments, given = (launches.directory / "fit-b8.log").read_text().splitlines()[:2]
+    assert "s3cret" not in arguments and '"launch_args": [!unsafe "{{ 6 * 7 }}", "é"]' in given
+    assert not Path(arguments.rpartition("@")[2]).exists(), "it goes with the playbook"
 
 
 @given(

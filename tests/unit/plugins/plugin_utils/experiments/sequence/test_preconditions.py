@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (
             {"become_ask_pass": True},
@@ -34,8 +34,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
         ({"args": ["preflight.yml", "/a/fit.yml"]}, "2 playbooks were given at once, preflight.yml, fit.yml: "),
     ],
 )
-def test_options_that_prompt_and_several_playbooks_are_refused(given: dict[str, Any], said: str) -> None:
-    for part in said.split(".*"):
+def test_options_that_prompt_and_several_playbooks_are_refused(given: dict[str, Any], message: str) -> None:
+    for part in message.split(".*"):
         assert part in find_obstacle({"args": ["fit.yml"], **given}), part
 
 

@@ -52,15 +52,15 @@ class Cluster:
         if run_id == self.refused_at:
             return PlaybookResult(2, ["nothing was started: busy on gpu1"], 3.0, False)
         batch = next((int(word) for word in variables.get("launch_args", []) if word.isdecimal()), 0)
-        why = OOM if batch > self.limit else "ValueError: no such strategy" if variables["of"] in self.wrong else ""
+        reason = OOM if batch > self.limit else "ValueError: no such strategy" if variables["of"] in self.wrong else ""
         record = write_record(self.runs, run_id, nodes=variables["nnodes"], seconds=60)
-        if why:
+        if reason:
             result = json.loads((record / "result.json").read_text())
-            failure = {"node": "gpu0", "rank": 0, "error": why}
-            ranks = [{"rank": 0, "exit_code": 1, "error": why}]
+            failure = {"node": "gpu0", "rank": 0, "error": reason}
+            ranks = [{"rank": 0, "exit_code": 1, "error": reason}]
             result |= {"state": "failed", "first_failure": failure, "nodes": [{"name": "gpu0", "ranks": ranks}]}
             (record / "result.json").write_text(json.dumps(result))
-        return PlaybookResult(2 if why else 0, [], 40.0, run_id == self.late_at)
+        return PlaybookResult(2 if reason else 0, [], 40.0, run_id == self.late_at)
 
     def stop(self, run_id: str) -> PlaybookResult:
         self.stopped.append(run_id)
@@ -86,15 +86,15 @@ ALL = [variant("a1"), variant("b"), variant("a2", 2)]
 def sweep(
     cluster: Cluster, variants: list[Variant], said: list[str] | None = None, common: str = "", **more: Any
 ) -> SweepState:
-    wanted = {"variants": variants, "repeats": 1, "timeout": 0.0, "search": None, "fit_timeout": 60.0, **more}
+    expected = {"variants": variants, "repeats": 1, "timeout": 0.0, "search": None, "fit_timeout": 60.0, **more}
     say = (said if said is not None else []).append
-    return Sweep(cluster.runs / "s", cluster.runs, cluster, say, common).run(SweepRequest(**wanted))
+    return Sweep(cluster.runs / "s", cluster.runs, cluster, say, common).run(SweepRequest(**expected))
 
 
 def test_variants_run_in_turn_and_a_failed_one_is_skipped(cluster: Cluster) -> None:
-    cluster.wrong, said = {"b"}, list[str]()
-    state = sweep(cluster, ALL, said)
-    assert said == [
+    cluster.wrong, output = {"b"}, list[str]()
+    state = sweep(cluster, ALL, output)
+    assert output == [
         "variant 1 of 3: a1",
         "variant 2 of 3, about 40 s each: b",
         "b failed and is skipped: gpu0, rank 0: ValueError: no such strategy",
@@ -129,32 +129,32 @@ def test_changed_variant_is_relaunched_and_its_secrets_not_stored(cluster: Clust
 
 
 def test_changed_job_is_relaunched_and_earlier_results_are_labelled(cluster: Cluster) -> None:
-    said: list[str] = []
-    sweep(cluster, ALL, said, common="image one")
-    assert not any("earlier" in line for line in said)
-    said.clear()
+    messages: list[str] = []
+    sweep(cluster, ALL, messages, common="image one")
+    assert not any("earlier" in line for line in messages)
+    messages.clear()
     cluster.launched = []
-    sweep(cluster, ALL, said, common="image one")
-    assert cluster.launched == [] and said == ["nothing to launch: these are the results of an earlier sweep"]
+    sweep(cluster, ALL, messages, common="image one")
+    assert cluster.launched == [] and messages == ["nothing to launch: these are the results of an earlier sweep"]
     sweep(cluster, ALL, common="image two")
     assert cluster.launched == ["s-a1-2", "s-b-2", "s-a2-2"]
 
 
 def test_repeats_alternate_and_a_failed_variant_is_not_repeated(cluster: Cluster) -> None:
-    cluster.wrong, said = {"b"}, list[str]()
-    sweep(cluster, ALL, said, repeats=2)
+    cluster.wrong, output = {"b"}, list[str]()
+    sweep(cluster, ALL, output, repeats=2)
     assert cluster.launched == ["s-a1", "s-b", "s-a2", "s-a1-2", "s-a2-2"]
-    assert said[-1] == "variant 3 of 3, repeat 2 of 2, about 40 s each: a2"
+    assert output[-1] == "variant 3 of 3, repeat 2 of 2, about 40 s each: a2"
 
 
 def test_largest_batch_of_each_variant_is_searched_then_measured(cluster: Cluster) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     search = SearchSettings(start=32, multiple=8, most=64, margin=0.0)
-    state = sweep(cluster, [variant("a1")], said, search=search)
+    state = sweep(cluster, [variant("a1")], messages, search=search)
     assert cluster.launched[0] == "s-a1" and cluster.launched[1] == "s-a1-fit-b32"
     assert cluster.launched[-1] == "s-a1-largest" and cluster.given[-1]["launch_args"] == ["--batch", "40"]
     assert cluster.given[1]["of"] == "a1", "the variant's settings are those of its search"
-    assert any(line.startswith("variant 1 of 1, a1: probe 2 of about") for line in said), said
+    assert any(line.startswith("variant 1 of 1, a1: probe 2 of about") for line in messages), messages
     assert [table["batch"] for table in state["tables"]] == ["same", "largest"]
     cluster.launched = []
     assert sweep(cluster, [variant("a1")], search=search)["tables"] == state["tables"] and cluster.launched == []

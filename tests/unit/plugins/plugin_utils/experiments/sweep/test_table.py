@@ -84,12 +84,12 @@ def test_single_measurement_of_each_variant_is_noted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "said"),
+    ("batch", "message"),
     [(SAME, "the global batches are not the same (64, 128)"), (LARGEST, "the global batches differ: speeds can be")],
 )
-def test_differing_global_batches_are_noted(batch: str, said: str) -> None:
+def test_differing_global_batches_are_noted(batch: str, message: str) -> None:
     runs = [run("a", 1.0, batch=batch), run("b", 1.0, batch=batch, global_batch_size=128.0)]
-    assert build_table(batch, variants("x", "y"), runs)["notes"][0].startswith(said)
+    assert build_table(batch, variants("x", "y"), runs)["notes"][0].startswith(message)
     assert (
         build_table(SAME if batch == LARGEST else LARGEST, variants("x", "y"), runs)["rows"][0]["why"]
         == "it was not run"

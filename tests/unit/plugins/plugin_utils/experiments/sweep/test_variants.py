@@ -50,28 +50,28 @@ def read(variants: object, **more: Any) -> tuple[list[Variant], list[str]]:
 
 def test_variant_overrides_the_job_by_short_or_long_names() -> None:
     given = {"name": "a", "nnodes": 2, "launcher": "env", "launch_debug": True, "args": "--x '1 2'"}
-    (one,), said = read([given], args=["--steps", "3"])
-    assert said == []
-    assert one["variables"] == {
+    (item,), output = read([given], args=["--steps", "3"])
+    assert output == []
+    assert item["variables"] == {
         "launch_nnodes": 2,
         "nnodes": 2,  # which the playbook reads, and which may have been typed
         "launch_launcher": "env",
         "launch_debug": True,
         "launch_args": ["--steps", "3", "--x", "1 2"],
     }
-    assert one["fit_args"] == []
+    assert item["fit_args"] == []
 
 
 def test_variant_without_arguments_keeps_those_of_the_job() -> None:
-    (one,), said = read([{"name": "a", "nproc_per_node": 1}])
-    assert said == [] and one["variables"] == {"launch_nproc_per_node": 1, "nproc_per_node": 1}
+    (item,), output = read([{"name": "a", "nproc_per_node": 1}])
+    assert output == [] and item["variables"] == {"launch_nproc_per_node": 1, "nproc_per_node": 1}
 
 
 def test_batch_search_has_its_own_arguments() -> None:
     variants = [{"name": "a", "args": ["-a"]}]
-    (one,), said = read(variants, fit=True, args=["-g", "8"], fit_args=["-b", "{batch_size}"])
-    assert said == [] and one["fit_args"] == ["-b", "{batch_size}", "-a"]
-    assert one["variables"]["launch_args"] == ["-g", "8", "-a"]
+    (item,), output = read(variants, fit=True, args=["-g", "8"], fit_args=["-b", "{batch_size}"])
+    assert output == [] and item["fit_args"] == ["-b", "{batch_size}", "-a"]
+    assert item["variables"]["launch_args"] == ["-g", "8", "-a"]
 
 
 def test_variants_that_differ_only_in_nodes_are_of_one_kind() -> None:
@@ -80,12 +80,12 @@ def test_variants_that_differ_only_in_nodes_are_of_one_kind() -> None:
         {"name": "b", "launch_nnodes": 2, "nproc_per_node": 3, "args": ["x"]},
         {"name": "c", "nnodes": 2, "args": "y"},
     ]
-    a, b, c = [one["kind"] for one in read(variants)[0]]
+    a, b, c = [item["kind"] for item in read(variants)[0]]
     assert a == b != c
 
 
 @pytest.mark.parametrize(
-    ("variants", "more", "said"),
+    ("variants", "more", "message"),
     [
         ([], {}, "there are no variants: list what to compare"),
         ("ddp", {}, "sweep_variants is 'ddp', but must be a list"),
@@ -114,9 +114,9 @@ def test_variants_that_differ_only_in_nodes_are_of_one_kind() -> None:
         ([{"name": "a", "image": []}], {}, "variant a: its image is no text"),
     ],
 )
-def test_invalid_variants_are_refused(variants: object, more: dict[str, Any], said: str) -> None:
-    _found, told = read(variants, **more)
-    assert len(told) == 1 and said in told[0], told
+def test_invalid_variants_are_refused(variants: object, more: dict[str, Any], message: str) -> None:
+    _found, output = read(variants, **more)
+    assert len(output) == 1 and message in output[0], output
 
 
 def test_all_faults_are_reported_at_once() -> None:
