@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import unit_name
-from ansible_collections.muster.training.plugins.module_utils._slurm import lives, queued_run
+from ansible_collections.muster.training.plugins.module_utils._slurm import lives, queue, queued_run
 from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import NO_REQUEUE
 
 LIMIT = 2
@@ -211,10 +211,10 @@ def test_success_ends_the_lives(directory: Path, tmp_path: Path, monkeypatch: py
     [(result("failed", first_node="node1", nodes=LOST), True), (result("failed"), False), ({}, False)],
 )
 def test_job_ends_without_waiting_for_lost_nodes(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], expected: bool
+    directory: Path, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], expected: bool
 ) -> None:
     monkeypatch.setattr(lives, "read_result", lambda _directory: end or None)
     calls: list[tuple[str, ...]] = []
-    monkeypatch.setattr(lives.queue, "run", lambda *argv: calls.append(argv) or "")
+    monkeypatch.setattr(queue, "run", lambda *argv: calls.append(argv))
     lives.end_job_of_lost_nodes(str(directory), {"SLURM_JOB_ID": "12"})
     assert calls == [("scancel", "--batch", "--signal=USR2", "12")] * expected
