@@ -151,6 +151,7 @@ SUBMIT_RETRY_INTERVAL = 2.0
 QUEUE_POLL_INTERVAL = 0.5  # between checks whether a run in the queue has started
 STEP_POLL_INTERVAL = 0.2  # between two looks of a job that holds nodes for its step
 REQUEUE_CLEANUP_TIMEOUT = 60  # for all nodes to remove what a job keeps for another life; srun may wait for a lost node
+LOST_NODE_JOB_TIMEOUT = 30  # for a node that only hangs, or was cut off, to end its part before the job ends
 PREEMPTION_QUERY_TIMEOUT = 3.0  # for Slurm to say whether it preempts the job; the supervisor waits for it
 TIME_LIMIT_MARGIN = 90.0  # by which a job may end before its time limit: Slurm checks it once a minute
 ALLOCATION_HOLD_TIMEOUT = 900.0  # for which a job holds nodes for a launch that checks them and copies code to them

@@ -10,7 +10,10 @@ import collections
 import re
 import shlex
 
-from ansible_collections.muster.training.plugins.module_utils._run.timeouts import REQUEUE_CLEANUP_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    LOST_NODE_JOB_TIMEOUT,
+    REQUEUE_CLEANUP_TIMEOUT,
+)
 from ansible_collections.muster.training.plugins.module_utils._slurm.queued_run import KEPT
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import REQUEST, parse_duration
 
@@ -158,7 +161,8 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
         '  wait "$step"\n'
         "  status=$?\n"
         '  kill -0 "$step" 2> /dev/null || break\n'
-        '  [ -z "$over" ] || { status=1; kill -KILL "$step"; break; }\n'
+        '  [ -z "$over" ] || { status=1; sleep '
+        f'{LOST_NODE_JOB_TIMEOUT}; kill -KILL "$step"; break; }}\n'
         "done\n"
         # a signal may have interrupted the last wait; 127 if the step was waited for
         'wait "$step" 2> /dev/null\n'

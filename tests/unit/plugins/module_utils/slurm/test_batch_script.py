@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._slurm import batch_script as batch_script_module
 from ansible_collections.muster.training.plugins.module_utils._slurm.batch_script import (
     UnknownNodeError,
     batch_script,
@@ -81,7 +82,10 @@ def test_signal_becomes_a_request_in_the_run_directory_of_the_batch_node(tmp_pat
     assert (directory / "slurm-end").read_text() == "2:30\n"
 
 
-def test_script_ends_after_a_run_that_has_lost_nodes_although_srun_waits(tmp_path: Path) -> None:
+def test_script_ends_after_a_run_that_has_lost_nodes_although_srun_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_script_module, "LOST_NODE_JOB_TIMEOUT", 0)
     (tmp_path / "srun").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexec sleep 600\n")
     (tmp_path / "srun").chmod(0o755)
     nodes = [{"address": "10.0.0.1", "directory": str(tmp_path)}]

@@ -211,7 +211,7 @@ def test_success_ends_the_lives(directory: Path, tmp_path: Path, monkeypatch: py
     [(result("failed", first_node="node1", nodes=LOST), True), (result("failed"), False), ({}, False)],
 )
 def test_job_ends_without_waiting_for_lost_nodes(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], expected: bool
+    directory: Path, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], expected: bool
 ) -> None:
     monkeypatch.setattr(lives, "read_result", lambda _directory: end or None)
     calls: list[tuple[str, ...]] = []
