@@ -158,7 +158,8 @@ def software_choice(  # noqa: PLR0913
     from ansible_collections.muster.training.plugins.plugin_utils._software import choose, torch_pins
 
     nodes = {node: read_node_software(node, node_facts, directory) for node, node_facts in facts.items()}
-    pins = tuple(torch_pins.read_pins(project or {}))
+    machine = next((node.architecture for node in nodes.values() if node.architecture), torch_pins.X86)
+    pins = tuple(torch_pins.read_pins(project or {}, machine))
     request = choose.SoftwareRequest(
         str(version), str(cuda), str(python), str(flash_attention), manager, directory, name, pins
     )

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 PATCHES = range(10)  # patch releases of a companion to try
-LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"}
+LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+X86 = "x86_64"
 
 
 def torchvision_of(torch: str) -> list[str]:
@@ -81,15 +82,19 @@ class TorchPin:
         return f"{self.source} requires {self.text}"
 
 
-def applies(requirement: Requirement) -> bool:
+def applies(requirement: Requirement, machine: str) -> bool:
     """Return whether a requirement applies to nodes; one for some Pythons only counts later, when pip reads it."""
     return requirement.marker is None or (
-        "python" not in str(requirement.marker) and requirement.marker.evaluate({**LINUX, "extra": ""})
+        "python" not in str(requirement.marker)
+        and requirement.marker.evaluate({**LINUX, "platform_machine": machine, "extra": ""})
     )
 
 
-def read_pins(requirements: Mapping[str, Iterable[str]]) -> list[TorchPin]:
-    """Return the pins in requirements, each a list of lines in pip's format by the name of its source."""
+def read_pins(requirements: Mapping[str, Iterable[str]], machine: str = X86) -> list[TorchPin]:
+    """Return the pins in requirements, each a list of lines in pip's format by the name of its source.
+
+    machine: the architecture of the nodes' processors.
+    """
     from packaging.requirements import InvalidRequirement, Requirement
 
     pins = []
@@ -101,7 +106,7 @@ def read_pins(requirements: Mapping[str, Iterable[str]]) -> list[TorchPin]:
             except InvalidRequirement:
                 continue  # options and URLs; pip reports errors
             name = re.sub(r"[-_.]+", "-", requirement.name).lower()
-            if name in RELEASES and requirement.specifier and applies(requirement):
+            if name in RELEASES and requirement.specifier and applies(requirement, machine):
                 specifiers = str(requirement.specifier)
                 build = re.search(r"==[^,]*\+(cpu|cu[0-9]+|rocm[0-9]+\.[0-9])(?![0-9.])", specifiers)
                 versions = re.sub(r"\+[\w.]+", "", specifiers)

@@ -121,6 +121,20 @@ def test_filter_reads_vendor_and_processor_from_facts() -> None:
     assert software_choice(facts, python="3.12")["build"] == "cu128"  # its driver is 570
 
 
+def test_requirements_for_another_processor_do_not_count() -> None:
+    facts = cluster(1, 0)
+    facts["node1"]["architecture"] = "aarch64"
+    project = {
+        "requirements.txt": [
+            "torch==2.9.1; platform_machine == 'aarch64'",
+            "torch==2.6.0; platform_machine == 'x86_64'",
+        ]
+    }
+    assert software_choice(facts, python="3.12", project=project)["version"] == "2.9.1"
+    facts["node1"]["architecture"] = "x86_64"
+    assert software_choice(facts, python="3.12", project=project)["version"] == "2.6.0"
+
+
 def test_builds_are_named_as_their_indexes() -> None:
     builds = [0, 126, 132, 1064, 1071]
     assert list(map(platforms.build_name, builds)) == ["cpu", "cu126", "cu132", "rocm6.4", "rocm7.1"]
