@@ -170,7 +170,12 @@ class ActionModule(ActionBase):
         if not debugger:
             return contextlib.nullcontext()
         hostvars = task_vars["hostvars"].get(debugger["node"], {})
-        names = ("ansible_host", "ansible_connection", "ansible_ssh_common_args", *(name for _, name in SSH_OPTIONS))
+        names = (
+            "ansible_host",
+            "ansible_connection",
+            "ansible_ssh_common_args",
+            *(option[1] for option in SSH_OPTIONS),
+        )
         variables = {name: self._templar.template(hostvars[name]) for name in names if name in hostvars}
         argv = tunnel_argv(variables, debugger["node"], debugger["port"])
         for line in instructions(debugger, run_id, argv):

@@ -227,7 +227,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             configured.append((order is None, natural_key(str(order)), HostSpec(host.name, **values), location))
         if problems:
             raise RankTableError(problems)
-        return [(host, location) for *_order, host, location in sorted(configured, key=lambda entry: entry[:2])]
+        return [entry[2:] for entry in sorted(configured, key=lambda entry: entry[:2])]
 
 
 def order_hosts(hosts: list[tuple[HostSpec, tuple[str, ...]]], order: str, rank0: str | None) -> list[HostSpec]:
