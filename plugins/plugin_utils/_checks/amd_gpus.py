@@ -12,7 +12,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
 
 INSTALL_REMEDY = (
     "install AMD's driver and ROCm as on https://rocm.docs.amd.com/projects/install-on-linux (amdgpu-dkms and rocm), "
-    "then reboot the node: the role nvidia_driver does not install them"
+    "then reboot the node: muster does not install them"
 )
 
 

@@ -145,6 +145,7 @@ def test_no_message_tells_users_to_run_a_role() -> None:
 def test_report_names_the_commands_its_reader_types(monkeypatch: pytest.MonkeyPatch) -> None:
     report: Any = {
         "repeat": """ansible-playbook launch.yml -e '{"nnodes": 2, "launch_script": "train.py", "launch_args": []}'""",
+        "repeat_exactly": "ansible-playbook launch.yml -e like=first",
         "notes": ["fetch them with ansible-playbook logs.yml -e run_id=first -e fetch=true and rerun the report"],
         "findings": [{"remedy": "ansible-playbook site.yml --tags nvidia_driver"}],
         "failure": {"cause": {"remedy": "ansible-playbook logs.yml -e rank=0"}},
@@ -152,6 +153,7 @@ def test_report_names_the_commands_its_reader_types(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("MUSTER_COMMAND", "./muster")
     report = adapt_report(report, adapt_commands)
     assert report["repeat"] == "./muster launch -n 2 train.py"
+    assert report["repeat_exactly"] == "./muster launch --like first"
     assert report["notes"] == ["fetch them with ./muster logs first --fetch and rerun the report"]
     assert report["failure"]["cause"]["remedy"] == "./muster logs --rank 0"
     assert report["findings"] == [{"remedy": "./muster site --tags nvidia_driver"}]
