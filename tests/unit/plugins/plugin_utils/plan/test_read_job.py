@@ -86,6 +86,8 @@ def test_job_keeps_only_the_names_of_environment_variables() -> None:
         ({"restarts": 101}, "launch_restarts is 101; use a number from 0 to 100"),
         ({"spares": -1}, "launch_spares is -1; must be 0 or more"),
         ({"spares": 1}, "launch_spares needs launch_restarts"),
+        ({"stall_limit": "1h", "stacks": False}, "launch_stall_limit has no effect, since launch_stacks is false"),
+        ({"on_hang": "stop", "hang_timeout": 0}, "launch_on_hang: stop has no effect, since launch_hang_timeout is 0"),
         ({"restart_wait": "1h"}, "launch_restart_wait needs launch_restarts"),
         (
             {"restart_wait": "1h", "restarts": 1, "scheduler": "slurm"},
