@@ -82,6 +82,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "records": {"type": "str", "default": ""},
     "group": {"type": "str", "default": "training"},
     "replace": {"type": "bool", "default": False},
+    "scheduler": {"type": "str", "choices": ["ssh", "slurm"], "default": "ssh"},
     "notify": {"type": "raw", "default": [], "no_log": True},
     "code": {"type": "dict", "default": {}},
     "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused", "in_use"], "default": ""},

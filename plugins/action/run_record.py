@@ -190,7 +190,7 @@ def find_record(directory: Path, args: dict[str, Any], members: list[str]) -> di
 def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     """Write the verdict, show it, and fail if the run did not succeed, unless another task does that."""
     record = directory / args["run_id"]
-    plan, reads = args["plan"], args["reads"]
+    plan, reads = current_plan(record, args["plan"]), args["reads"]
     master = plan["nodes"][0]["name"]
     # even if it came only after the watch had lost the node
     result = final_result(plan, args["result"], reads)
@@ -213,6 +213,16 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
             f"run {verdict['run_id']} {verdict['state']}", result={"changed": True, "record": outcome["record"]}
         )
     return outcome
+
+
+def current_plan(record: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan in a record, which has the nodes that joined the run since its launch; otherwise this plan."""
+    try:
+        recorded = json.loads((record / "plan.json").read_text(encoding="utf-8"))
+        is_same = recorded["run_id"] == plan["run_id"] and len(recorded["nodes"]) == len(plan["nodes"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return plan
+    return dict(recorded) if is_same else plan
 
 
 def require_success(verdict: dict[str, Any]) -> dict[str, Any]:

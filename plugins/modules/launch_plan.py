@@ -269,6 +269,12 @@ options:
         O(muster.training.training_run#module:replace), which stops them first.
     type: bool
     default: false
+  scheduler:
+    description:
+      - What starts the run. Some options have no effect on a job of Slurm, and are refused.
+    type: str
+    choices: [ssh, slurm]
+    default: ssh
 seealso:
   - module: muster.training.check_cluster
   - module: muster.training.choose_nodes

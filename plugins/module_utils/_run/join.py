@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.start import 
 from ansible_collections.muster.training.plugins.module_utils._run.stop import stop
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_plan
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import JOIN_TIMEOUT, STATUS_POLL_INTERVAL
+from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -52,6 +53,11 @@ def join(request: Data) -> Data:
 
 def request_join(path: str, member: Data) -> Data:
     """Leave a request in a run directory, and return the reply of its supervisor with its plan and environment."""
+    if os.path.lexists(os.path.join(path, queued_run.MARKER)):
+        raise RunError(
+            "the run is a job of Slurm, which no other node can join: launch with launch_spares, or with "
+            "launch_slurm_requeue, for Slurm to start it again"
+        )
     identifier = os.urandom(8).hex()
     document = {"id": identifier, "price_per_hour": member.get("price_per_hour")}
     document.update({key: member[key] for key in ("name", "address", "gpus")})

@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
     remove_tree,
     write_atomically,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import make_private_directory
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS, remove_secrets
@@ -35,7 +36,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 from ansible_collections.muster.training.plugins.module_utils._slurm import batch_script, queue
 from ansible_collections.muster.training.plugins.module_utils._slurm.queued_run import KEPT, MARKER
 from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
-from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import STOP
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import REQUEST, STOP
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -48,7 +49,12 @@ MAX_BYTES = 4 * 2**20  # of a file that is kept
 # Files of a life. What else is in the run directory, such as checkpoints, stays.
 OF_A_LIFE = (
     *("result.json", "status.json", "supervisor.json", "events.jsonl", "launcher.log", "gpus.csv"),
-    *("notice.json", "attempt.json", "ranks", "hooks", "stacks", "attempt-*"),
+    *("notice.json", "attempt.json", "ranks", "ranks.json", "hooks", "stacks", "attempt-*"),
+    "asked",  # with it, a launcher such as mpirun could start nothing on other nodes
+    "samples.jsonl",  # whose numbers begin again
+    *("debugger.json", "profile.json", "profile.request", "stacks.json", "stacks.request", "join.json", "join.request"),
+    REQUEST,  # if nobody has read it
+    *("nvidia-smi.txt", ACCOUNTING_FILE, "nccl.*.log", "flight_recorder_rank_*"),
 )
 CURABLE = (restart_policy.NODE_LOST, restart_policy.HARDWARE, restart_policy.INTERRUPTED, restart_policy.HANG)
 

@@ -48,18 +48,28 @@ def write_debug_hook(directory: str, plan: Plan) -> None:
 
 
 class DebuggerWatch:
-    """Reports when the debugged rank of this node begins to wait for a debugger, and when one is attached."""
+    """Reports when the debugged rank of this node begins to wait for a debugger, and when one is attached.
+
+    In a later attempt, the rank may be on another node than in the plan of the launch, or not exist.
+    """
 
     def __init__(self, directory: str, plan: Plan) -> None:
         debugger = plan.get("debugger")
         self.path = os.path.join(directory, debug_rank.STATE)
-        self.subject = ""
-        if debugger and debugger["node"] == plan["node"]["name"]:
-            self.subject = f"rank {debugger['rank']} on {debugger['node']}"
+        self.subject = self.missing = ""
+        if debugger:
+            node, rank = plan["node"], debugger["rank"]
+            if 0 <= rank - node["first_rank"] < node["slots"]:
+                self.subject = f"rank {rank} on {node['name']}"
+            elif rank >= plan["world_size"] and node.get("attempt_rank") == 0:
+                self.missing = f"this attempt has no rank {rank}: its ranks wait for no debugger"
         self.state = ""
 
     def step(self) -> list[Notice]:
         """Return a notice if the rank's state has changed."""
+        if self.missing:
+            text, self.missing = self.missing, ""
+            return [(KIND, text)]
         if not self.subject or not os.path.lexists(self.path):
             return []
         document = read_job_object(self.path)

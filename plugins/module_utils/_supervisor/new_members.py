@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     JOIN_REQUEST_TIMEOUT,
     RECONNECT_TIMEOUT,
 )
+from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.limits import run_limits
 from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import has_left
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import majority
@@ -75,12 +76,17 @@ class NewMembers:
         self.member: Member | None = None  # that was chosen for it
         self.acknowledged: set[int] = set()  # nodes that know it, by node_rank
         self.awaited: dict[int, Member] = {}  # those that have not connected yet
+        self.is_fixed = os.path.lexists(hub.journal.path(queued_run.MARKER))  # no node can join a job of Slurm
 
     # - the state of the run
 
     def missing(self, now: float) -> list[Data]:
         """Return the nodes that a new one can replace."""
-        if self.hub.plan.get("remote_start") or not ("restart" in self.hub.plan or self.hub.plan["elastic"]):
+        if (
+            self.is_fixed
+            or self.hub.plan.get("remote_start")
+            or not ("restart" in self.hub.plan or self.hub.plan["elastic"])
+        ):
             return []
         return [
             {"node_rank": node["node_rank"], "name": node["name"], "excluded": node["excluded"]}

@@ -59,7 +59,7 @@ IDS = {
     "compiler-missing": "the job compiles code, and a compiler or header is missing",
     "credentials-expire": "temporary AWS credentials have expired or soon will",
     "cuda-fails": "the job's torch cannot run a kernel on a GPU",
-    "debug-rank": "the rank to debug does not exist",
+    "debug-rank": "the rank to debug does not exist, or would not wait",
     "debugpy-missing": "the rank to debug has no debugpy",
     "deepspeed-arguments": "the DeepSpeed configuration contradicts the job's arguments",
     "deepspeed-batch": "the batch sizes of the DeepSpeed configuration do not fit the number of ranks",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 
 
 def check_debugger(context: CheckContext) -> list[Finding]:
@@ -25,6 +26,18 @@ def check_debugger(context: CheckContext) -> list[Finding]:
                 problem=f"there is no rank {rank} to debug",
                 requirement=f"a rank from 0 to {last}",
                 remedy=f"choose one with -e debug_rank={min(rank, last)}",
+            )
+        ]
+    launcher = get_launcher(context.job)
+    if launcher.rank_logs == "launcher" and any(node.slots > 1 for node in context.table.nodes):
+        return [
+            error(
+                "debug-rank",
+                names,
+                problem=f"with launch_launcher: {context.job.launcher}, the script itself starts rank {rank}, which "
+                "would not wait for a debugger",
+                requirement="a launcher that starts each rank, or one rank per node",
+                remedy="use launch_launcher: torchrun, or nproc_per_node=1",
             )
         ]
     software = context.facts.get(names[0], {}).get("software") or {}

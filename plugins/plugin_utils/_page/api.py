@@ -85,7 +85,9 @@ class PageApi:
             feed = self.feeds.get(run_id)
             if feed is None or feed.is_closed:
                 plan, result = self.runs.read(run_id)
-                feed = self.feeds[run_id] = RunFeed(RunView(run_id, plan, result), self.call)
+                feed = self.feeds[run_id] = RunFeed(
+                    RunView(run_id, plan, result), self.call, read_plan=lambda: self.runs.read(run_id)[0]
+                )
                 feed.start()
             feed.look()
             while len(self.feeds) > MAX_FEEDS:

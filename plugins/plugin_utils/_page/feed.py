@@ -57,9 +57,16 @@ class RankOutput:
 class RunFeed:
     """Reads one run until nobody looks at it any more."""
 
-    def __init__(self, view: RunView, call: CallNode, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        view: RunView,
+        call: CallNode,
+        clock: Callable[[], float] = time.monotonic,
+        read_plan: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
         self.view = view
         self.call = call
+        self.read_plan = read_plan  # returns the plan in the run's record
         self.clock = clock
         self.names = [node["name"] for node in view.nodes]
         self.hub = 0
@@ -120,6 +127,7 @@ class RunFeed:
         self.last_reply = self.clock()
         self.cursors, self.sample_cursor = reply["cursors"], reply["sample_cursor"]
         self.view.connection = {"node": name, "state": "connected", "text": ""}
+        self.note_members(reply["status"].get("nodes") or [])
         self.view.take(reply)
         hub = reply["status"].get("hub") or 0
         if self.hub < hub < len(self.names):
@@ -128,6 +136,12 @@ class RunFeed:
         if reply["active"]:
             return 0.0 if any(len(text) > 200_000 for text in reply["outputs"].values()) else pause
         return self.after_end(reply, pause)
+
+    def note_members(self, nodes: list[dict[str, Any]]) -> None:
+        """Read the plan again if a node has joined the run: the record, and not a node, says which nodes to ask."""
+        if any(node["name"] not in self.names for node in nodes):
+            self.view.take_plan(self.read_plan())
+            self.names = [node["name"] for node in self.view.nodes]
 
     def after_end(self, reply: Mapping[str, Any], pause: float) -> float | None:
         """Return the pause after a reply that the run does not go on under this node; None if it has ended."""

@@ -123,6 +123,14 @@ class RunView:
         self.metrics = JobMetrics()
         self.samples = NodeSamples([node["name"] for node in self.nodes])
 
+    def take_plan(self, plan: Mapping[str, Any]) -> None:
+        """Take the plan of the run again, in which a node may have been replaced."""
+        nodes = planned_nodes(plan)
+        if len(nodes) == len(self.nodes):
+            with self.lock:
+                self.plan, self.nodes = plan, nodes
+                self.samples.names = [node["name"] for node in nodes]
+
     def take(self, reply: Mapping[str, Any]) -> None:
         """Take the news of the node that leads the run, which is_news() has accepted."""
         with self.lock:

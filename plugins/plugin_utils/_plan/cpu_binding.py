@@ -23,12 +23,21 @@ class CpuBinding(NamedTuple):
     reason: str = ""
 
 
+class PlannedJob(NamedTuple):
+    """The options of a job on which the binding depends, from a plan."""
+
+    numa_binding: str
+    stacks: bool
+    variables: tuple[str, ...]
+    gpus: tuple[int, ...]
+
+
 def unbound(reason: str) -> CpuBinding:
     """Return a binding to no CPUs."""
     return CpuBinding((), reason)
 
 
-def bind_ranks(job: Job, slots: int, starts_ranks: bool, facts: Mapping[str, Any]) -> CpuBinding:
+def bind_ranks(job: Job | PlannedJob, slots: int, starts_ranks: bool, facts: Mapping[str, Any]) -> CpuBinding:
     """Return the CPUs of the ranks of a node.
 
     "auto" binds only if that leaves no CPU of the node unused, since the job's data loaders may need all of them.

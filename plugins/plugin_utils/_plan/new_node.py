@@ -27,7 +27,17 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.attemp
     checked_attempt,
     plan_of_attempt,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import container_name
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import RANK_CPUS
+from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
+    container_name,
+    with_ids_of_node,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cpu_binding import (
+    PlannedJob,
+    bind_ranks,
+    binding_environment,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_c10d import joining_command
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import (
     network_environment,
@@ -85,7 +95,13 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
         "supervision": "process" if address is not None and address.is_loopback else "auto",
         "mounts": mounts,
     }
-    environment = {**plan["environment"], **network_environment(facts["interface"], peer["address"])}
+    if plan.get("wrap"):
+        plan["wrap"] = with_ids_of_node(plan["wrap"], facts)
+    environment = {
+        **{name: value for name, value in plan["environment"].items() if name != RANK_CPUS},
+        **network_environment(facts["interface"], peer["address"]),
+        **cpu_environment(launch_plan, plan["node"]["slots"], facts),
+    }
     joined = cast("Plan", {**plan, "environment": environment})
     if restart is None:
         joined["command"] = joining_command(joined["command"], peer["address"])
@@ -96,6 +112,14 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
     if checked is None:
         raise ValueError("the node that leads the run sent an invalid attempt")
     return plan_of_attempt(joined, checked, directory)
+
+
+def cpu_environment(plan: Plan, slots: int, facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variable with the CPUs of each rank of a new node, whose NUMA nodes may be others."""
+    gpus = tuple(plan.get("gpus") or ())
+    binding = (plan.get("options") or {}).get("launch_numa_binding", "auto")
+    job = PlannedJob(binding, bool(plan.get("stacks")), tuple(plan.get("variables") or ()), gpus)
+    return binding_environment(bind_ranks(job, slots, plan["rank_logs"] != "launcher", limit_facts(facts, gpus)))
 
 
 def replace_texts(value: Any, texts: Mapping[str, str]) -> Any:

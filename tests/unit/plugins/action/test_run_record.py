@@ -208,6 +208,17 @@ def test_failed_or_stopped_run_fails_the_task(tmp_path: Path, state: str, capsys
     assert json.loads((record / "result.json").read_text())["state"] == state
 
 
+def test_result_of_a_run_with_a_node_that_has_joined_counts(tmp_path: Path) -> None:
+    """The command that launched the run, and has followed it since, knows only the nodes of the launch."""
+    record = opened(tmp_path)
+    joined = {**PLAN, "nodes": [{"name": "node0"}, {"name": "fresh"}]}
+    (record / "plan.json").write_text(json.dumps(joined))
+    result = ended()
+    result["nodes"][1]["name"] = "fresh"
+    verdict = closed(tmp_path, result=result)["verdict"]
+    assert verdict["state"] == "succeeded" and [node["name"] for node in verdict["nodes"]] == ["node0", "fresh"]
+
+
 def test_failure_can_be_raised_after_the_record_is_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened(tmp_path)
     result = closed(tmp_path, result=ended("failed", 1), fail=False)

@@ -10,6 +10,7 @@ import copy
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,9 @@ from ansible_collections.muster.training.plugins.module_utils._run.members impor
     replace_member,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CANDIDATE_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
+from ansible_collections.muster.training.plugins.module_utils._supervisor.new_members import NewMembers
+from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import initial_views
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
     choose_candidate,
     keeps_quorum,
@@ -121,6 +125,22 @@ def test_replacement_of_an_earlier_node_only_follows() -> None:
 
 
 # - real supervisors
+
+
+@pytest.mark.parametrize("is_job", [False, True])
+def test_no_node_joins_a_job_of_slurm(tmp_path: Path, is_job: bool) -> None:
+    plan = {**plan_of(2), "elastic": False, "remote_start": False}
+    nodes = initial_views(["node0", "node1"], "")
+    nodes[1]["state"] = "lost"
+    if is_job:
+        queued_run.mark(str(tmp_path))
+    attempts = SimpleNamespace(takes_part=lambda _node: True, has_ended=lambda: True)
+    journal = SimpleNamespace(path=lambda name: str(tmp_path / name))
+    hub: Any = SimpleNamespace(plan=plan, nodes=nodes, own=0, attempts=attempts, journal=journal)
+    assert [node["name"] for node in NewMembers(hub).missing(1.0)] == ([] if is_job else ["node1"])
+    if is_job:
+        with pytest.raises(RunError, match="the run is a job of Slurm, which no other node can join"):
+            run_join.request_join(str(tmp_path), {"name": "fresh", "address": "10.0.0.9", "gpus": 0})
 
 
 def join(run: Run, name: str, host: int, hub: int = 0, directory: Path | None = None) -> int:
