@@ -75,6 +75,10 @@ class CheckContext:
         """Return whether names must resolve correctly: the launcher uses them, or the user requires it."""
         return self.names_needed or get_launcher(self.job).uses_names
 
+    def interpreter_of(self, name: str) -> str:
+        """Return the interpreter of the job on a node: of several that it may use, the first that the node has."""
+        return str(self.facts[name].get("interpreter") or self.job.interpreter)
+
     def nodes_with(self, part: str) -> list[tuple[Node, Any]]:
         """Return the nodes whose facts have this part, each with the part."""
         return [(node, self.facts[node.name][part]) for node in self.nodes if self.facts[node.name].get(part)]
