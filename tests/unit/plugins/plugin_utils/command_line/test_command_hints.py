@@ -156,6 +156,7 @@ def test_no_message_tells_users_to_run_a_role() -> None:
 def test_report_names_the_commands_its_reader_types(monkeypatch: pytest.MonkeyPatch) -> None:
     report: Any = {
         "repeat": """ansible-playbook launch.yml -e '{"nnodes": 2, "launch_script": "train.py", "launch_args": []}'""",
+        "repeat_exactly": "",
         "notes": ["fetch them with ansible-playbook logs.yml -e run_id=first -e fetch=true and rerun the report"],
         "findings": [{"remedy": "ansible-playbook site.yml --tags nvidia_driver"}],
         "failure": {"cause": {"remedy": "ansible-playbook logs.yml -e rank=0"}},
