@@ -222,7 +222,7 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
             )
             for problem in get_launcher(job).problems(job, table)
         ),
-        *start_conditions.check_launch(job, table, facts, context.replace),
+        *start_conditions.check_launch(job, table, facts, context.replace, context.code),
         *check_code(context),
         *check_network(context),
         *check_names(context),

@@ -38,6 +38,7 @@ class ControllerCode:
     requirements: str = ""  # its requirements file
     required: str = ""  # the hash of the requirements
     skip_reason: str = ""  # why it was not copied to the nodes: launch_plan's code_left
+    files: tuple[str, ...] = ()  # paths of its files, relative to the source; empty if there are too many
 
     @property
     def will_be_copied(self) -> bool:
