@@ -62,20 +62,37 @@ def driver_of(gpus: Mapping[str, Any], vendor: str) -> Any:
 
 # What must be equal: check id, label, function that reads the value, part of the facts, severity, remedy.
 # A package missing on one node is a difference, too.
-INSTALL_REMEDY = "install the same version on all nodes, into the environment of launch_python"
+INSTALL_REMEDY = (
+    "install the same version on all nodes, into the environment of launch_python: ansible-playbook site.yml --tags "
+)
+PACKAGES_REMEDY = f"{INSTALL_REMEDY}pytorch,python_env"
 EQUALITY_CHECKS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, Callable[..., Finding], str], ...] = (
-    ("skew-python", "Python", lambda facts: facts["software"]["python"], "software", error, INSTALL_REMEDY),
-    ("skew-torch", "torch", package_version("torch"), "software", error, INSTALL_REMEDY),
-    ("skew-cuda", "the CUDA of torch", lambda facts: facts["software"]["cuda"], "software", error, INSTALL_REMEDY),
-    ("skew-rocm", "the ROCm of torch", lambda facts: facts["software"]["hip"], "software", error, INSTALL_REMEDY),
-    ("skew-nccl", "NCCL", package_version("nccl"), "software", error, INSTALL_REMEDY),
-    ("skew-flash-attn", "flash-attn", package_version("flash_attn"), "software", error, INSTALL_REMEDY),
-    ("skew-deepspeed", "DeepSpeed", package_version("deepspeed"), "software", error, INSTALL_REMEDY),
-    ("skew-transformers", "transformers", package_version("transformers"), "software", error, INSTALL_REMEDY),
-    ("skew-accelerate", "accelerate", package_version("accelerate"), "software", error, INSTALL_REMEDY),
-    ("skew-lightning", "lightning", package_version("lightning"), "software", error, INSTALL_REMEDY),
-    ("skew-numpy", "numpy", package_version("numpy"), "software", warning, INSTALL_REMEDY),
-    ("skew-cudnn", "cuDNN", package_version("cudnn"), "software", warning, INSTALL_REMEDY),
+    ("skew-python", "Python", lambda facts: facts["software"]["python"], "software", error, PACKAGES_REMEDY),
+    ("skew-torch", "torch", package_version("torch"), "software", error, PACKAGES_REMEDY),
+    ("skew-cuda", "the CUDA of torch", lambda facts: facts["software"]["cuda"], "software", error, PACKAGES_REMEDY),
+    ("skew-rocm", "the ROCm of torch", lambda facts: facts["software"]["hip"], "software", error, PACKAGES_REMEDY),
+    ("skew-nccl", "NCCL", package_version("nccl"), "software", error, PACKAGES_REMEDY),
+    (
+        "skew-flash-attn",
+        "flash-attn",
+        package_version("flash_attn"),
+        "software",
+        error,
+        f"{INSTALL_REMEDY}flash_attention -e flash_attention_enabled=true",
+    ),
+    (
+        "skew-deepspeed",
+        "DeepSpeed",
+        package_version("deepspeed"),
+        "software",
+        error,
+        f"{INSTALL_REMEDY}deepspeed -e deepspeed_enabled=true",
+    ),
+    ("skew-transformers", "transformers", package_version("transformers"), "software", error, PACKAGES_REMEDY),
+    ("skew-accelerate", "accelerate", package_version("accelerate"), "software", error, PACKAGES_REMEDY),
+    ("skew-lightning", "lightning", package_version("lightning"), "software", error, PACKAGES_REMEDY),
+    ("skew-numpy", "numpy", package_version("numpy"), "software", warning, PACKAGES_REMEDY),
+    ("skew-cudnn", "cuDNN", package_version("cudnn"), "software", warning, PACKAGES_REMEDY),
     (
         "skew-driver",
         "the NVIDIA driver",
@@ -118,6 +135,19 @@ def format_version(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
+def uses_deepspeed(context: CheckContext) -> bool:
+    """Return whether the job uses DeepSpeed, or may use it: its imports are unknown."""
+    job = context.job
+    if job.launcher == "deepspeed" or "deepspeed" in f"{job.args} {dict(job.accelerate_config)}".lower():
+        return True
+    if context.nodes_with("deepspeed_config"):
+        return True
+    sources = [imports for _node, imports in context.nodes_with("imports") if imports["files"]]
+    return not sources or any(
+        "deepspeed" in imports["libraries"] or "deepspeed-ops" in imports["features"] for imports in sources
+    )
+
+
 def check_versions(context: CheckContext) -> list[Finding]:
     """Check that versions are the same on all nodes. Reports the nodes that differ from the majority."""
     findings = []
@@ -131,12 +161,14 @@ def check_versions(context: CheckContext) -> list[Finding]:
             values = {name: value for name, value in values.items() if value is not None}
         usual, odd = find_outliers(values)
         if odd:
+            is_unused = check_id == "skew-deepspeed" and not uses_deepspeed(context)
             differences = format_list(f"{name} has {format_version(value)}" for name, value in odd.items())
             findings.append(
-                make_finding(
+                (warning if is_unused else make_finding)(
                     check_id,
                     odd,
-                    problem=f"{label}: {differences}; the others have {format_version(usual)}",
+                    problem=f"{label}: {differences}; the others have {format_version(usual)}"
+                    + ("; the job does not import it" if is_unused else ""),
                     requirement="the same version on all nodes",
                     remedy=remedy,
                 )
