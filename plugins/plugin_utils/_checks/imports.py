@@ -163,14 +163,29 @@ def missing_module(failure: Mapping[str, Any]) -> str:
     return match[1] if match and ("." not in match[1] or match[1] in PACKAGE_NAMES) else ""
 
 
-def install_remedy(modules: list[str], is_certain: bool) -> str:
-    """Return how to install modules that are missing; if it is not certain that they are, they may be the user's."""
+def has_old_requirements(context: CheckContext, name: str) -> bool:
+    """Return whether the environment on a node lacks the project's current requirements."""
+    part = context.facts[name].get("code")
+    return bool(part and context.code.required) and part["required"] not in (None, context.code.required)
+
+
+def install_remedy(modules: list[str], is_certain: bool, is_outdated: bool) -> str:
+    """Return how to install modules that are missing.
+
+    Args:
+        modules: their names.
+        is_certain: False if they may be the user's own.
+        is_outdated: whether the project's requirements, which may include them, are not installed.
+    """
     packages = [PACKAGE_NAMES.get(module, module) for module in modules if module not in ROLE_OPTIONS]
     commands = dict.fromkeys(ROLE_OPTIONS[module] for module in modules if module in ROLE_OPTIONS)
     steps = [f"ansible-playbook site.yml {options}" for options in commands]
     if packages:
         condition = "" if is_certain else "if they are libraries: " if modules[1:] else "if it is a library: "
-        steps.append(f"{condition}add {', '.join(packages)} to the project's requirements and run {REINSTALL}")
+        step = f"add {', '.join(packages)} to the project's requirements and run {REINSTALL}"
+        if is_outdated:
+            step = f"install the project's requirements, with {', '.join(packages)} among them: {REINSTALL}"
+        steps.append(f"{condition}{step}")
     owner = "them" if modules[1:] else "it"
     return f"{'; '.join(steps)}, or set launch_python to the interpreter that has {owner}"
 
@@ -204,15 +219,18 @@ def is_reported(context: CheckContext, name: str, failure: Mapping[str, Any]) ->
     )
 
 
-def group_failures(failures: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return failed imports by their remedy, each remedy with its failures."""
+def group_failures(failures: list[dict[str, Any]], is_outdated: bool) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return failed imports by their remedy, each remedy with its failures.
+
+    is_outdated: whether the project's requirements are not installed.
+    """
     groups: dict[tuple[bool, str], list[dict[str, Any]]] = {}
     for failure in failures:
         is_missing = bool(missing_module(failure))
         remedy = "" if is_missing else choose_remedy(one_line(failure["error"]), IMPORT_REMEDIES, DEFAULT_REMEDY)
         groups.setdefault((failure["certain"], remedy), []).append(failure)
     return [
-        (remedy or install_remedy(list(dict.fromkeys(map(missing_module, group))), is_certain), group)
+        (remedy or install_remedy(list(dict.fromkeys(map(missing_module, group))), is_certain, is_outdated), group)
         for (is_certain, remedy), group in groups.items()
     ]
 
@@ -241,7 +259,7 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
             )
             continue
         failures = [failure for failure in imports["failures"] if not is_reported(context, node.name, failure)]
-        for remedy, group in group_failures(failures):
+        for remedy, group in group_failures(failures, has_old_requirements(context, node.name)):
             make_finding = error if group[0]["certain"] else warning
             findings.append(
                 make_finding(

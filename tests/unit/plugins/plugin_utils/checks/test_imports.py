@@ -80,6 +80,20 @@ def test_modules_that_are_missing_are_one_finding_with_the_names_of_their_packag
     )
 
 
+def test_requirements_that_are_not_installed_are_installed_first() -> None:
+    facts = cluster(2)
+    missing(facts, "boto3", "hydra")
+    code = {"path": "/home/ubuntu", "same": True, "counts": {}, "names": {}, "script": True, "required_by": ""}
+    for node in facts.values():
+        node["code"] = {**code, "required": "old"}
+    project = {"source": "/me/project", "problem": "", "requirements": "job.yml", "required": "new"}
+    failed, changed = findings(facts, code=project)
+    assert (failed.id, changed.id) == ("import-fails", "requirements-changed")
+    assert failed.remedy.startswith(
+        "install the project's requirements, with boto3, hydra-core among them: ansible-playbook site.yml --tags "
+    )
+
+
 def test_module_with_a_role_of_its_own_is_installed_by_it() -> None:
     facts = cluster(2)
     missing(facts, "deepspeed", "yaml")
