@@ -60,6 +60,8 @@ def test_text_stays_unchanged_without_a_command_or_known_playbook(tmp_path: Path
         (("@job.yml", "nnodes=2"), " -e @job.yml"),
         (("code_source=~/project launch_script=train.py",), " -e code_source='~/project'"),
         (('{"code_source": "/me/my project"}',), " -e code_source='/me/my project'"),
+        (("@job.yml", "python_env_name=all nnodes=2"), " -e @job.yml -e python_env_name=all"),
+        (('{"python_env_directory": "/my env"}',), " -e python_env_directory='/my env'"),
     ],
 )
 def test_suggested_command_repeats_the_options_that_bring_code(
@@ -122,6 +124,15 @@ def test_users_of_muster_are_told_its_commands(
     monkeypatch.setenv("MUSTER_DIRECTORY", str(tmp_path))
     called = {"args": ("launch.yml",), "extra_vars": (f"@{tmp_path}/toy/job.yml", "nnodes=2")}
     assert adapt_commands(text, called) == typed
+
+
+def test_users_of_muster_change_the_environment_that_they_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_COMMAND", "./muster")
+    called = {"args": ("launch.yml",), "extra_vars": ("@nano/job.yml", "python_env_name=all")}
+    assert adapt_commands("ansible-playbook site.yml --tags pytorch -e pytorch_cuda=auto", called) == (
+        "./muster site nano/job.yml -e python_env_name=all --tags pytorch -e pytorch_cuda=auto"
+    )
+    assert adapt_commands(STOP, called) == "stop it (./muster stop first), or wait"
 
 
 def test_no_message_tells_users_to_run_a_role() -> None:
