@@ -216,6 +216,8 @@ class Report(TypedDict):
     variables: list[str]  # names of those that the user set
     settings: dict[str, str]
     metrics: list[Metric]
+    printed_once: list[Metric]  # measures of which rank 0 printed one value
+    last_lines: list[str]  # of rank 0; [] if there are metrics or curves, or if the run failed
     samples_per_second: float | None
     samples: float | None
     curves: list[CurveNumbers]

@@ -316,6 +316,19 @@ def judged(directory: Path, reads: dict[str, Any], run_id: str = "first") -> dic
     return judge_record(directory, {"run_id": run_id, "reads": reads})
 
 
+def test_last_lines_of_the_rank_that_was_followed_are_not_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = opened(tmp_path)
+    nodes = [{"name": f"node{rank}", "first_rank": rank, "slots": 1} for rank in (0, 1)]
+    (record / "plan.json").write_text(json.dumps({**PLAN, "nodes": nodes}))
+    closed(tmp_path, result=failed_with("ValueError: boom", "Traceback:\nValueError: boom"))
+    capsys.readouterr()
+    for rank, is_shown in ((1, False), (0, True), (None, True)):
+        judge_record(tmp_path, {"run_id": "first", "reads": {"node0": None}, "shown_rank": rank})
+        assert ("the last lines of rank 1 on node1" in capsys.readouterr().out) == is_shown, rank
+
+
 def test_values_reported_by_unwatched_job_are_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
     over = {**RUNNING, "state": "succeeded"}
