@@ -560,3 +560,10 @@ NCCL_FAILED = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:47, unhandled c
 def test_warning_of_torch_about_a_gpu_explains_an_error_of_cuda_inside_nccl(lines: list[str], entry: str) -> None:
     explanation = explain_failure(NCCL_FAILED, lines)
     assert explanation is not None and (explanation["id"], explanation["confidence"]) == (entry, "log")
+
+
+def test_random_rendezvous_id_explains_a_rendezvous_that_failed_only() -> None:
+    warning, error = TEXTS["rendezvous-ids-differ"].splitlines()
+    explanation = explain_failure(error, [warning])
+    assert explanation is not None and explanation["id"] == "rendezvous-ids-differ"
+    assert explain_failure("ValueError: boom", [warning]) is None
