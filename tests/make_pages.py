@@ -82,8 +82,8 @@ wrong direction.
 |---|---|---|---|---|---|---|---|---|
 {unseen}
 Of {count} unseen failures, {right} % were explained rightly and {wrong} % wrongly, far from the aim of 85 % and at most
-2 %. Afterwards the reasons were removed and entries added: the last two columns show that these reasons are gone, not
-how the next set will do.
+2 %. Afterwards the reasons were removed and entries added, for the third set only those of three wrong answers: the
+last two columns show that these reasons are gone, not how the next set will do.
 
 An older file of {known} failures, with which many entries were written, now gives {share} % right and {bad} % wrong.
 After {healthy} logs of programs that work, a failure that is not known is never explained.
@@ -182,7 +182,8 @@ def unseen_row(number: int, measured: dict[str, Any]) -> str:
     """A row of the table of sets that were unseen when they were measured."""
     grades = measured["unseen"]
     cells = [number, measured["measured"], sum(grades.values()), *(grades[grade] for grade in GRADES)]
-    cells += [measured["seen"]["right"], measured["seen"]["wrong"]]
+    seen: dict[str, int] = measured.get("seen", {})  # absent until the set has been worked on
+    cells += [seen.get("right", "-"), seen.get("wrong", "-")]
     return f"| {' | '.join(map(str, cells))} |\n"
 
 

@@ -210,6 +210,8 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
     """
     vague = says_little(error, own)
     refined = None if own is None else refinement(own, of_log)
+    if refined is not None and own is not None and priority(own) and refined.entry.recoverable:
+        return next(filter(is_certain, of_log), refined)
     if refined is not None or (own is not None and priority(own) == 0 and not own.entry.general):
         return refined
     causes = [match for match in of_log if priority(match) < 2]
@@ -225,6 +227,11 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
         return of_log[0] if of_log else None
     telling = [match for match in of_log if own is None or not match.entry.summary]
     return telling[0] if telling and vague and (own is None or own.entry.general) else None
+
+
+def is_certain(match: Match) -> bool:
+    """Return whether a match is a specific cause, and its message ends a program wherever it stands."""
+    return priority(match) == 0 and not (match.entry.general or match.entry.recoverable)
 
 
 def says_little(error: str, own: Match | None) -> bool:

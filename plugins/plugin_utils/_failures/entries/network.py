@@ -97,6 +97,19 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         kind="consequence",
     ),
     CatalogueEntry(
+        id="rendezvous-ids-differ",
+        title="Each node made its own rendezvous id",
+        example="config has no run_id, generated a random run_id: 174580650467654300307713793029077439978",
+        texts=(r"config has no run_id, generated a random run_id",),
+        cause="torchrun was started without --rdzv_id, or with one from a variable that is not set, so each node made "
+        "a random one: nodes with different ids never meet.",
+        remedy="give all nodes the same: torchrun --rdzv_id=NAME --rdzv_endpoint=FIRST_NODE:29500 (with c10d, "
+        "--master_addr does not count); or let muster start torchrun: -e launch_rdzv_backend=c10d",
+        source="ymcui/Chinese-LLaMA-Alpaca-2#274",
+        recoverable=True,
+        refines=("rendezvous-unreached",),
+    ),
+    CatalogueEntry(
         id="ranks-missing",
         title="Not all ranks joined",
         example="DistStoreError: Timed out after 901 seconds waiting for clients. 1/2 clients joined",

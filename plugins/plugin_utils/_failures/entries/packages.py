@@ -57,6 +57,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "cluster (pytorch_version: auto); extensions must be rebuilt for it",
         source="jiangyzy/GOAE#16",
         recoverable=True,
+        refines=("nccl-cuda-error",),
     ),
     CatalogueEntry(
         id="torch-without-cuda",
