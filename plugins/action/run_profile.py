@@ -34,6 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._profile.summary i
 from ansible_collections.muster.training.plugins.plugin_utils._profile.timeline import RankTrace, merge_traces
 from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_free_space
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_file
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
@@ -148,7 +149,7 @@ class ActionModule(ActionBase):
             results = checked_ranks(reply) if conforms(reply, REPLY) else None
             if results is None:
                 message = reply.get("msg", "") if isinstance(reply, Mapping) else ""
-                missing.append(f"{name}: {' '.join(str(message).split())[:300] or 'no reply'}")
+                missing.append(f"{name}: {single_line(message) or 'no reply'}")
             else:
                 nodes[name] = results
         profile = summarise(args["run_id"], time.time(), nodes, missing)

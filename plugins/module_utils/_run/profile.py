@@ -10,10 +10,13 @@ import contextlib
 import gzip
 import json
 import os
-import shutil
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._files.bounded import open_regular, remove_entry
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
+    bounded_int,
+    open_regular,
+    remove_entry,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.find_runs import (
     check_alive_elsewhere,
     node_directories,
@@ -148,7 +151,7 @@ def rank_result(path: str, identifier: str, rank: int, pid: int) -> Data:
             data = stream.read(MAX_TRACE + 1)
         if len(data) > MAX_TRACE:
             raise ValueError(f"the trace has more than {MAX_TRACE >> 20} MiB: profile fewer steps")
-        analysis = analyse(json.loads(data))
+        analysis = analyse(json.loads(data, parse_int=bounded_int))
         packed = trace_path + ".gz"
         with contextlib.suppress(OSError):
             remove_entry(packed)
@@ -156,7 +159,7 @@ def rank_result(path: str, identifier: str, rank: int, pid: int) -> Data:
             target.write(data)
         os.unlink(trace_path)
         size = os.stat(packed).st_size
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
         return {**failed_result(rank, f"the trace cannot be read: {error}"), "pid": pid}
     steps = state["steps"][:1001]
     return {"rank": rank, "pid": pid, "error": "", "steps": steps, "size": size, **analysis}
@@ -169,7 +172,7 @@ def profile_piece(request: Data) -> Data:
         raise RunError("the profile has an invalid id")
     if request["offset"] < 0:
         with contextlib.suppress(OSError):
-            shutil.rmtree(os.path.join(path, DIRECTORY, request["id"]))
+            remove_entry(os.path.join(path, DIRECTORY, request["id"]))
         return {"changed": True, "data": "", "last": True}
     packed = file_of(path, request["id"], int(request["pid"]), ".trace.json.gz")
     try:

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import MAX_COLLECTIVES
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
     NAME,
     RANK,
@@ -88,7 +89,10 @@ def checked_ranks(reply: Any) -> list[dict[str, Any]] | None:
     node = reply["node"]
     ranks = range(node["first_rank"], node["first_rank"] + node["slots"])
     results = [result for result in reply["ranks"] if result["rank"] in ranks]
-    valid = all(result["error"] or conforms(result, ANALYSED) for result in results)
+    valid = all(
+        result["error"] or (conforms(result, ANALYSED) and len(result["collectives"]) <= MAX_COLLECTIVES)
+        for result in results
+    )
     return results if valid else None
 
 
