@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.action.run_profile import Actio
 from ansible_collections.muster.training.plugins.action.run_stacks import ActionModule as StacksAction
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_entry
 from ansible_collections.muster.training.plugins.module_utils._run import profile
+from ansible_collections.muster.training.plugins.module_utils._run.profile_documents import DIRECTORY
 from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import MAX_COLLECTIVES, analyse
 from ansible_collections.muster.training.plugins.plugin_utils._profile.collectives import match_sequences
 from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import (
@@ -169,7 +170,7 @@ def test_message_of_a_node_reaches_no_terminal_unchanged() -> None:
 
 def test_files_of_a_profile_are_removed_however_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job may nest directories so deeply that a recursion over them fails."""
-    path = tmp_path / profile.DIRECTORY / ("0" * 16)
+    path = tmp_path / DIRECTORY / ("0" * 16)
     path.mkdir(parents=True)
     monkeypatch.chdir(path)
     for _level in range(1200):
