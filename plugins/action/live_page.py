@@ -110,5 +110,6 @@ class ActionModule(ActionBase):
         """Print the URL."""
         for line in tunnel_hint(server.port):
             Display().display(line)
-        Display().display(f"page: {server.url(run_id)}")
+        # not into ANSIBLE_LOG_PATH, which others may read: the URL has the token
+        Display().display(f"page: {server.url(run_id)}", screen_only=True)
         Display().display("Only this user's browser can read it, with this URL. Ctrl-C ends the page, and no run.")

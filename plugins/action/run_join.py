@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,11 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import write_atomically
 from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
-from ansible_collections.muster.training.plugins.module_utils._run.members import ADDRESS, MAX_GENERATION
+from ansible_collections.muster.training.plugins.module_utils._run.members import (
+    ADDRESS,
+    MAX_GENERATION,
+    generation_of,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import NAME, RANK, conforms
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import MAX_ATTEMPTS
@@ -81,6 +85,24 @@ def price_of(name: str, hostvars: Any) -> float | None:
         raise UserError(str(error), result={"changed": False}) from None
 
 
+def check_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]], hostvars: Any) -> None:
+    """Raise ValueError if a node that has replaced another one is not as in the inventory.
+
+    The node that leads the run says which these are, but names and addresses come from the inventory: the record of the
+    run, and with it each command, would name other machines.
+    """
+    for rank, node in enumerate(nodes[: len(plan["nodes"])]):
+        name = node["name"]
+        if node["generation"] <= generation_of(plan, rank):
+            continue
+        if name not in hostvars:
+            raise ValueError(f"the run has got the node {name}, which is not in this inventory")
+        known = hostvars[name]
+        address = str(known.get("node_address") or known.get("ansible_host") or name)
+        if node["address"] != address:
+            raise ValueError(f"the run has the node {name} at {node['address']}, the inventory at {address}")
+
+
 def update_record(record: Path, plan: Plan, node_rank: int, facts: Mapping[str, Any], price: float | None) -> None:
     """Write the plan with the new node into the run's record, so that other commands ask that node."""
     node = plan["nodes"][node_rank]
@@ -125,6 +147,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail("; ".join(problems))
         try:
             launch_plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))
+            check_replacements(launch_plan, reply["nodes"], task_vars["hostvars"])
             recorded = with_replacements(launch_plan, reply["nodes"])
             plan = plan_of_new_node(recorded, reply["attempt"], node_rank, args["facts"])
             token = (record / "token").read_text(encoding="ascii").strip()

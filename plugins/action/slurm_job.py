@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     REPLY_GRACE_PERIOD,
     RETRY_INTERVAL,
 )
+from ansible_collections.muster.training.plugins.module_utils._slurm.queue import JOB
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.chosen_nodes import (
@@ -110,7 +111,7 @@ class ActionModule(ActionBase):
         hostvars, members = task_vars["hostvars"], group_members(args["group"], task_vars["groups"])
         request = {**args, "operation": "allocate", "nodes": candidates_of(members, hostvars)}
         job = call_node(self, "_slurm.allocation", request, task_vars, CALL_TIMEOUT).get("job")
-        if not isinstance(job, str):
+        if not conforms(job, JOB):  # it becomes an argument and the name of a file on another node
             raise AnsibleActionFail("the node sent an invalid reply")
         reply = self.await_news("_slurm.allocation", {**args, "job": job}, task_vars)
         if reply is None:  # the launch was interrupted: nobody would use the nodes

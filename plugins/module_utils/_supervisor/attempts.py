@@ -75,6 +75,7 @@ class Attempts:
         self.refused = ""  # why no attempt follows
         self.exit_code = 1  # of a run that failed
         self.waiting = ""  # what the next attempt waits for
+        self.lacks_nodes = False  # whether that is new nodes
         self.preparation: HubPreparation | None = None  # of the next attempt; set by the hub
         self.newest_checkpoint: Callable[[Plan], Checkpoint | None] = newest_local
         self.initial_checkpoint = plan.get("checkpoint", "")
@@ -156,7 +157,7 @@ class Attempts:
 
         connected: numbers of the nodes whose supervisors can be reached.
         """
-        self.waiting, self.needs_hub = "", False
+        self.waiting, self.needs_hub, self.lacks_nodes = "", False, False
         if self.policy is None:
             return None
         counts_progress = self.policy["counts_progress"] and not self.is_unreadable
@@ -177,7 +178,7 @@ class Attempts:
         members = assign(self.current["members"], checked, self.policy, self.size)
         hub = self.current.get("hub", 0)
         if not members and self.waits_for_nodes(time.time()):
-            self.waiting = self.describe_wait(checked, nodes)
+            self.waiting, self.lacks_nodes = self.describe_wait(checked, nodes), True
             return None
         if not members or hub not in members:
             self.needs_hub = bool(members)

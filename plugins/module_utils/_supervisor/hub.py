@@ -649,11 +649,12 @@ class Hub(LifelineEnd):
             self.attempts.history[-1].update(self.phases)
         connected = {self.own, *(connection.node_rank or 0 for connection in self.admitted_connections())}
         attempt = self.attempts.next(connected, self.nodes, now)
-        may_wait = self.attempts.waiting or self.stop_requested or not (self.go or self.attempts.number)
+        waits = bool(self.attempts.waiting) and not self.attempts.lacks_nodes  # without a majority, no node can join
+        may_wait = waits or self.stop_requested or not (self.go or self.attempts.number)
         if not may_wait and not keeps_quorum(self.plan, self.own, connected):
             self.is_cut_off = True
             self.refuse_without_quorum(attempt, connected)
-            attempt = None
+            attempt, self.attempts.waiting = None, ""
         if self.attempts.needs_hub and can_succeed(self.plan) and len(connected) > majority(len(self.nodes)):
             self.hand_over()
             return True
@@ -666,7 +667,7 @@ class Hub(LifelineEnd):
 
     def refuse_without_quorum(self, attempt: Attempt | None, connected: set[int]) -> None:
         """Begin no attempt that may run beside another one of the same run."""
-        if attempt is not None:
+        if attempt is not None or self.attempts.lacks_nodes:
             names, total = ", ".join(self.names[rank] for rank in sorted(connected)), len(self.names)
             self.attempts.refused = (
                 f"only {names} of the {total} nodes that started can be reached: fewer than half, so the others may go "

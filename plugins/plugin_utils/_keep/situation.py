@@ -41,7 +41,7 @@ def read_situation(
     return Situation(
         state=ENDED if has_result else run_state(states),
         nodes=frozenset(run_nodes),
-        missing=missing_nodes(nodes),
+        missing=missing_nodes(nodes, run_nodes),
         unreachable=frozenset(name for name in run_nodes if name not in states or states[name] in NOT_READ),
         machines=tuple(machines),
         rents=purse[0],
@@ -57,10 +57,14 @@ def run_state(states: Mapping[str, str]) -> str:
     return ENDED if is_known else UNKNOWN
 
 
-def missing_nodes(nodes: Sequence[Mapping[str, Any]]) -> tuple[MissingNode, ...]:
-    """Return the nodes that the run has lost, as the node says that leads it: the one that lists any."""
+def missing_nodes(nodes: Sequence[Mapping[str, Any]], run_nodes: Collection[str]) -> tuple[MissingNode, ...]:
+    """Return the nodes that the run has lost, as the node says that leads it: the one that lists any.
+
+    Each of the run's nodes counts once, and other names do not: machines are rented for them.
+    """
     for node in nodes:
         entries = node.get("missing")
         if node["state"] in UNFINISHED_STATES and isinstance(entries, list) and entries:
-            return tuple(MissingNode(entry["name"], entry["excluded"]) for entry in entries if conforms(entry, MISSING))
+            missing = {entry["name"]: entry["excluded"] for entry in entries if conforms(entry, MISSING)}
+            return tuple(MissingNode(name, broken) for name, broken in missing.items() if name in run_nodes)
     return ()

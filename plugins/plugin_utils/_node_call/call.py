@@ -35,6 +35,8 @@ REPLY_MARK = "MUSTER-ANSWER "
 STDIN_NOT_SENT = "could not be sent"
 """Ansible's message instead of ssh's, if ssh ended before reading its standard input."""
 KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+# Fields of a task's result by which an action changes the inventory, facts, statistics or warnings of ansible-playbook.
+ORDERS = re.compile(r"_?ansible_.*|add_host|add_group|deprecations|exception|invocation|results|warnings", re.DOTALL)
 # The first line of standard input is BOOTSTRAP as one statement, which reads the rest.
 FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
 # Reads {"sources": {module: its text}, "main": module, "request": ..., "mark": ..., "limit": ...}, makes the modules
@@ -200,7 +202,15 @@ def parse_reply(text: str) -> dict[str, Any] | None:
         reply = parse_json(text)
     except ValueError:
         return None
-    return reply if isinstance(reply, dict) else None
+    return without_orders(reply) if isinstance(reply, dict) else None
+
+
+def without_orders(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a reply without ORDERS: plugins return replies as results of tasks, and nodes give no orders to Ansible.
+
+    With add_host, a node could change the variables of other hosts, and so the commands that are run on this machine.
+    """
+    return {name: value for name, value in reply.items() if not ORDERS.fullmatch(name)}
 
 
 def call_node(

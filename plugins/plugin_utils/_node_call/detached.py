@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -29,6 +28,7 @@ from ansible_collections.muster.training.plugins.module_utils._detached.result_l
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
     FIRST_LINE,
     call_node,
+    parse_reply,
     standard_input,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
@@ -65,7 +65,7 @@ def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, An
     fields: dict[str, Any] = {}
     for line in reversed(lines):
         if line.startswith(RESULT_MARK):
-            fields = json.loads(line[len(RESULT_MARK) :])
+            fields = parse_reply(line[len(RESULT_MARK) :]) or {}
             break
     output_lines = [line for line in lines if not line.startswith(RESULT_MARK)]
     result = {"changed": fields.pop("changed", True), "rc": rc, "stdout_lines": output_lines, "answer": fields}

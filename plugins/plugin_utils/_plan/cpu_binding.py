@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.muster.training.plugins.module_utils._facts.numa import CPU_LIST
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import RANK_CPUS
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import VISIBLE_DEVICES
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
 BINDINGS = ("auto", "node", "none")
+NUMA = {"gpus": [range(-1, 1024)], "cpus": dict}
 
 
 class CpuBinding(NamedTuple):
@@ -37,6 +40,16 @@ def unbound(reason: str) -> CpuBinding:
     return CpuBinding((), reason)
 
 
+def checked_numa(value: Any) -> dict[str, Any]:
+    """Return what a node says about its NUMA nodes, without invalid parts: it becomes part of the plan."""
+    if not conforms(value, NUMA):
+        return {"gpus": [], "cpus": {}}
+    return {
+        "gpus": value["gpus"],
+        "cpus": {name: cpus for name, cpus in value["cpus"].items() if conforms(cpus, CPU_LIST)},
+    }
+
+
 def bind_ranks(job: Job | PlannedJob, slots: int, starts_ranks: bool, facts: Mapping[str, Any]) -> CpuBinding:
     """Return the CPUs of the ranks of a node.
 
@@ -48,7 +61,7 @@ def bind_ranks(job: Job | PlannedJob, slots: int, starts_ranks: bool, facts: Map
         starts_ranks: whether the launcher starts each rank, and not the job's script.
         facts: the node's facts.
     """
-    numa = (facts.get("system") or {}).get("numa") or {"gpus": [], "cpus": {}}
+    numa = checked_numa((facts.get("system") or {}).get("numa"))
     if job.numa_binding == "none":
         return unbound("launch_numa_binding is none")
     if not job.stacks:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import UNKNOWN, CurveSet
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
+MAX_EPOCHS = 50_000  # of a metric whose offsets are kept; a job may print any number as its epoch
 MAX_LINE = 2000  # characters; longer lines are skipped
 MAX_METRICS = 30
 MAX_POINTS = 500_000  # of all metrics together
@@ -129,7 +130,7 @@ class Series:
             self.offset = self.offset + line.total if line.total else self.step[-1] + max(1.0, gap) - position
         self.last = position
         self.epoch = self.epoch if line.epoch is None else line.epoch
-        if line.epoch is not None:
+        if line.epoch is not None and len(self.offsets) < MAX_EPOCHS:
             self.offsets.setdefault(line.epoch, self.offset)
         if self.value and self.step[-1] == position + self.offset:  # a progress bar is drawn again
             self.value[-1] = value

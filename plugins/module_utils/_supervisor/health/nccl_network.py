@@ -38,12 +38,13 @@ CHOICES = ("NCCL_IB_DISABLE", "NCCL_NET")  # variables by which a job refuses RD
 EFA_DRIVER = "efa"
 # src/transport/net_socket.cc, src/transport/net.cc, src/plugin/net.cc and src/init.cc of NCCL. Since 2.27, "Assigned".
 NETWORK = re.compile(
-    r"NCCL INFO (?:NET/(?P<tcp>Socket) : Using \[|Using network (?P<used>[\w /.-]{1,40}?)\s*$"
+    r"NCCL INFO (?:NET/(?P<tcp>Socket) : Using \[|Using network (?P<used>[\w /.-]{1,40}?)[ \t\r]{0,8}$"
     r"|Assigned NET plugin (?P<assigned>[\w /.-]{1,40}?) to comm"
     r"|[^\n]{1,200} via NET/(?P<channel>[\w .-]{1,40})/[0-9])",
     re.MULTILINE,
 )
-ABOUT_NETWORKS = re.compile(r"NCCL.*(?:NET|NCCL_IB_|libibverbs)")
+NCCL = "NCCL"  # in each line of its log
+ABOUT_NETWORKS = ("NET", "NCCL_IB_", "libibverbs")  # one of them follows in a line about networks
 REFUSED = re.compile(r"(?P<setting>NCCL_IB_DISABLE set by environment to 1|NCCL_NET set by environment to Socket)\b")
 SELECTED = re.compile(r"NCCL_IB_HCA set (?:by environment )?to ")
 NO_DEVICE = "NET/IB : No device found"
@@ -59,6 +60,12 @@ NO_ACCESS = (
     "/dev/infiniband/uverbs*"
 )
 UNKNOWN = "its log does not say why; -e debug=true writes more of it to nccl.*.log in the run directory"
+
+
+def is_about_networks(line: str) -> bool:
+    """Return whether a line of NCCL's log is about its networks, in a time that no line makes long."""
+    _before, found, rest = line.partition(NCCL)
+    return bool(found) and any(word in rest for word in ABOUT_NETWORKS)
 
 
 def networks_in(text: str) -> set[str]:
@@ -122,7 +129,7 @@ class NcclNetwork:
             if len(text) < MAX_TEXT:
                 text += self.new_text(log)
         lines = (line[:MAX_LINE] for line in text.splitlines())
-        self.lines += [line for line in lines if ABOUT_NETWORKS.search(line)]
+        self.lines += [line for line in lines if is_about_networks(line)]
         self.lines = self.lines[-MAX_LINES:]
         networks = networks_in(text)
         self.is_decided = bool(networks)

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.utils import display
 
 from ansible_collections.muster.training.plugins.action.live_page import ActionModule, tunnel_hint
 from ansible_collections.muster.training.plugins.plugin_utils._page import node_caller
@@ -53,3 +55,15 @@ def test_a_node_that_cannot_be_asked_says_why_once_and_for_all(
     with pytest.raises(NodeCallError) as caught:
         caller("gpu0", {"operation": "page"}, 1.0)
     assert str(caught.value).startswith(reason) and caught.value.is_final
+
+
+def test_the_token_is_not_logged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """ANSIBLE_LOG_PATH may be a file that others can read."""
+    monkeypatch.setattr(display, "logger", logging.getLogger("ansible"))
+    api: Any = None
+    with PageServer(api) as server, caplog.at_level(logging.DEBUG):
+        ActionModule.show(server, "first")
+    assert server.token in capsys.readouterr().out
+    assert server.token not in caplog.text and "Ctrl-C ends the page" in caplog.text

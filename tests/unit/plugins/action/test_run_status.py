@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.action.run_status import (
     describe_exited_ranks,
     format_metrics,
     node_status,
+    read_metrics,
     render_status,
     write_json,
 )
@@ -38,6 +39,15 @@ def seen(name: str, rank: int, **more: Any) -> dict[str, Any]:
         **more,
     }
     return {"changed": False, "run": run}
+
+
+def test_no_output_of_a_job_breaks_the_status() -> None:
+    """Steps may be any numbers, such as two whose distance has no hundredth part."""
+    tail = "".join(
+        f'MUSTER_RESULT {{"loss": 1, "step": {step}}}\n' for step in ("0", "5e-324", "-1e308", "NaN", "1e999")
+    )
+    assert [metric["name"] for metric in read_metrics(tail)] == ["loss"]
+    assert read_metrics("\n".join(tail.splitlines()[:2]))[0]["recent"] == [1.0]
 
 
 def test_table_shows_state_of_each_node() -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,31 @@ def test_network_is_read_from_the_lines_that_nccl_prints(text: str, networks: se
 )
 def test_reason_and_remedy_follow_from_the_log(text: str, ports: list[dict[str, Any]], reason: str) -> None:
     assert nccl_network.reason_in(text, ports) == reason
+
+
+@pytest.mark.parametrize("line", ["NCCL" * 250, f"{PREFIX}Using network a{' ' * 900}x", PREFIX * 30])
+def test_no_line_takes_the_supervisor_long(line: str) -> None:
+    """Whatever a job prints: the supervisor that reads it must not miss a heartbeat."""
+    text = f"{line}\n" * (nccl_network.MAX_READ // len(line))
+    begin = time.process_time()
+    assert not any(nccl_network.is_about_networks(line) for line in text.splitlines() if "NCCLNCCL" in line)
+    assert nccl_network.networks_in(text) == set()
+    assert nccl_network.networks_in(text.replace("\n", " ")) == set()
+    assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (f"{PREFIX}NET/IB : No device found.", True),
+        (f"{PREFIX}NCCL_IB_HCA set to mlx5_9", True),
+        (f"{PREFIX}Failed to open libibverbs.so[.1]", True),
+        (f"{PREFIX}Bootstrap : Using eth0:10.0.0.4<0>", False),
+        ("NET of NCCL", False),
+    ],
+)
+def test_lines_about_networks_are_kept_for_a_reason(line: str, expected: bool) -> None:
+    assert nccl_network.is_about_networks(line) is expected
 
 
 def test_message_names_the_ports() -> None:

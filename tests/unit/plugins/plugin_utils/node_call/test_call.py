@@ -167,6 +167,16 @@ def test_reply_that_is_no_plain_object_is_refused(reply: str) -> None:
         called(0, REPLY_MARK + reply)
 
 
+def test_reply_gives_no_orders_to_ansible() -> None:
+    """The result of a task with these fields would change other hosts, or what ansible-playbook reports."""
+    orders: dict[str, Any] = {"add_host": {"host_name": "node1", "host_vars": {"ansible_connection": "local"}}}
+    orders |= {"add_group": "all", "ansible_facts": {"a": 1}, "ansible_stats": {"data": {"a": 1}}}
+    orders |= {"_ansible_notify": ["restart"], "_ansible_delegated_vars": {"a": 1}, "results": [{"add_host": {}}]}
+    orders |= {"warnings": ["w"], "deprecations": ["d"], "exception": "e", "invocation": {}}
+    answer = {"changed": True, "runs": [{"add_host": "of the job"}]}
+    assert called(0, REPLY_MARK + json.dumps({**orders, **answer})) == answer
+
+
 def test_kernel_ends_a_call_that_is_left_behind(tmp_path: Path) -> None:
     """The node waits for a pipe that nobody writes."""
     os.mkfifo(tmp_path / "pipe")

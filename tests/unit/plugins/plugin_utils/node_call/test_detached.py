@@ -30,6 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.detache
     run_command,
     task_result,
 )
+from tests.unit.hostile import BRACKETS
 
 
 def test_command_without_answer_counts_as_changed() -> None:
@@ -44,6 +45,16 @@ def test_command_without_answer_counts_as_changed() -> None:
 def test_answer_is_read_from_its_own_line_of_output() -> None:
     result = task_result(0, 'one\nMUSTER-RESULT {"changed": false, "lock": {"key": 1}}\n', False)
     assert result == {"changed": False, "rc": 0, "stdout_lines": ["one"], "answer": {"lock": {"key": 1}}}
+
+
+def test_answer_gives_no_orders_to_ansible() -> None:
+    answer = '{"lock": 1, "add_host": {"host_name": "node1"}, "ansible_facts": {"a": 1}}'
+    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["answer"] == {"lock": 1}
+
+
+@pytest.mark.parametrize("answer", [BRACKETS, "[1]", "{"])
+def test_invalid_answer_counts_as_none(answer: str) -> None:
+    assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["answer"] == {}
 
 
 def test_fault_is_reported_in_its_own_words() -> None:

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from ansible.errors import AnsibleActionFail
 
-from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import analyse
+from ansible_collections.muster.training.plugins.action.run_profile import ActionModule as ProfileAction
+from ansible_collections.muster.training.plugins.action.run_stacks import ActionModule as StacksAction
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_entry
+from ansible_collections.muster.training.plugins.module_utils._run import profile
+from ansible_collections.muster.training.plugins.module_utils._run.profile_documents import DIRECTORY
+from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import MAX_COLLECTIVES, analyse
 from ansible_collections.muster.training.plugins.plugin_utils._profile.collectives import match_sequences
 from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import (
     checked_ranks,
@@ -72,7 +79,14 @@ def test_ranks_that_are_equally_fast_have_nobody_to_wait_for() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"rank": "0"}, {"collectives": [{"name": "x"}]}, {"steps": ["now"]}, {"gpu_seconds": float("nan")}, {"size": -1}],
+    [
+        {"rank": "0"},
+        {"collectives": [{"name": "x"}]},
+        {"collectives": collectives(MAX_COLLECTIVES + 1, 0.0)},  # each rank's are compared with the first one's
+        {"steps": ["now"]},
+        {"gpu_seconds": float("nan")},
+        {"size": -1},
+    ],
 )
 def test_an_invalid_reply_is_refused(change: dict[str, Any]) -> None:
     node = {"name": "a", "first_rank": 0, "slots": 1}
@@ -144,3 +158,28 @@ def test_traces_are_merged_on_one_clock_and_bad_ones_are_named(tmp_path: Path) -
     assert [(entry["pid"], entry["ts"]) for entry in merged if entry["name"] == "work"] == [(0, 0.0), (10, 0.0)]
     names = [entry["args"]["name"] for entry in merged if entry["name"] == "process_name"]
     assert names == ["rank 0 on gpu0", "rank 1 on gpu1"]
+
+
+def test_message_of_a_node_reaches_no_terminal_unchanged() -> None:
+    reads = {"gpu1": {"failed": True, "msg": "gpu1: \x1b]0;title\x07there is no run"}}
+    for show in (ProfileAction.show, StacksAction.show):
+        with pytest.raises(AnsibleActionFail, match="there is no run") as caught:
+            show(cast("Any", None), {"run_id": "first", "rank": "", "record": "", "reads": reads})
+        assert "\x1b" not in str(caught.value) and "\x07" not in str(caught.value)
+
+
+def test_files_of_a_profile_are_removed_however_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may nest directories so deeply that a recursion over them fails."""
+    path = tmp_path / DIRECTORY / ("0" * 16)
+    path.mkdir(parents=True)
+    monkeypatch.chdir(path)
+    for _level in range(1200):
+        os.mkdir("d")
+        os.chdir("d")
+    os.chdir(tmp_path)
+    monkeypatch.setattr(profile, "find_run", lambda _request: (str(tmp_path), {}))
+    try:
+        reply = profile.profile_piece({"id": path.name, "offset": -1})
+        assert reply["last"] and not path.exists()
+    finally:
+        remove_entry(str(path))  # pytest's own removal fails, too

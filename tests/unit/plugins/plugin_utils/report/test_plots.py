@@ -50,6 +50,11 @@ def test_buckets_preserve_minimum_and_maximum(points: list[tuple[float, float]],
     assert all(part.least <= part.mean + 1e-6 and part.mean <= part.most + 1e-6 for part in result)
 
 
+def test_steps_of_a_job_may_hardly_differ() -> None:
+    parts = buckets([(0.0, 1.0), (5e-324, 3.0)], 0.0, 5e-324, 240)
+    assert [(part.value_count, part.least, part.most) for part in parts] == [(2, 1.0, 3.0)]
+
+
 def test_few_gpus_are_plotted_as_one_line_each(tmp_path: Path) -> None:
     result = gpu_plots_of(write_record(tmp_path, nodes=2, gpus=2, seconds=240))
     assert list(result) == ["gpu-utilization", "gpu-memory", "gpu-power", "gpu-temperature"]

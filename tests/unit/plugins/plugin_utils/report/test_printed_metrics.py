@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.plugin_utils._report import printed_metrics
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import CurveSet
 from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import (
     MAX_LINE,
     MAX_METRICS,
+    PrintedMetrics,
     from_patterns,
     from_printed,
     is_companion,
@@ -142,3 +144,12 @@ def test_named_groups_of_a_pattern_become_curves() -> None:
         "energy": [(10, 1024.5), (20, -3.5), (40, 1), (50, 2)],
         "gap": [(20, 0.1), (50, 0.2)],
     }
+
+
+def test_any_number_of_epochs_takes_limited_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printed_metrics, "MAX_EPOCHS", 3)
+    metrics = PrintedMetrics()
+    for number in range(20):
+        metrics.feed(f"{{'loss': 0.5, 'epoch': {number / 10}}}")
+    assert metrics.series and all(len(series.offsets) <= 3 for series in metrics.series.values())
+    assert sum(len(series.value) for series in metrics.series.values()) == 20
