@@ -100,7 +100,7 @@ class PlaybookSteps:
         return self.runner.play(name, log, variables, timeout)
 
     def describe(self, problem: str, log: str, result: PlaybookResult) -> str:
-        """Return why a playbook failed, "" if it succeeded."""
+        """Return why a playbook failed, or "" if it succeeded."""
         if result.exit_code == 0 and not result.timed_out:
             return ""
         why = printable(result.failures[-1]) if result.failures else f"see {self.runner.directory / log}.log"

@@ -74,7 +74,7 @@ def leader_reply(replies: Mapping[str, Any], name: str, run_id: str) -> tuple[st
 
 
 def price_of(name: str, hostvars: Any) -> float | None:
-    """Return the price of a node per hour, None if it is unknown. Raise UserError if it is not a price."""
+    """Return the price of a node per hour, or None if it is unknown. Raise UserError if it is not a price."""
     try:
         return read_price(name, hostvars[name].get("node_price_per_hour") if name in hostvars else None)
     except ValueError as error:

@@ -94,7 +94,7 @@ def recent_values(points: list[list[float]]) -> list[float]:
 
 
 def format_metrics(metrics: list[dict[str, Any]]) -> str:
-    """Return the metrics as "loss 0.31 ▇▅▃▁", "" if there are none."""
+    """Return the metrics as "loss 0.31 ▇▅▃▁", or "" if there are none."""
     texts = []
     for metric in metrics:
         values = metric["recent"]

@@ -209,7 +209,7 @@ class ActionModule(ActionBase):
                 return {"failed": True, "msg": str(error.message), "lost": False, "result": None, "said": reported}
             except (AnsibleError, OSError) as error:
                 # Other failures may be temporary: the network, or a node that is briefly short of memory or
-                # processes while the run goes on. (OSError: this machine cannot start the connection.)
+                # processes while the run continues. (OSError: this machine cannot start the connection.)
                 silent = time.monotonic() - last_reply
                 if silent > args["patience"]:
                     reason = " ".join(str(error).split())

@@ -178,7 +178,7 @@ def installed_requirements(interpreter: str) -> tuple[str | None, str]:
     """Return what the role python_env installed in an interpreter's environment: a requirements hash, and its project.
 
     The hash is "" if the role has installed no requirements of a project, and None if the interpreter is not in an
-    environment of that role. The project is the name of its code's directory, "" if it is unknown.
+    environment of that role. The project is the name of its code's directory, or "" if it is unknown.
     """
     environment = os.path.dirname(os.path.dirname(interpreter))
     if not interpreter or not os.path.isfile(os.path.join(environment, ".muster")):

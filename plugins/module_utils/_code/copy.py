@@ -67,7 +67,7 @@ def regular(path: str) -> bool:
 
 
 def entry_of(path: str) -> list[Any] | None:
-    """Return the list's entry for a path, None for a directory. Raise OSError if the path does not exist."""
+    """Return the list's entry for a path, or None for a directory. Raise OSError if the path does not exist."""
     status = os.lstat(path.rstrip("/"))
     if stat.S_ISLNK(status.st_mode):
         return ["link", os.readlink(path.rstrip("/"))]

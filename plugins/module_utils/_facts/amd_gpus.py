@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""AMD's GPUs of a node: the output of amd-smi, the driver, and the processes that use a GPU.
+"""The AMD GPUs of a node: the output of amd-smi, the driver, and the processes that use a GPU.
 
-Nobody has run this on such a node: the parsers are tested with recorded output.
+Not yet run on real hardware: the parsers are tested with recorded output.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def find_amd_smi() -> str | None:
 
 
 def count_accelerators() -> int:
-    """Return how many of AMD's accelerators are on the PCI bus, with or without a driver.
+    """Return the number of AMD accelerators on the PCI bus, with or without a driver.
 
     Excludes those passed through to a virtual machine.
     """
@@ -68,7 +68,7 @@ def device_groups() -> dict[str, int]:
 
 
 def is_present() -> bool:
-    """Return whether the node has GPUs of AMD to compute on; starts no process."""
+    """Return whether the node has AMD GPUs to compute on; starts no process."""
     return bool(count_accelerators() or (os.path.isdir(MODULE) and find_amd_smi()))
 
 
@@ -87,7 +87,7 @@ def diagnose(output: CommandOutput) -> tuple[str, str]:
 
 
 class AmdQuery:
-    """The query of AMD's GPUs, started on creation; see gpus.GpuQuery."""
+    """A query of the node's AMD GPUs, started on creation; see gpus.GpuQuery."""
 
     smi = None  # nvidia-smi, by which the queries of links and of kernels are decided
 

@@ -46,7 +46,7 @@ def count_switches(root: str = PCI_DEVICES) -> int:
 
 
 def parse_fabric(text: str) -> list[dict[str, str]]:
-    """Parse the state and status of each GPU's fabric registration, [] if the driver has no such query."""
+    """Parse the state and status of each GPU's fabric registration, or [] if the driver has no such query."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines[:1] != [", ".join(FABRIC_FIELDS)]:
         return []

@@ -19,19 +19,19 @@ NVIDIA, AMD = "nvidia", "amd"
 
 
 def has_nvidia() -> bool:
-    """Return whether the node has GPUs of NVIDIA; starts no process."""
+    """Return whether the node has NVIDIA GPUs; starts no process."""
     return os.path.isdir("/sys/module/nvidia") or bool(glob.glob("/dev/nvidia[0-9]*")) or gpus.count_pci_gpus() > 0
 
 
 def has_amd() -> bool:
-    """Return whether the node has GPUs of AMD to compute on; starts no process."""
+    """Return whether the node has AMD GPUs to compute on; starts no process."""
     from ansible_collections.muster.training.plugins.module_utils._facts import amd_gpus
 
     return amd_gpus.is_present()
 
 
 def query_amd() -> Any:
-    """Start the query of AMD's GPUs. Imports inside cost only the nodes that have them."""
+    """Start the query of AMD GPUs. Imports inside cost only the nodes that have them."""
     from ansible_collections.muster.training.plugins.module_utils._facts import amd_gpus
 
     return amd_gpus.AmdQuery()

@@ -98,7 +98,7 @@ class HealthQuery:
         }
 
     def output(self, name: str) -> str:
-        """Return the output of a query, "" if it failed."""
+        """Return the output of a query, or "" if it failed."""
         output = self.commands[name].output(self.deadline) if name in self.commands else None
         return output.text if output is not None and output.code == 0 else ""
 

@@ -23,7 +23,7 @@ CPU_LIST = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?
 
 
 def read_numa(nodes: str = NODES, gpus: str = DRIVER_GPUS, devices: str = PCI_DEVICES) -> dict[str, Any]:
-    """Return the NUMA node of each GPU, -1 if unknown (gpus), and the CPUs of each node, such as "0-31" (cpus).
+    """Return the NUMA node of each GPU, or -1 if unknown (gpus), and the CPUs of each node, such as "0-31" (cpus).
 
     GPUs are in the order of their PCI addresses, which is that of nvidia-smi.
     """

@@ -57,7 +57,7 @@ def open_linked(path: str, flags: int, mode: int = 0o600) -> int:
 
 
 def file_size(path: str) -> int:
-    """Return the size of a regular file in bytes, 0 for anything else."""
+    """Return the size of a regular file in bytes, or 0 for anything else."""
     try:
         status = os.lstat(path)
     except OSError:

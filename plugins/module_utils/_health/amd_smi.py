@@ -54,19 +54,19 @@ def is_index(value: object) -> bool:
 
 
 def section(gpu: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a part of a GPU's object, {} if the GPU does not report it."""
+    """Return a part of a GPU's object, or {} if the GPU does not report it."""
     part = gpu.get(name)
     return part if isinstance(part, dict) else {}
 
 
 def text_of(part: dict[str, Any], name: str) -> str:
-    """Return a text, "" for N/A and the like."""
+    """Return a text, or "" for N/A and the like."""
     value = part.get(name)
     return "" if not isinstance(value, str) or value.startswith("N/A") else value[:200]
 
 
 def quantity(value: object) -> float | None:
-    """Return the number in a quantity, None if the GPU does not report it."""
+    """Return the number in a quantity, or None if the GPU does not report it."""
     if isinstance(value, dict):
         value = value.get("value")
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -29,7 +29,7 @@ NO_ENGINE = "unable to establish a connection"  # without a running nv-hostengin
 
 
 def find_dcgmi() -> str | None:
-    """Return the path of dcgmi, None if it is not installed."""
+    """Return the path of dcgmi, or None if it is not installed."""
     return shutil.which("dcgmi") or shutil.which("dcgmi", path=os.pathsep.join(DIRECTORIES))
 
 

@@ -57,7 +57,7 @@ def read_attempt(request: Data) -> Data:
             if text:
                 outputs[log] = text
                 if file_size(log) > cursors[log]:
-                    break  # the next reply goes on here
+                    break  # the next reply continues here
         if outputs or not active or time.monotonic() >= deadline:
             has_more = any(file_size(log) > cursors.get(log, 0) for log in logs) and bool(outputs)
             return {
@@ -73,7 +73,7 @@ def read_attempt(request: Data) -> Data:
 
 
 def ranks_in_attempt(plan: Data, path: str, number: int) -> list[int]:
-    """Return the global ranks that this node had in an attempt, [] if it did not take part."""
+    """Return the global ranks that this node had in an attempt, or [] if it did not take part."""
     if plan.get("damaged"):
         return []
     node = plan["node"] if number == (plan.get("attempt") or 0) else None

@@ -55,7 +55,7 @@ def sample_command(facts: Mapping[str, Any], run_directory: str = "") -> list[st
 
 
 def nvidia_sampler(smi: str, selected: list[str], _facts: Mapping[str, Any], _run_directory: str) -> list[str]:
-    """Return the command of nvidia-smi, which prints the columns itself. selected: numbers of GPUs, [] for all."""
+    """Return the command of nvidia-smi, which prints the columns itself. selected: numbers of GPUs, or [] for all."""
     query = [f"--query-gpu={','.join(COLUMNS.values())}", "--format=csv,noheader,nounits"]
     return [smi, *query, *([f"--id={','.join(selected)}"] if selected else [])]
 
@@ -149,5 +149,5 @@ def seconds(timestamp: str) -> float | None:
 
 
 def number(text: str) -> float | None:
-    """Return a value such as "512.34", None for [N/A], [Unknown Error] and the like."""
+    """Return a value such as "512.34", or None for [N/A], [Unknown Error] and the like."""
     return float(text) if NUMBER.match(text) else None

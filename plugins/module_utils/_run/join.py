@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Request that a run takes a new node in the place of a missing one, from outside."""
+"""Request that a run takes a new node in place of a missing one, from outside."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def file_of(path: str, identifier: str, pid: int, suffix: str) -> str:
 
 
 def read_state(path: str, identifier: str, pid: int) -> Data:
-    """Return what a rank reports of its profile; as failed if that is invalid, {} before."""
+    """Return what a rank reports of its profile; as failed if that is invalid, or {} before."""
     state = read_job_object(file_of(path, identifier, pid, ".json"))
     return state if not state or conforms(state, STATE_SCHEMA) else {"state": "failed", "error": "", "steps": []}
 

@@ -88,7 +88,7 @@ def sum_by_name(device: str, times: Iterable[tuple[str, float]]) -> list[Data]:
 
 
 def collective_name(event: Data) -> str:
-    """Return the name of a collective, "" if the event is none."""
+    """Return the name of a collective, or "" if the event is none."""
     if event["category"] == "kernel" and KERNEL.match(event["name"]):
         return KERNEL_ARGUMENTS.sub("", event["name"])[:MAX_NAME]
     if event["category"] == ANNOTATION and CPU_COLLECTIVE.match(event["name"]):

@@ -125,7 +125,7 @@ STATUS_POLL_INTERVAL = 0.2  # between checks whether a run has ended
 RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does not answer
 
 # Live page
-PAGE_POLL_INTERVAL = 2.0  # between two requests for news while somebody looks at a run; each costs the node a process
+PAGE_POLL_INTERVAL = 2.0  # between two requests for news while someone looks at a run; each costs the node a process
 PAGE_IDLE_INTERVAL = 15.0  # between them while nobody does
 PAGE_IDLE_TIMEOUT = 30.0  # since the browser last asked, from which nobody looks
 PAGE_FEED_TIMEOUT = 3600.0  # since then, after which a run is no longer read

@@ -120,7 +120,7 @@ def wait(request: Data) -> Data:
             reply = look(request["job"])
         except RunError as error:
             if "Invalid job id" in str(error):  # Slurm forgets a job some minutes after its end
-                return {"state": "ended", "message": f"job {request['job']} of Slurm has ended"}
+                return {"state": "ended", "message": f"Slurm job {request['job']} has ended"}
             reply = {"state": "waiting", "message": f"the queue of Slurm is unknown: {error}"}  # it may be restarting
         if reply["state"] != "waiting" or reply["message"] != request["message"] or time.monotonic() > deadline:
             return reply
@@ -135,7 +135,7 @@ def look(number: str) -> Data:
         return {"state": "allocated", "message": "", **describe_nodes(job)}
     if state in ENDED:
         details = f" ({reason})" if reason else ""
-        return {"state": "ended", "message": f"job {number} of Slurm ended as {state or 'unknown'}{details}"}
+        return {"state": "ended", "message": f"Slurm job {number} ended as {state or 'unknown'}{details}"}
     entry = {"job": number, "state": state, "reason": reason, "start": job.get("StartTime", "")}
     return {"state": "waiting", "message": queue.describe(entry, queue.position_of(number))}
 
@@ -158,7 +158,7 @@ def begin(request: Data) -> Data:
     state = parse_job(queue.run("scontrol", "show", "job", request["job"], "--oneliner")).get("JobState", "")
     if state != "RUNNING":
         raise RunError(
-            f"job {request['job']} of Slurm has ended as {state or 'unknown'} before the run was launched: launch it "
+            f"Slurm job {request['job']} has ended as {state or 'unknown'} before the run was launched: launch it "
             "again"
         )
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))

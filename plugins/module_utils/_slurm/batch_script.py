@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 
-# How a job ends. notice: seconds before it at which the run is to save, 0 for no notice. requeue: whether Slurm may
+# How a job ends. notice: seconds before it at which the run is to save, or 0 for no notice. requeue: whether Slurm may
 # start the job again.
 JobEnd = collections.namedtuple("JobEnd", "notice requeue")
 UNANNOUNCED = JobEnd(0, False)

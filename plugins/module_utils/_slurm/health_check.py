@@ -55,7 +55,7 @@ class Files:
         return dict(settings)
 
     def read_drained_for(self) -> list[str]:
-        """Return the keys of the findings for which the node was drained, [] if it was not."""
+        """Return the keys of the findings for which the node was drained, or [] if it was not."""
         keys = read_json(self.drained)
         return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 

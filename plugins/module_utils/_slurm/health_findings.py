@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What makes a node unfit for jobs of Slurm, and what to do about it. Pure functions."""
+"""What makes a node unfit for Slurm jobs, and what to do about it. Pure functions."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def fabric_findings(readings: Mapping[str, Any], baseline: Mapping[str, Any]) ->
 
 
 def mount_findings(mounts: Mapping[str, str]) -> Iterator[NodeFinding]:
-    """Yield mounts that do not work; mounts: error by mount point, "" if it works."""
+    """Yield mounts that do not work; mounts: error by mount point, or "" if it works."""
     for path, error in mounts.items():
         if error:
             yield NodeFinding("mount-dead", f"{path}: {error}", path)
@@ -155,7 +155,7 @@ def parse_node(text: str) -> dict[str, str]:
 def decide(node: Mapping[str, str], findings: Sequence[NodeFinding], drained_for: Sequence[str]) -> Decision:
     """Decide what to do with a node.
 
-    A node that somebody else drained is left alone, and so is one that somebody resumed in spite of its findings: it is
+    A node that someone else drained is left alone, and so is one that someone resumed in spite of its findings: it is
     drained again only for others.
 
     Args:

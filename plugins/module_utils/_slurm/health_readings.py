@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read what decides whether a node is fit for jobs of Slurm. Needs root."""
+"""Read what decides whether a node is fit for Slurm jobs. Needs root."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_node(gpu_files: Iterable[str], quick: bool) -> Data:
 
 
 def read_gpus() -> Data:
-    """Return the state of nvidia-smi, "" without it, and what it says about the health of GPUs."""
+    """Return the state of nvidia-smi, or "" without it, and what it says about the health of GPUs."""
     smi = find_smi()
     if smi is None:
         return {"smi": "", "gpus": [], "nvlinks": []}
@@ -89,7 +89,7 @@ def read_mounts(units: str = UNITS) -> dict[str, str]:
 
 
 def error_of(point: str) -> str:
-    """Return why a mount point cannot be used, "" if it can."""
+    """Return why a mount point cannot be used, or "" if it can."""
     try:
         os.listdir(point)
     except OSError as error:
@@ -130,7 +130,7 @@ def is_in_step(pid: int) -> bool:
 
 
 def read_title(pid: int) -> bytes:
-    """Return the beginning of a process's command line, b"" if it has ended."""
+    """Return the beginning of a process's command line, or b"" if it has ended."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as stream:
             return stream.read(64)

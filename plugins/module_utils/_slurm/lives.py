@@ -142,7 +142,7 @@ def is_worth_requeueing(result: Mapping[str, Any], exit_code: int, life: int, li
 
 
 def end_life(directory: str, exit_code: int, environment: Mapping[str, str]) -> str:
-    """Requeue the job after the supervisor has ended, if that is worth it; return a line for the log, "" if not."""
+    """Requeue the job after the supervisor has ended, if that is worth it; return a line for the log, or "" if not."""
     limit, job = requeue_limit(directory), environment.get("SLURM_JOB_ID", "")
     if not limit or not job.isdigit():
         return ""
@@ -158,8 +158,8 @@ def end_life(directory: str, exit_code: int, environment: Mapping[str, str]) -> 
     try:
         queue.run("scontrol", "requeue", job)
     except RunError as error:
-        return f"job {job} of Slurm could not be requeued: {error}"
-    return f"job {job} of Slurm is requeued ({life + 1} of {limit})"
+        return f"Slurm job {job} could not be requeued: {error}"
+    return f"Slurm job {job} is requeued ({life + 1} of {limit})"
 
 
 def end_job_of_lost_nodes(directory: str, environment: Mapping[str, str]) -> None:

@@ -105,13 +105,13 @@ def position_of(job: str) -> int:
 def describe(entry: Data, position: int) -> str:
     """Return a sentence about a job in the queue."""
     if entry["state"] not in WAITING:
-        return f"job {entry['job']} of Slurm: {entry['state'].lower()}"
+        return f"Slurm job {entry['job']}: {entry['state'].lower()}"
     details = [f"position {position}"] if position else []
     if entry["reason"] not in UNKNOWN:
         details.append(f"reason {entry['reason']}")
     if entry["start"] not in UNKNOWN:
         details.append(f"expected start {entry['start']}")
-    return ", ".join([f"queued as job {entry['job']} of Slurm", *details])
+    return ", ".join([f"queued as Slurm job {entry['job']}", *details])
 
 
 def queue_message(run_id: str) -> str:

@@ -66,7 +66,7 @@ def describe_end(request: Data) -> str:
     """Return a sentence about a job that ended before its run started."""
     output = read_tail(os.path.join(request["directory"], queued_run.LOG)).strip().splitlines()
     details = f"; its output: {' '.join(output[-3:])}" if output else ""
-    return f"job {request['job']} of Slurm {queue.final_state(request['job'])} before the run started{details}"
+    return f"Slurm job {request['job']} {queue.final_state(request['job'])} before the run started{details}"
 
 
 def main(request: Data) -> Data:

@@ -68,7 +68,7 @@ class Attempts:
         self.policy = plan.get("restart")
         self.current: Attempt = first_attempt(plan)
         self.replaced: set[int] = set()  # nodes that have joined since the attempt began, by node_rank
-        self.needs_hub = False  # whether the run goes on if another node leads it
+        self.needs_hub = False  # whether the run continues if another node leads it
         self.size = len(self.current["members"])
         self.started = time.time()
         self.history: list[AttemptRecord] = []
@@ -198,7 +198,7 @@ class Attempts:
         }
 
     def check_nodes(self, usable: list[int], connected: list[int], now: float) -> list[int] | None:
-        """Return the nodes that can take part in the next attempt, by their own checks; None while these go on."""
+        """Return the nodes that can take part in the next attempt, by their own checks; None while these continue."""
         if self.preparation is None:
             return usable
         self.preparation.begin(self.number + 1)
@@ -270,7 +270,7 @@ class Attempts:
         record["reached"] = max((step for step in steps if step is not None), default=None)
 
     def describe_losses(self) -> str:
-        """Return what the attempts so far lost, "" if none has ended."""
+        """Return what the attempts so far lost, or "" if none has ended."""
         counts = bool(self.policy and self.policy["counts_progress"])
         ended = self.history[: self.number]
         return format_loss(total_loss(losses(ended, counts))) if ended else ""

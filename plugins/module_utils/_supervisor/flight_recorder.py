@@ -59,7 +59,7 @@ def start_reader(path: str) -> subprocess.Popen[bytes]:
 
 
 def output(reader: subprocess.Popen[bytes], deadline: float) -> list[Data]:
-    """Return what a reader has printed, [] if it has failed or is not ready by a moment of the monotonic clock."""
+    """Return what a reader has printed, or [] if it has failed or is not ready by a moment of the monotonic clock."""
     try:
         data, _errors = reader.communicate(timeout=max(0.0, deadline - time.monotonic()))
         rows = parse_json(data.decode("utf-8", "replace"))

@@ -173,7 +173,7 @@ class Journal:
                 os.chmod(directory, 0o700)
             write_atomically(self.path("plan.json"), json.dumps(self.plan, indent=1, sort_keys=True))
             self.identify()
-            if self.events and not os.path.lexists(self.path("events.jsonl")):  # who has read a part of it goes on
+            if self.events and not os.path.lexists(self.path("events.jsonl")):  # who has read a part of it continues
                 write_atomically(self.path("events.jsonl"), "".join(self.events))
             self.damage = (
                 f"the job on {self.plan['node']['name']} removed, replaced or locked files in its run directory "

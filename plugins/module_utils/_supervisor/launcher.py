@@ -155,7 +155,7 @@ class LauncherProcess:
         self.hits_before = limit_hits()
 
     def ending(self) -> Ending | None:
-        """Return the phase with the time at which its processes began to be ended, None before."""
+        """Return the phase with the time at which its processes began to be ended, or None before."""
         return self.phase if isinstance(self.phase, Ending) else getattr(self.phase, "ending", None)
 
     # - start

@@ -32,7 +32,7 @@ def file_name(plan: Plan) -> str:
 
 
 def price_of(plan: Plan) -> float | None:
-    """Return the price of this node in US dollars for an hour, None if it is unknown."""
+    """Return the price of this node in US dollars for an hour, or None if it is unknown."""
     if plan.get("currency", "USD") != "USD":
         return None
     prices = [node.get("price_per_hour") for node in plan["nodes"] if node["name"] == plan["node"]["name"]]

@@ -21,7 +21,7 @@ def lifeline_port(planned: int, number: int) -> int:
 
 
 def free_port(first: int, excluded: int) -> int:
-    """Return the first of a few ports that nothing listens on, 0 if none is free. excluded: the lifeline's."""
+    """Return the first of a few ports that nothing listens on, or 0 if none is free. excluded: the lifeline's."""
     for port in range(first, min(first + PORTS, 65536)):
         if port == excluded:
             continue

@@ -126,7 +126,7 @@ class Process:
         self.inner = pid  # its pid in its own container
         self.has_handler = False
         self.has_profile_handler = False
-        self.path = ""  # of its file, "" if it shares that of its parent
+        self.path = ""  # of its file, or "" if it shares that of its parent
         self.local_rank: int | None = None  # if it is a rank
 
     def read_status(self) -> None:

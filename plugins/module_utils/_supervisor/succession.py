@@ -39,7 +39,7 @@ def keeps_quorum(plan: Plan, hub: int, connected: Collection[int]) -> bool:
     """Return whether a hub may begin another attempt; connected: the nodes that it can reach.
 
     If it may not, the others are a majority and may have a successor. A node follows only those before it, except for
-    one that has joined the run in the place of a node before the hub.
+    one that has joined the run in place of a node before the hub.
     """
     others = [rank for rank in possible_followers(plan, hub) if rank not in connected]
     return not can_succeed(plan) or len(others) < majority(len(plan["nodes"]))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hub on a node that succeeds a lost one: it gathers a majority of the nodes, and goes on with the run."""
+"""The hub on a node that succeeds a lost one: it gathers a majority of the nodes, and continues with the run."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Successor(Hub):
         super().add_spare(node, is_back and self.leads)
 
     def judge(self, now: float) -> None:
-        """Wait for a majority, then go on like the hub before."""
+        """Wait for a majority, then continue like the hub before."""
         if self.leads:
             super().judge(now)
         elif self.stop_requested:

@@ -53,7 +53,7 @@ def gpu_models(facts: Mapping[str, Any]) -> Any:
 
 
 def driver_of(gpus: Mapping[str, Any], vendor: str) -> Any:
-    """Return the version of a node's GPU driver, None if its GPUs are of another vendor."""
+    """Return the version of a node's GPU driver, or None if its GPUs are of another vendor."""
     if vendor_name(gpus) != vendor:
         return None
     return gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), None)
@@ -218,7 +218,7 @@ def check_image_environment(context: CheckContext) -> list[Finding]:
 
 
 def use_project_environment(context: CheckContext, names: list[str]) -> str:
-    """Return how to use an environment that a project has on all of these nodes, "" if there is none."""
+    """Return how to use an environment that a project has on all of these nodes, or "" if there is none."""
     projects = [
         {entry["project"] for entry in context.facts[name].get("environments") or [] if entry.get("project")}
         for name in names

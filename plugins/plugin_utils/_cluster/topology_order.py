@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 
 def parse_location(value: object) -> tuple[str, ...]:
-    """Return a location as names from the outermost to the innermost part of the network, () if it is unknown.
+    """Return a location as names from the outermost to the innermost part of the network, or () if it is unknown.
 
     value: text such as "spine1/rack7", a number, a list of them, or None. Raise ValueError for anything else.
     """

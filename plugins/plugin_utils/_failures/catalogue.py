@@ -245,7 +245,7 @@ def shows_cause(error: str) -> bool:
 def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None = None) -> list[Match]:
     """Return the matches in the end of a log that may tell why the program ended, most important first.
 
-    Not the messages that programs also print when they go on, unless they are about the same file, path, host or
+    Not the messages that programs also print when they continue, unless they are about the same file, path, host or
     package as the error, or refine it; nor those after which this one went on.
 
     Args:

@@ -80,7 +80,7 @@ def attribute_to_rank(rank: Mapping[str, Any], ranks: list[Any], error: str) -> 
 
 
 def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
-    """Return the last lines of a log, [] if they are not in the report. Bounded: a node may send anything."""
+    """Return the last lines of a log, or [] if they are not in the report. Bounded: a node may send anything."""
     text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
     return [line[:MAX_LINE] for line in text.split("\n")[-MAX_TAIL_LINES:]] if text else []
 
@@ -415,9 +415,9 @@ def render_verdict(  # noqa: C901
 
     Args:
         verdict: The verdict.
-        record: Path of result.json, "" if it is not written.
+        record: Path of result.json, or "" if it is not written.
         reported: The job's own reports by MUSTER_RESULT.
-        explanation: Of the first failure, None if unknown.
+        explanation: Of the first failure, or None if unknown.
     """
     duration = f" after {format_duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"

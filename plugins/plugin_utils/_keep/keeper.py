@@ -44,7 +44,7 @@ NOTES = {
 
 
 class Steps(Protocol):
-    """What keep can do. Each method can be repeated, and returns why it failed, "" if it succeeded."""
+    """What keep can do. Each method can be repeated, and returns why it failed, or "" if it succeeded."""
 
     def observe(self) -> Situation:
         """Return the situation."""
@@ -68,7 +68,7 @@ class Clock(NamedTuple):
 
 
 def read_notes(record: Path) -> Notes | None:
-    """Return the notes in a record, None if there are none."""
+    """Return the notes in a record, or None if there are none."""
     value: Any = read_object(record / FILE)
     if not conforms(value, NOTES) or not all(conforms(entry, FAILURES) for entry in value["failures"].values()):
         return None
@@ -124,7 +124,7 @@ class Keeper:
         return action
 
     def carry_out(self, action: Action) -> str | None:
-        """Carry out an action; return why it failed, "" if it succeeded, None if there was nothing to do."""
+        """Carry out an action; return why it failed, or "" if it succeeded, or None if there was nothing to do."""
         if isinstance(action, Rent):
             return self.steps.rent(action.nnodes)
         if isinstance(action, Prepare):

@@ -161,7 +161,7 @@ def plan_rent(situation: Situation, notes: Notes, candidates: int, now: float) -
 
 
 def rent_target(situation: Situation, notes: Notes) -> int | None:
-    """Return how many machines the cluster should have, None if more would not help.
+    """Return how many machines the cluster should have, or None if more would not help.
 
     First as many as before: a machine that the provider has taken away is missing then. If all still exist, such as one
     that hangs or has a broken GPU, more, but never more than nodes are missing.

@@ -47,7 +47,7 @@ def ansible_playbook() -> str:
 
 
 def spawn(argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a command that goes on if the page is closed: a stop that has begun must reach all nodes."""
+    """Start a command that continues if the page is closed: a stop that has begun must reach all nodes."""
     return subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -111,6 +111,6 @@ class Commands:
         return ""
 
     def describe(self, run_id: str) -> Mapping[str, Any] | None:
-        """Return the newest command of a run, None if there is none."""
+        """Return the newest command of a run, or None if there is none."""
         command = self.running.get(run_id)
         return command.describe() if command is not None else None

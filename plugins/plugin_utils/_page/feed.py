@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read a run for its page: from the node that leads it, over one connection, and from its successor if it is lost.
 
-The output of other ranks is read from their nodes, and only while somebody looks at it.
+The output of other ranks is read from their nodes, and only while someone looks at it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class NodeCallError(Exception):
 
 
 class RankOutput:
-    """The output of a rank, and where the next reply goes on."""
+    """The output of a rank, and where the next reply continues."""
 
     def __init__(self) -> None:
         self.tail = OutputTail()
@@ -97,7 +97,7 @@ class RunFeed:
         self.wake.set()
 
     def look(self) -> None:
-        """Note that somebody looks at the run."""
+        """Note that someone looks at the run."""
         was_idle = self.clock() - self.last_look > PAGE_IDLE_TIMEOUT
         self.last_look = self.clock()
         if was_idle:
@@ -130,7 +130,7 @@ class RunFeed:
         return self.after_end(reply, pause)
 
     def after_end(self, reply: Mapping[str, Any], pause: float) -> float | None:
-        """Return the pause after a reply that the run does not go on under this node; None if it has ended."""
+        """Return the pause after a reply that the run does not continue under this node; None if it has ended."""
         is_over = bool(self.view.result) and not self.view.result.get("cut_off")
         if is_over:
             return None

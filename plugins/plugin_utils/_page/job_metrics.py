@@ -83,7 +83,7 @@ class JobMetrics:
 
 
 def thin(series: Series) -> None:
-    """Keep about half of the points of a series, evenly spaced, and the last, from which it goes on.
+    """Keep about half of the points of a series, evenly spaced, and the last, from which it continues.
 
     Evenly spaced: however often this is repeated, the points span the whole run.
     """

@@ -37,7 +37,7 @@ MEASURES = {
 
 
 def share(part: float | None, whole: float | None) -> float | None:
-    """Return a part in percent of the whole, None if one of them is unknown."""
+    """Return a part in percent of the whole, or None if one of them is unknown."""
     return 100.0 * part / whole if part is not None and whole else None
 
 

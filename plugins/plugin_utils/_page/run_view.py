@@ -245,7 +245,7 @@ def describe_job(plan: Mapping[str, Any]) -> str:
 
 
 def describe_cost(plan: Mapping[str, Any], started: float | None, now: float) -> str:
-    """Return what a run has cost until now, and what it costs an hour, "" if that is unknown."""
+    """Return what a run has cost until now, and what it costs an hour, or "" if that is unknown."""
     nodes = {"nodes": to_mappings(plan.get("nodes"))}
     try:
         rate = total_price(node.get("price_per_hour") for node in nodes["nodes"])

@@ -44,7 +44,7 @@ class Row:
             self.most[part] = max(self.most[first], self.most[second]) if is_used else -math.inf
 
     def means(self, end: int) -> list[float | None]:
-        """Return the mean of each part before an end, None where there was no sample."""
+        """Return the mean of each part before an end, or None where there was no sample."""
         return [self.total[part] / self.count[part] if self.count[part] else None for part in range(min(end, PARTS))]
 
 
@@ -84,7 +84,7 @@ class SampleTable:
             row.halve()
 
     def means(self, name: tuple[str, ...]) -> list[float | None]:
-        """Return the mean of each part of a series, [] if it does not exist."""
+        """Return the mean of each part of a series, or [] if it does not exist."""
         row = self.rows.get(name)
         return row.means(self.used) if row is not None else []
 
@@ -107,6 +107,6 @@ class SampleTable:
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the known values, None if there is none."""
+    """Return the mean of the known values, or None if there is none."""
     numbers = [value for value in values if value is not None]
     return sum(numbers) / len(numbers) if numbers else None

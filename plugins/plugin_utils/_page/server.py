@@ -93,7 +93,7 @@ class PageHandler(BaseHTTPRequestHandler):
             self.send_json(error.status, {"error": str(error)})
         except (ConnectionError, TimeoutError):
             self.close_connection = True
-        except Exception as error:  # a defect: the page shows it, and goes on
+        except Exception as error:  # a defect: the page shows it, and continues
             self.close_connection = True
             self.send_json(500, {"error": f"./muster page failed: {type(error).__name__}"})
 

@@ -82,7 +82,7 @@ class Profile(TypedDict):
 
 
 def checked_ranks(reply: Any) -> list[dict[str, Any]] | None:
-    """Return the results of a node's ranks, None if the reply is invalid."""
+    """Return the results of a node's ranks, or None if the reply is invalid."""
     if not conforms(reply, REPLY):
         return None
     node = reply["node"]

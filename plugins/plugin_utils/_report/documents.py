@@ -156,7 +156,7 @@ class FailureCause(TypedDict):
 
 
 class Failure(TypedDict):
-    """The first failure, the lines of its log that explain it, and its cause, None if the catalogue has no match."""
+    """The first failure, the lines of its log that explain it, and its cause, or None if the catalogue has no match."""
 
     node: str
     node_rank: int

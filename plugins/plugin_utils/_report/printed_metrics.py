@@ -141,7 +141,7 @@ class Series:
         """Remove the values that the next attempt of a run repeats, before its first one is added."""
         offset = 0.0 if line.epoch is None else self.offsets.get(line.epoch)
         if line.kind == "count" or offset is None or (line.epoch is None and line.total):
-            return  # it goes on
+            return  # it continues
         kept = [(step, value) for step, value in zip(self.step, self.value, strict=True) if step < position + offset]
         self.step = array("d", (step for step, _value in kept))
         self.value = array("d", (value for _step, value in kept))

@@ -26,7 +26,7 @@ def admins_of(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list
 
 
 def pam_lines(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the lines for /etc/pam.d/sshd, [] if everybody may log in. The last one names all that decides."""
+    """Return the lines for /etc/pam.d/sshd, or [] if everybody may log in. The last one names all that decides."""
     if not cluster.options.adopt_logins:
         return []
     admins = ":".join(admins_of(cluster, states))

@@ -65,7 +65,7 @@ class NodeSoftware:
     glibc: str = ""
     architecture: str = ""  # of the processor, such as aarch64; "": unknown
     vendor: str = "nvidia"  # of the GPUs
-    targets: tuple[tuple[str, str], ...] = ()  # models of AMD's GPUs, and what kernels for them are compiled for
+    targets: tuple[tuple[str, str], ...] = ()  # models of AMD GPUs, and what kernels for them are compiled for
 
 
 @dataclass(frozen=True)
@@ -556,7 +556,7 @@ def describe_missing_build(request: SoftwareRequest) -> str:
 
 
 def on_platform(platform: Platform) -> str:
-    """Return a platform for a message, "" for the usual one."""
+    """Return a platform for a message, or "" for the usual one."""
     return "" if platform is DEFAULT else f" on {platform.title}"
 
 

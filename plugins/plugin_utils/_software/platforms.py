@@ -70,9 +70,9 @@ NVIDIA_DRIVER = "Install a driver (ansible-playbook site.yml --tags nvidia_drive
 AMD_DRIVER = "Install AMD's driver (docs/arm_and_amd.md)"
 # By processor architecture, and vendor of the GPUs.
 PLATFORMS = {
-    (X86, NVIDIA): Platform("x86_64 with GPUs of NVIDIA", "CUDA", TORCH, NVIDIA_DRIVER, flash_wheels=True),
-    (ARM, NVIDIA): Platform("aarch64 with GPUs of NVIDIA", "CUDA", releases_with(ARM_BUILDS), NVIDIA_DRIVER),
-    (X86, AMD): Platform("x86_64 with GPUs of AMD", "ROCm", releases_with(ROCM_BUILDS), AMD_DRIVER),
+    (X86, NVIDIA): Platform("x86_64 with NVIDIA GPUs", "CUDA", TORCH, NVIDIA_DRIVER, flash_wheels=True),
+    (ARM, NVIDIA): Platform("aarch64 with NVIDIA GPUs", "CUDA", releases_with(ARM_BUILDS), NVIDIA_DRIVER),
+    (X86, AMD): Platform("x86_64 with AMD GPUs", "ROCm", releases_with(ROCM_BUILDS), AMD_DRIVER),
 }
 DEFAULT = PLATFORMS[X86, NVIDIA]
 # Without GPUs, the build for the CPU is installed, which each release has for both architectures.
@@ -99,7 +99,7 @@ def find_platform(nodes: Iterable[tuple[str, str, str]]) -> Platform:
     machine, vendor = next(iter(machines), X86), next(iter(vendors), "")
     platform = PLATFORMS.get((machine, vendor)) if vendor else CPU_PLATFORMS.get(machine)
     if platform is None:
-        gpus = f" with GPUs of {vendor.upper()}" if vendor else ""
+        gpus = f" with {vendor.upper()} GPUs" if vendor else ""
         raise PlatformError(
             f"no builds of torch are known for {machine}{gpus}. Set pytorch_enabled to false, install torch yourself, "
             "and set launch_python to the interpreter that has it"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The child process of a supervisor that takes a sample of AMD's GPUs, in the columns of gpus.csv."""
+"""The child process of a supervisor that takes a sample of AMD GPUs, in the columns of gpus.csv."""
 
 from __future__ import annotations
 

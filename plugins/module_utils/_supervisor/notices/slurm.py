@@ -35,7 +35,7 @@ DURATION = re.compile(r"(?:([0-9]{1,5})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-
 
 
 def parse_duration(text: str) -> int | None:
-    """Return the seconds of a duration in Slurm's format, None if it is not one.
+    """Return the seconds of a duration in Slurm's format, or None if it is not one.
 
     Without days: minutes, minutes:seconds or hours:minutes:seconds. After them: hours, hours:minutes or
     hours:minutes:seconds.
@@ -67,7 +67,7 @@ def take_notice(directory: str) -> list[Data]:
 
 
 def time_until_preemption(job: str, now: float) -> str | None:
-    """Return how long a job that is being preempted may still run, "" if unknown; None if it is not, or is ending.
+    """Return how long a job that is being preempted may still run, or "" if unknown; None if it is not, or is ending.
 
     Slurm does not show the end of a job without a time limit.
 
@@ -126,7 +126,7 @@ def describe_stop(signal_name: str, directory: str, environment: Mapping[str, st
         return signal_name
     end = environment.get("SLURM_JOB_END_TIME", "")  # of Slurm since 23.02
     if not end.isdigit():
-        return f"job {job} of Slurm was cancelled, was preempted or reached its time limit"
+        return f"Slurm job {job} was cancelled, was preempted or reached its time limit"
     if now >= int(end) - TIME_LIMIT_MARGIN:
-        return f"job {job} of Slurm reached its time limit"
-    return f"job {job} of Slurm was cancelled or preempted"
+        return f"Slurm job {job} reached its time limit"
+    return f"Slurm job {job} was cancelled or preempted"

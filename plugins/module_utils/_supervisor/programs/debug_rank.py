@@ -97,7 +97,7 @@ def wait_for_debugger(directory: str, rank: int, port: int) -> None:
     try:
         os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
         debugpy = importlib.import_module("debugpy")
-        debugpy.configure(subProcess=False)  # data loaders go on
+        debugpy.configure(subProcess=False)  # data loaders continue
         debugpy.listen(("127.0.0.1", port))
     except Exception as error:
         if isinstance(error, ImportError):

@@ -97,7 +97,7 @@ class RankProfile:
         self.report("profiled")
 
     def fail(self, error: BaseException) -> None:
-        """Report an error; the job goes on."""
+        """Report an error; the job continues."""
         self.is_over = True
         try:
             if self.removable is not None:

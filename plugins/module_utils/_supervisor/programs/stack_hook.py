@@ -124,7 +124,7 @@ def install(directory):  # type: ignore[no-untyped-def]
     def profile(number, frame):  # type: ignore[no-untyped-def]
         try:
             load_program(directory, PROFILE_PROGRAM)["handle_request"](directory)
-        except Exception as error:  # the job goes on
+        except Exception as error:  # the job continues
             sys.muster_profile_error = error  # type: ignore[attr-defined]
 
     set_handler = _signal.signal  # what signal.signal calls

@@ -53,7 +53,7 @@ def build_interfaces(subnet: str, group: str, efa: bool, cards: Sequence[int]) -
 
 
 def describe_unused_cards(name: str, cards: Sequence[int]) -> str:
-    """Return a remark on an instance type of which one network card is used, "" if it has no more with EFA."""
+    """Return a remark on an instance type of which one network card is used, or "" if it has no more with EFA."""
     if len(cards) < 2:
         return ""
     return (

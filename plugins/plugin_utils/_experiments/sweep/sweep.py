@@ -51,13 +51,13 @@ STATE_FILE, PAGE_FILE = "sweep.json", "sweep.md"
 
 
 class SweepError(Exception):
-    """The sweep cannot go on. The message says why, and what to do."""
+    """The sweep cannot continue. The message says why, and what to do."""
 
 
 class SweepRequest(NamedTuple):
     """The requested runs.
 
-    repeats: runs per variant; search: settings of the search for the largest batch, None for no search. timeout,
+    repeats: runs per variant; search: settings of the search for the largest batch, or None for no search. timeout,
     fit_timeout: seconds that a launch, and a launch of a search, may take. parallel: how many variants are in the queue
     at the same time; 0 without a queue.
     """
@@ -271,7 +271,7 @@ class Sweep:
 
 
 def slurm_minutes(seconds: float) -> str:
-    """Return a time limit for a job of Slurm, which counts in minutes."""
+    """Return a time limit for a Slurm job, which counts in minutes."""
     return str(max(1, math.ceil(seconds / 60)))
 
 

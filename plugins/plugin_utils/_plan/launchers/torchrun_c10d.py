@@ -66,7 +66,7 @@ class TorchrunC10d(TorchrunStatic):
 
 
 def rendezvous_configuration(job: Job, is_host: str) -> str:
-    """Return the value of --rdzv-conf; is_host: 1 on the node that holds the agents' store, 0 on the others."""
+    """Return the value of --rdzv-conf; is_host: 1 on the node that holds the agents' store, or 0 on the others."""
     return f"is_host={is_host},join_timeout={job.start_timeout},read_timeout={job.start_timeout}"
 
 
