@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module keep: replace the nodes that a run loses, until it ends."""
+"""Controller side of the module keep: replaces nodes that a run loses, until the run ends."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class PlaybookSteps:
         self.rents = bool(args["provider"]) or has_provider(sources)
 
     def machines(self) -> tuple[str, ...]:
-        """Return the machines that the inventory has now."""
+        """Return the machines that are in the inventory now."""
         inventory = InventoryManager(loader=self.loader, sources=list(self.sources), cache=False)
         return tuple(inventory.get_groups_dict().get(self.args["group"], []))
 
     def observe(self) -> Situation:
-        """Return the situation, as status.yml sees it."""
+        """Return the situation that status.yml reports."""
         file = self.runner.directory / "status.json"
         file.unlink(missing_ok=True)
         self.play("status", "status", {"run_id": self.args["run_id"], "json": str(file)}, STATUS_TIMEOUT)
@@ -76,7 +76,7 @@ class PlaybookSteps:
         return read_situation(status, has_result, names, self.machines(), purse)
 
     def rent(self, nnodes: int) -> str:
-        """Create machines, within the limit of the cost that provision.yml enforces."""
+        """Create machines within the cost limit, which provision.yml enforces."""
         variables = {"nnodes": nnodes, "max_usd_per_hour": self.args["max_usd_per_hour"]}
         result = self.play("provision", "provision", variables, RENT_TIMEOUT)
         return self.describe("no machine was created", "provision", result)
@@ -95,7 +95,7 @@ class PlaybookSteps:
     def play(
         self, name: str, log: str, variables: dict[str, Any], timeout: float, options: Sequence[str] = ()
     ) -> PlaybookResult:
-        """Run a playbook with the options of this one."""
+        """Run a playbook with the same options as this one."""
         self.runner.argv = [*self.argv, *options]
         return self.runner.play(name, log, variables, timeout)
 

@@ -97,7 +97,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Request that the run takes a node, or start the supervisor of that node."""
+        """Request that the run accept a node, or start the supervisor of that node."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

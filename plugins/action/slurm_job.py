@@ -99,7 +99,7 @@ class ActionModule(ActionBase):
         return reply
 
     def allocate(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Let Slurm choose nodes, and wait in its queue for them. Return job, names and batch (in the inventory)."""
+        """Let Slurm choose nodes, and wait for them in its queue. Return job, names and batch (inventory names)."""
         if args["count"] < 1:
             raise AnsibleActionFail("Slurm cannot choose the nodes without their number: add -e nnodes=N")
         if args["requeue"]:
@@ -128,7 +128,7 @@ class ActionModule(ActionBase):
         return {"changed": True, "job": job, "names": chosen, "batch": batch}
 
     def release(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Give the nodes of a job back."""
+        """Release the nodes of a job."""
         request = {**args, "operation": "release"}
         reply: dict[str, Any] = call_node(self, "_slurm.allocation", request, task_vars, CALL_TIMEOUT)
         return reply

@@ -196,9 +196,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     def _evaluate_all(
         self, hosts: list[InventoryHost], host_variables: _HostVariables
     ) -> list[tuple[HostSpec, tuple[str, ...]]]:
-        """Return the results of the expressions for each host, unchecked, and its location, sorted by order_by.
+        """Return the unchecked results of the expressions for each host, with its location, sorted by order_by.
 
-        Raises one error for all expressions that fail.
+        Raise a single error for all expressions that fail.
         """
         problems: list[RankTableProblem] = []
         configured: list[tuple[bool, Any, HostSpec, tuple[str, ...]]] = []
@@ -231,7 +231,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
 
 def order_hosts(hosts: list[tuple[HostSpec, tuple[str, ...]]], order: str, rank0: str | None) -> list[HostSpec]:
-    """Return the hosts in the order of their ranks, unless they have explicit ones; each comes with its location."""
+    """Return the hosts in rank order, unless they have explicit ranks. hosts: each with its location."""
     if order == "name":
         hosts = sorted(hosts, key=lambda entry: natural_key(entry[0].name))
     hosts = sorted(hosts, key=lambda entry: entry[0].name != rank0)  # its part of the network comes first, too

@@ -102,7 +102,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     NAME = "muster.training.slurm"
 
     def verify_file(self, path: str) -> bool:
-        """Return whether a file is for this plugin, by its name."""
+        """Return whether a file's name belongs to this plugin."""
         return bool(super().verify_file(path)) and path.endswith(("slurm.yml", "slurm.yaml"))
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = False) -> None:
@@ -167,7 +167,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         return completed.stdout
 
     def _resolve(self, names: list[str]) -> dict[str, str]:
-        """Return the address of each name, as the login host resolves it; names without one are left out."""
+        """Return the address of each name as the login host resolves it, without unresolvable names."""
         script = 'for name; do echo "# $name"; getent ahostsv4 "$name"; done; true'
         addresses: dict[str, str] = {}
         for start in range(0, len(names), NAMES_AT_ONCE):

@@ -50,7 +50,7 @@ HASH_LIMIT = 1 << 20  # bytes; up to this size, files that differ only in time a
 
 
 def hash_of(path: str) -> str:
-    """Return the first digits of the SHA-256 of a file's content. Raise OSError if it is longer than HASH_LIMIT."""
+    """Return the first digits of the SHA-256 of a file's content. Raise OSError if the file exceeds HASH_LIMIT."""
     return hashlib.sha256(read_bytes(path, HASH_LIMIT)).hexdigest()[:16]
 
 
@@ -97,7 +97,7 @@ def read_list(directory: str) -> Tree:
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a name from a list, which may come from another node, is that of a path below the tree."""
+    """Return whether a name, which may come from another node's list, is a path inside the tree."""
     try:
         os.fsencode(name)
     except ValueError:
@@ -106,7 +106,7 @@ def is_inside(name: str) -> bool:
 
 
 def is_entry(entry: Any) -> bool:
-    """Return whether a value has the form of an entry in the role code's list."""
+    """Return whether a value is a well-formed entry of the role code's list."""
     if entry is None:
         return True
     if not isinstance(entry, list) or len(entry) != 2:

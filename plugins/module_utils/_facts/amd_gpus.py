@@ -59,7 +59,7 @@ def count_accelerators() -> int:
 
 
 def device_groups() -> dict[str, int]:
-    """Return the groups of this node whose members may use the device files, and their numbers."""
+    """Return the groups whose members may use the device files on this node, and their GIDs."""
     groups = {}
     for name in ("render", "video"):
         with contextlib.suppress(KeyError):
@@ -73,7 +73,7 @@ def is_present() -> bool:
 
 
 def diagnose(output: CommandOutput) -> tuple[str, str]:
-    """Return amd-smi's state and output, as gpus.diagnose() does for nvidia-smi; state: ok, hangs, no-driver, ..."""
+    """Return the state (ok, hangs, no-driver, ...) and output of amd-smi, as gpus.diagnose() does for nvidia-smi."""
     text = " ".join(output.text.split())[:300]
     if output.hangs:
         return "hangs", ""
@@ -106,7 +106,7 @@ class AmdQuery:
         return command.output(self.deadline) if command is not None else CommandOutput(None, "")
 
     def result(self) -> dict[str, Any]:
-        """Return the same facts as gpus.GpuQuery, rocm (version installed on the node, or "") and groups."""
+        """Return the facts of gpus.GpuQuery, plus rocm (the installed version, or "") and groups."""
         devices: list[dict[str, Any]] = []
         apps: list[dict[str, Any]] = []
         state, message = "absent", ""

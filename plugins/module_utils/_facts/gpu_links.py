@@ -134,7 +134,7 @@ class LinkQuery:
     def result(self) -> dict[str, Any]:
         """Return switches, fabric ([{"state", "status"}]), manager (version, service), nvlinks, acs, iommu, gpudirect.
 
-        Unknown values are None; manager's are "" if it is not installed.
+        Unknown values are None; those of manager are "" if it is not installed.
         """
         fabric: list[dict[str, str]] = []
         links = None

@@ -34,7 +34,7 @@ def find_dcgmi() -> str | None:
 
 
 def parse_tests(text: str) -> list[dict[str, str]]:
-    """Return name, result and details of each test in dcgmi's table, as DCGM 2, 3 and 4 print it."""
+    """Return the name, result and details of each test in dcgmi's table, as printed by DCGM 2, 3 and 4."""
     tests: list[dict[str, str]] = []
     for line in text.splitlines():
         row = ROW.match(line.strip())
@@ -68,7 +68,7 @@ def describe_failure(code: int | None, text: str, hangs: bool) -> str:
 
 
 def main(_request: dict[str, Any]) -> dict[str, Any]:
-    """Return the results of the tests, and why there are none."""
+    """Return the test results, or the reason why there are none."""
     dcgmi = find_dcgmi()
     if dcgmi is None:
         return {"changed": False, "installed": False, "tests": [], "failure": "dcgmi is not installed"}

@@ -91,9 +91,9 @@ def text_or_empty(text: str) -> str:
 
 
 def parse_devices(text: str, fields: Sequence[str] = DEVICE_FIELDS) -> list[dict[str, Any]]:
-    """Return index, uuid, serial, pci, PCI express links and ECC errors of each GPU; None: not known.
+    """Return index, uuid, serial, pci, PCI Express links and ECC errors of each GPU; None if unknown.
 
-    fields: of the query, which may have more than DEVICE_FIELDS.
+    fields: those of the query, which may include more than DEVICE_FIELDS.
     """
     return [
         {

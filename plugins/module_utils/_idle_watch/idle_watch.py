@@ -264,7 +264,7 @@ def read_nvidia_signs(run: CommandRunner) -> list[str]:
 
 
 def read_amd_signs(run: CommandRunner) -> list[str]:
-    """Return the signs of work on AMD GPUs; a machine without their device file starts no process for it."""
+    """Return the signs of work on AMD GPUs. Without their device file, no process is started."""
     if not os.path.exists(AMD_DEVICE):
         return []
     program = next((path for path in AMD_PROGRAMS if os.access(path, os.X_OK)), "amd-smi")

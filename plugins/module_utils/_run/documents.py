@@ -73,13 +73,13 @@ class RunMachine(TypedDict):
 
 
 class PlanPeerReplacement(TypedDict, total=False):
-    """Additional field of a node that has joined the run in place of a missing one."""
+    """Additional field of a node that has joined the run in place of a missing node."""
 
     generation: int  # how often the node of this number was replaced
 
 
 class Member(TypedDict):
-    """A node that joins a run in place of a missing one."""
+    """A node that joins a run in place of a missing node."""
 
     node_rank: int
     name: str
@@ -160,7 +160,7 @@ class Container(TypedDict, total=False):
 
 
 class OtherGpus(TypedDict, total=False):
-    """Additional field of a plan whose node has GPUs of another vendor than NVIDIA."""
+    """Additional field of a plan whose node has GPUs from a vendor other than NVIDIA."""
 
     gpu_vendor: str  # see _run/gpu_tools.py
 

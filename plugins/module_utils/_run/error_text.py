@@ -47,7 +47,7 @@ RULE = re.compile(r"[-=*_#+~ ]{10,}")
 def first_error(text: str) -> str:
     """Return the exception ("ValueError: boom", with all lines of its message) that ended a program, or "".
 
-    An exception after which the program went on did not end it. Of processes whose lines have prefixes, the first.
+    An exception after which the program continued did not end it. If lines have process prefixes, the first counts.
     """
     lines = without_prefix(RANK_PREFIX.sub("", text)).splitlines()
     starts = [
@@ -64,7 +64,7 @@ def first_error(text: str) -> str:
 
 
 def without_prefix(text: str) -> str:
-    """Return the lines of the process that failed first, if a launcher puts a prefix before the lines of each."""
+    """Return the lines of the process that failed first, if the launcher prefixes the lines of each process."""
     first = next(iter(PREFIXED_TRACEBACK.finditer(text)), None)
     prefix = first["prefix"] if first else ""
     if not prefix or TRACEBACK in text.splitlines():

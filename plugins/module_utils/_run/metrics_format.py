@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Metrics of a run in Prometheus's text format, for the textfile collector of node_exporter.
 
-Devices have the names and units of NVIDIA's dcgm-exporter, jobs those of dstack with another prefix, so that existing
-dashboards need little change.
+Device metrics use the names and units of NVIDIA's dcgm-exporter, job metrics those of dstack with another prefix, so
+that existing dashboards need few changes.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ MAX_LABEL = 200
 
 
 def escape(value: str) -> str:
-    """Return the value of a label between its quotes."""
+    """Escape a label's value for use within quotes."""
     text = value[:MAX_LABEL].encode("utf-8", "replace").decode("utf-8")
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def format_value(value: float) -> str:
-    """Return a number as Prometheus reads it."""
+    """Return a number in Prometheus's format."""
     if not math.isfinite(value):
         return "NaN"
     return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
 
 
 def gpu_samples(gpus: Iterable[Mapping[str, Any]]) -> list[Sample]:
-    """Return the samples of the GPUs of a node, without values that the driver omits."""
+    """Return the samples of a node's GPUs, without values that the driver omits."""
     samples: list[Sample] = []
     for gpu in gpus:
         labels = {"gpu": str(int(gpu["index"]))}

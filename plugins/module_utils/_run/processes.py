@@ -87,7 +87,7 @@ def local_rank_of(pid: int, directory: str) -> int | None:
 
 
 def local_rank_in(variables: list[bytes]) -> int | None:
-    """Return LOCAL_RANK of an environment; None if it is not set or, as the job may set it, is no possible rank."""
+    """Return LOCAL_RANK of an environment, or None if it is unset or not a possible rank: the job may change it."""
     numbers = [variable[len(b"LOCAL_RANK=") :] for variable in variables if variable.startswith(b"LOCAL_RANK=")]
     return next((int(number) for number in numbers if number.isdigit() and len(number) <= MAX_RANK_DIGITS), None)
 

@@ -65,7 +65,7 @@ def run(*argv: str, stdin: str = "") -> str:
 def submit(arguments: Sequence[str], script: str) -> str:
     """Submit a batch script; return the number of its job. Raise RunError.
 
-    While the controller restarts, only a failed connection is repeated: any other request may have been executed.
+    While the controller restarts, only a failed connection is retried: any other request may have been executed.
     """
     deadline = time.monotonic() + SUBMIT_RETRY_TIMEOUT
     while True:

@@ -29,7 +29,7 @@ def submit(request: Data) -> Data:
 
     Args:
         request: run_id, nodes (name, address and directory of each, in rank order), options (of sbatch), notice
-            (seconds before the end of the job at which the run is to save; 0: none), requeue (how often).
+            (seconds before the job's end at which the run should save; 0 for none), requeue (how often).
     """
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))
     try:

@@ -93,7 +93,7 @@ class Attempts:
         self.replaced.clear()
 
     def current_without_replaced(self) -> Attempt:
-        """Return the current attempt as a node that joins sees it: it takes part in the next one at the earliest."""
+        """Return the current attempt for a node that joins: it takes part in the next attempt at the earliest."""
         members = [member for member in self.current["members"] if member not in self.replaced]
         return {**self.current, "members": members}
 
@@ -249,11 +249,11 @@ class Attempts:
         return bool(self.policy) and time_now < self.history[-1]["ended"] + self.wait_seconds()
 
     def wait_seconds(self) -> float:
-        """Return how long an attempt waits for new nodes if there are too few."""
+        """Return how many seconds an attempt waits for new nodes if there are too few."""
         return float(self.policy.get("wait") or 0) if self.policy else 0.0
 
     def describe_wait(self, checked: list[int], nodes: list[NodeView]) -> str:
-        """Return what the next attempt waits for, since nodes that it needs are missing."""
+        """Describe what the next attempt waits for if nodes that it needs are missing."""
         shortage = self.describe_shortage(checked, nodes)
         return f"{shortage}; waiting up to {format_seconds(self.wait_seconds())} for new ones (./muster keep)"
 

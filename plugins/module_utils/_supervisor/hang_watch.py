@@ -221,9 +221,9 @@ class HangWatch:
         return True
 
     def judge_output(self, groups: list[Data]) -> None:
-        """Forget a hang if the stacks some seconds after the ranks' next output show that they continue.
+        """Forget a hang if the stacks some seconds after the ranks' next output show progress.
 
-        That output may be the error with which they end: NCCL's watchdog ends a rank up to a minute after it.
+        That output may be the error that ends them: NCCL's watchdog ends a rank up to a minute after printing it.
         """
         if self.hang is not None and positions(self.hang["groups"]) != positions(groups):
             self.hang = None

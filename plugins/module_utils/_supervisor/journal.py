@@ -71,7 +71,7 @@ class Journal:
             self.identify()
 
     def record_ranks(self) -> None:
-        """Write beside the logs of an attempt which ranks this node has in it."""
+        """Record this node's ranks in an attempt, next to the logs of that attempt."""
         node = self.plan["node"]
         name = os.path.join(self.plan.get("logs") or "", RANKS_FILE)
         self.write(name, {"first_rank": node["first_rank"], "slots": node["slots"]})

@@ -131,7 +131,7 @@ class Peer(LifelineEnd):
         self.selector.register(sock, selectors.EVENT_READ, connection)
 
     def try_next_port(self) -> None:
-        """Look for a node that succeeds the first one on the next port, since another program has this one there."""
+        """Look for the first node's successor on the next port, since another program uses the current port there."""
         if self.candidate:
             self.port_number += 1
 

@@ -13,9 +13,9 @@ PORTS = 16  # that an attempt may use, from the master port: another program may
 
 
 def lifeline_port(planned: int, number: int) -> int:
-    """Return a port on which a node leads a run: number 0 is the planned one, the next ones are below it.
+    """Return a port on which a node leads a run: number 0 is the planned port, the next ones are below it.
 
-    Those above it belong to the ranks.
+    The ports above it belong to the ranks.
     """
     return max(1, planned - number % LIFELINE_PORTS)
 

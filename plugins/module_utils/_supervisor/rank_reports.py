@@ -140,7 +140,7 @@ def log_of_failure(report: NodeReport) -> str:
 def last_output(report: NodeReport) -> tuple[str, str]:
     """Return the log of the rank that failed first, and its last lines.
 
-    Of a node that was ended, those of its first rank: they show what it did while others waited for it in vain.
+    For a node that was ended, those of its first rank: they show what it was doing while others waited for it.
     """
     log = log_of_failure(report)
     if log:

@@ -339,7 +339,7 @@ class StackCollector:
         return merge_groups(groups)
 
     def final_operations(self) -> list[Data]:
-        """Return in which collectives the ranks were, from the dumps of torch's flight recorder in this attempt."""
+        """Return the ranks' collectives from the dumps of torch's flight recorder in this attempt."""
         return read_operations(self.directory, self.plan, self.since)
 
     def source_line(self, path: str, number: int) -> str:

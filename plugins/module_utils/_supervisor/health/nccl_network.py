@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The network that NCCL uses between the nodes, from its log: TCP on a node with RDMA ports is a problem.
 
-NCCL prints this with NCCL_DEBUG=INFO, into the output of the ranks or into NCCL_DEBUG_FILE. programs/stack_hook.py sets
-both for ranks that set neither, on the nodes whose plan has NETWORK_LOG.
+With NCCL_DEBUG=INFO, NCCL logs it to the ranks' output or to NCCL_DEBUG_FILE. On nodes whose plan has NETWORK_LOG,
+programs/stack_hook.py sets both variables for ranks that set neither.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ UNKNOWN = "its log does not say why; -e debug=true writes more of it to nccl.*.l
 
 
 def networks_in(text: str) -> set[str]:
-    """Return the names of the networks in a log of NCCL, such as IB, Socket or AWS Libfabric."""
+    """Return the names of the networks in an NCCL log, such as IB, Socket or AWS Libfabric."""
     return {next(filter(None, match.groups())).strip() for match in NETWORK.finditer(text)}
 
 
 def reason_in(text: str, ports: Sequence[Mapping[str, Any]]) -> str:
-    """Return why NCCL uses TCP although these RDMA ports are active, and what to do, from its log."""
+    """Return why NCCL uses TCP although these RDMA ports are active, according to its log, with a remedy."""
     refused = REFUSED.search(text)
     if refused:
         setting = refused["setting"].replace(" set by environment to ", "=")
@@ -80,7 +80,7 @@ def reason_in(text: str, ports: Sequence[Mapping[str, Any]]) -> str:
 
 
 def socket_problem(text: str, ports: Sequence[Mapping[str, Any]]) -> Problem:
-    """Return the problem that NCCL uses TCP on a node with these active RDMA ports. text: NCCL's log."""
+    """Describe the problem that NCCL uses TCP on a node with these active RDMA ports. text: NCCL's log."""
     names = ", ".join(port["name"] for port in ports[:MAX_NAMES])
     more = f" and {len(ports) - MAX_NAMES} more" if len(ports) > MAX_NAMES else ""
     subject = f"RDMA port {names} is" if len(ports) == 1 else f"RDMA ports {names}{more} are"
@@ -89,7 +89,7 @@ def socket_problem(text: str, ports: Sequence[Mapping[str, Any]]) -> Problem:
 
 
 class NcclNetwork:
-    """Reads the logs of a node's ranks until they say which network NCCL uses."""
+    """Reads the logs of a node's ranks until they show which network NCCL uses."""
 
     def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory

@@ -64,7 +64,7 @@ def parse_cpus(text):  # type: ignore[no-untyped-def]
 def bind_cpus(environment):  # type: ignore[no-untyped-def]
     """Bind this rank, with the threads and processes that it starts, to its CPUs.
 
-    A process that something else has bound stays as it is: numactl, MPI, Slurm, or a container with few CPUs.
+    Leave alone a process that is already bound by numactl, MPI, Slurm, or a container with few CPUs.
     """
     lists = [parse_cpus(text) for text in environment.get(RANK_CPUS, "").split(";") if text]
     local_rank = int(environment.get("LOCAL_RANK") or environment["MUSTER_LOCAL_RANK"])
@@ -82,7 +82,7 @@ def prepare_rank(environment):  # type: ignore[no-untyped-def]
 
 
 def open_stack_file(path):  # type: ignore[no-untyped-def]
-    """Return the descriptor of a file for stacks, which is created."""
+    """Create a file for stacks; return its descriptor."""
     import fcntl
 
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
@@ -148,7 +148,7 @@ def install(directory):  # type: ignore[no-untyped-def]
 
 
 def load_program(directory, name):  # type: ignore[no-untyped-def]
-    """Return the names of a program in the directory of the hooks, which is executed once in this process."""
+    """Execute a program from the hooks directory, once per process; return its namespace."""
     names = sys.__dict__.setdefault("muster_" + name, {})
     if not names:
         path = os.path.join(directory, HOOKS, name)
