@@ -69,8 +69,8 @@ def mount_points() -> set[str]:
 def read_sample(text: str, code: int, known_indices: set[str], tool: str = "nvidia-smi") -> tuple[set[str], str]:
     """Return the indices of the GPUs in a sample, and an error message or "" if all are healthy.
 
-    Without indices or an error, the sample is inconclusive. text, code: nvidia-smi's output, in the columns of gpus.csv,
-    and its exit code; known_indices: those in an earlier sample; tool: the program's name.
+    Without indices or an error, the sample is inconclusive. text, code: nvidia-smi's output, in gpus.csv's columns, and
+    its exit code; known_indices: those in an earlier sample; tool: the program's name.
     """
     indices, failed, message = set(), [], ""
     for line in text.splitlines():

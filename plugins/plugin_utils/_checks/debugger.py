@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a rank that waits for a debugger: whether it exists, and whether its environment has debugpy."""
+"""Check a rank that is to wait for a debugger: that it exists, and that its environment has debugpy."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def earliest_failure(failures: list[dict[str, Any]], first_node: str | None) -> dict[str, Any] | None:
-    """Return the earliest cause, or None. A rank that exited without any output is passed over if another shows why."""
+    """Return the earliest cause, or None. A rank that exited without any output is skipped if another shows why."""
 
     def order(failure: dict[str, Any]) -> tuple[Any, ...]:
         return (failure["weight"], failure["node"] != first_node, failure["since"], not failure["first"])

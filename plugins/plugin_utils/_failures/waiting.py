@@ -52,7 +52,7 @@ def ranks_of(result: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Map
 
 
 def waiting_failures(failures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the failures that are timeouts of ranks, by their error or, for a rank that aborted, by its log."""
+    """Return the failures that are timeouts, according to the rank's error or, if it aborted, its log."""
     return [
         failure
         for failure in failures
@@ -131,9 +131,9 @@ def name_different_collectives(first: dict[str, Any], failures: list[dict[str, A
 def name_last_output(
     first: dict[str, Any], result: Mapping[str, Any], failures: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the first failure; if it waited in a collective, with the last output of a rank without a timeout.
+    """Return the first failure; if its rank waited in a collective, add the last output of a rank without a timeout.
 
-    A rank whose last output is only a step of the training may have waited as well: it is not named.
+    A rank whose last output is only a training step may have been waiting as well, so it is not named.
     """
     waiting = {failure["rank"] for failure in waiting_failures(failures)}
     if first["rank"] not in waiting or not (collective_of(first) or GLOO_WAITED.search(first["error"])):

@@ -47,7 +47,7 @@ def ansible_playbook() -> str:
 
 
 def spawn(argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a command that continues if the page is closed: a stop that has begun must reach all nodes."""
+    """Start a command that continues if the page is closed: a stop must reach all nodes once it has begun."""
     return subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -93,7 +93,7 @@ class Commands:
         self.lock = threading.Lock()
 
     def run(self, name: str, run_id: str) -> str:
-        """Start a command; return why that is not possible, or an empty string."""
+        """Start a command; return why that is not possible, or "" if it started."""
         typed = adapt_commands(f"ansible-playbook {name}.yml -e run_id={run_id}")
         with self.lock:
             current = self.running.get(run_id)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Send requests of the page to nodes, over a connection for each node that is asked."""
+"""Send the page's requests to nodes, over one connection per node."""
 
 from __future__ import annotations
 

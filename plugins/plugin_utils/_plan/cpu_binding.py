@@ -17,7 +17,7 @@ BINDINGS = ("auto", "node", "none")
 
 
 class CpuBinding(NamedTuple):
-    """The CPUs of each local rank, such as "0-31"; () with the reason if ranks are not bound."""
+    """The CPUs of each local rank, such as "0-31", or () and the reason if ranks are not bound."""
 
     cpus: tuple[str, ...]
     reason: str = ""
@@ -31,7 +31,7 @@ def unbound(reason: str) -> CpuBinding:
 def bind_ranks(job: Job, slots: int, starts_ranks: bool, facts: Mapping[str, Any]) -> CpuBinding:
     """Return the CPUs of the ranks of a node.
 
-    "auto" binds only if that leaves no CPU of the node unused, since the job's data loaders may need all of them.
+    "auto" binds only if no CPU of the node stays unused, since the job's data loaders may need all of them.
 
     Args:
         job: the job.
@@ -69,12 +69,12 @@ def bind_to_nodes(binding: str, nodes: list[int], cpus: Mapping[str, str]) -> Cp
 
 
 def binding_environment(binding: CpuBinding) -> dict[str, str]:
-    """Return the variable by which stack_hook.py binds each rank."""
+    """Return the environment variable with which stack_hook.py binds each rank."""
     return {RANK_CPUS: ";".join(binding.cpus)} if binding.cpus else {}
 
 
 def render_binding(job: Job, binding: CpuBinding) -> list[str]:
-    """Render the CPUs of the ranks of a node for a terminal; why there are none only if they were requested."""
+    """Render the CPUs of a node's ranks for a terminal; if there are none, say why if binding was requested."""
     if not binding.cpus:
         return [f"  CPUs         ranks are not bound: {binding.reason}"] if job.numa_binding == "node" else []
     ranks: dict[str, list[int]] = {}

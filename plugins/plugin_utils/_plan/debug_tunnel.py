@@ -34,9 +34,9 @@ def launch_configuration(debugger: Mapping[str, Any], run_id: str) -> str:
 
 
 def tunnel_argv(variables: Mapping[str, Any], name: str, port: int) -> list[str]:
-    """Return the command that forwards a port of this machine to the same of a node until its input ends.
+    """Return the command that forwards a local port to the same port of a node until its input ends.
 
-    [] if the node is this machine. variables: those of the node, rendered.
+    Return [] if the node is this machine. variables: those of the node, rendered.
     """
     if variables.get("ansible_connection") in LOCAL_CONNECTIONS:
         return []

@@ -54,9 +54,9 @@ def visible_devices(gpus: tuple[int, ...], vendor: str = DEFAULT, in_container: 
 
 
 def cuda_variables(gpus: str, in_container: bool) -> dict[str, str]:
-    """Return the variables for NVIDIA GPUs; a container gets only the selected ones.
+    """Return the variables for NVIDIA GPUs; a container gets only the selected GPUs.
 
-    Without the order, CUDA would number them by speed, and not as nvidia-smi does.
+    Without an explicit order, CUDA would number them by speed rather than as nvidia-smi does.
     """
     return {} if in_container else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus}
 
@@ -64,7 +64,7 @@ def cuda_variables(gpus: str, in_container: bool) -> dict[str, str]:
 def hip_variables(gpus: str, _in_container: bool) -> dict[str, str]:
     """Return the variable for AMD GPUs, all of which a container gets.
 
-    ROCR_VISIBLE_DEVICES is not set as well: HIP numbers the GPUs that it leaves from 0.
+    ROCR_VISIBLE_DEVICES is not set: HIP would number the GPUs that it selects from 0.
     """
     return {"HIP_VISIBLE_DEVICES": gpus}
 

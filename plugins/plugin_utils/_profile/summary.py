@@ -61,7 +61,7 @@ class RankProfile(TypedDict):
 
 
 class Operation(TypedDict):
-    """An operation. Seconds and count are those of a step, as a mean over the ranks."""
+    """An operation. Seconds and count are per step, averaged over the ranks."""
 
     name: str
     device: str
@@ -99,7 +99,7 @@ def step_seconds(result: Mapping[str, Any]) -> float:
 
 
 def find_late_ranks(profiles: Sequence[RankProfile]) -> list[int]:
-    """Return the ranks for which the others wait: those that wait much less than the median."""
+    """Return the ranks that the others wait for: those that wait much less than the median."""
     known = [(profile, wait) for profile in profiles if (wait := profile["waiting_seconds"]) is not None]
     if len(known) < 2:
         return []
@@ -108,7 +108,7 @@ def find_late_ranks(profiles: Sequence[RankProfile]) -> list[int]:
 
 
 def sum_operations(results: Sequence[Mapping[str, Any]]) -> list[Operation]:
-    """Return the operations that took longest, of a step, as a mean over the ranks; those of GPUs come first."""
+    """Return the operations that took longest per step, averaged over the ranks; GPU operations come first."""
     sums: dict[tuple[str, str], list[float]] = {}
     for result in results:
         steps = max(1, len(result["steps"]) - 1)

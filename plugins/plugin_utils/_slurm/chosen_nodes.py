@@ -17,7 +17,7 @@ class UnknownNodeError(Exception):
 
 
 def candidates_of(members: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return name in Slurm and address of each host of the group, from which Slurm may choose."""
+    """Return the Slurm name and address of each host of the group, from which Slurm may choose."""
     return [
         {
             "name": str(hostvars[name].get("slurm_node") or slurm_name(name)),
@@ -30,7 +30,7 @@ def candidates_of(members: Sequence[str], hostvars: Mapping[str, Mapping[str, An
 def inventory_names(
     nodes: Sequence[Mapping[str, str]], members: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Return the inventory's name of each node, by its name in Slurm. Raise UnknownNodeError.
+    """Return the inventory name of each node, by its Slurm name. Raise UnknownNodeError.
 
     Args:
         nodes: name and address in Slurm.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files and settings with which Slurm checks the health of its nodes, from the checks before a launch.
+"""The files and settings of Slurm's node health check, which reuses the checks before a launch.
 
 The program is plugins/module_utils/_slurm/health_check.py.
 """
@@ -41,7 +41,7 @@ def health_files(node: SlurmNode, options: SlurmOptions) -> list[dict[str, Any]]
 
 
 def script(options: SlurmOptions, mode: str) -> str:
-    """Return the script that Slurm runs, without arguments and perhaps without PATH."""
+    """Return the script that Slurm runs without arguments, and possibly without PATH."""
     return (
         f"#!/bin/sh\n# {options.managed}\n"
         "export PATH=/usr/sbin:/usr/bin:/sbin:/bin\n"

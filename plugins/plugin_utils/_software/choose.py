@@ -176,7 +176,7 @@ def format_range(minors: tuple[Minor, Minor]) -> str:
 
 
 def known_builds(platform: Platform) -> str:
-    """Return all pairs of torch and CUDA or ROCm, a line per release."""
+    """Return all combinations of torch and CUDA or ROCm, one line per torch release."""
     return "\n".join(
         f"  torch {format_minor(minor)}: {', '.join(map(format_build, release.builds))}"
         for minor, release in platform.releases.items()
@@ -532,7 +532,7 @@ def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choic
 
 
 def describe_missing_build(request: SoftwareRequest) -> str:
-    """Return the message about a pair of torch and CUDA or ROCm that does not exist."""
+    """Return the message about a combination of torch and CUDA or ROCm that does not exist."""
     platform, kind = request.platform, "" if request.cuda.startswith("rocm") else "CUDA "
     if request.torch == AUTO:
         return (

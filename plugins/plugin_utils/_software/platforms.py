@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The platforms that torch is built for: a processor architecture, and a vendor of GPUs.
+"""The platforms that torch is built for: a processor architecture and a GPU vendor.
 
-docs/arm_and_amd.md shows the tables with their sources. A build for CUDA is the digits of its version, 124 for 12.4;
-a build for ROCm is ROCM plus the digits of its version, 1064 for 6.4.
+docs/arm_and_amd.md shows the tables with their sources. A CUDA build is represented by the digits of its version, 124
+for 12.4; a ROCm build by ROCM plus these digits, 1064 for 6.4.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ROCM_BUILDS: Mapping[Minor, Mapping[int, str]] = {
 
 
 def releases_with(builds: Mapping[Minor, Mapping[int, str]]) -> dict[Minor, TorchRelease]:
-    """Return the releases of torch that have builds for a platform, with these builds."""
+    """Return the torch releases that have builds for a platform, with these builds."""
     return {minor: replace(TORCH[minor], builds=kernels) for minor, kernels in builds.items()}
 
 
@@ -84,7 +84,7 @@ class PlatformError(Exception):
 
 
 def find_platform(nodes: Iterable[tuple[str, str, str]]) -> Platform:
-    """Return the platform of nodes, each a name, an architecture ("": unknown) and a vendor ("": no GPUs)."""
+    """Return the common platform of nodes, each a name, an architecture ("": unknown) and a vendor ("": no GPUs)."""
     nodes = list(nodes)
     machines = {machine or X86: name for name, machine, _vendor in nodes}
     vendors = {vendor: name for name, _machine, vendor in nodes if vendor}

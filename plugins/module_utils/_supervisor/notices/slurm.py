@@ -67,7 +67,7 @@ def take_notice(directory: str) -> list[Data]:
 
 
 def time_until_preemption(job: str, now: float) -> str | None:
-    """Return how long a job being preempted may still run ("" if unknown), or None if it is not preempted, or is ending.
+    """Return how long a job being preempted may still run ("" if unknown), or None if it is not preempted or is ending.
 
     Slurm does not show the end of a job without a time limit.
 

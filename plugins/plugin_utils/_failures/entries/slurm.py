@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Messages of Slurm and of MUNGE, by which its nodes authenticate each other."""
+"""Error messages of Slurm and of MUNGE, with which Slurm nodes authenticate each other."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def rendezvous_configuration(job: Job, is_host: str) -> str:
 
 
 def joining_command(command: list[str], address: str) -> list[str]:
-    """Return the command of a node that joins an elastic run. command: that of the node which hosts the store."""
+    """Return the command of a node that joins an elastic run. command: that of the node that hosts the store."""
     end = command.index("--") if "--" in command else len(command)
     options = [
         f"--local-addr={address}"
