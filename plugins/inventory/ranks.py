@@ -71,9 +71,9 @@ options:
     description:
       - Jinja expression for the location of the host in the network, such as the name of its rack, or a path from the
         outermost to the innermost part, V(spine1/rack7), or a list of such names.
-      - Hosts in the same part get neighbouring ranks, which then communicate over fewer switches. Parts, and hosts in
+      - Hosts in the same part get neighbouring ranks, which thus communicate over fewer switches. Parts, and hosts in
         the innermost part, keep the order that O(order) and O(order_by) give them. The same applies to O(rank0).
-      - It has no effect if O(rank) gives the ranks. Hosts for which it evaluates to none keep their position.
+      - It has no effect if O(rank) sets the ranks. Hosts for which it evaluates to none keep their position.
     type: str
     default: node_topology | default(node_rack | default(none))
   rank0:

@@ -16,9 +16,9 @@ description:
   - The login host itself becomes the only host of the group C(slurm_login). The nodes are reached through it.
   - The inventory file is a YAML file whose name ends with C(slurm.yml) or C(slurm.yaml). Use it together with
     P(muster.training.ranks#inventory), which assigns the ranks.
-  - Needs no root, and changes nothing on the cluster.
+  - Does not need root, and changes nothing on the cluster.
 notes:
-  - Names of nodes that Slurm knows without an address are resolved on the login host.
+  - Resolves the names of nodes without an address in Slurm on the login host.
 seealso:
   - plugin: muster.training.ranks
     plugin_type: inventory
@@ -37,16 +37,16 @@ options:
     type: str
     default: ''
   partition:
-    description: Select the nodes of this partition. If empty, all.
+    description: Select the nodes of this partition. If empty, select all nodes.
     type: str
     default: ''
   unusable:
-    description: Whether to add nodes that are down or drained, too.
+    description: Whether to include nodes that are down or drained.
     type: bool
     default: false
   jump:
     description:
-      - Whether to reach the nodes through O(login). Set it to V(false) if this machine reaches them directly.
+      - Whether to connect to the nodes through O(login). Set it to V(false) if this machine can reach them directly.
     type: bool
     default: true
   timeout:

@@ -180,7 +180,7 @@ class Sweep:
         return {variant["name"] for variant, success in zip(variants, successes, strict=True) if not success.result()}
 
     def run_queued(self, variant: Variant, batch: str, repeat: int, request: SweepRequest) -> bool:
-        """Launch a variant at its turn, and return whether it succeeded. Raise SweepError if interrupted before that."""
+        """Launch a variant at its turn; return whether it succeeded. Raise SweepError if interrupted before that."""
         if self.runner.interrupted:
             raise SweepError("interrupted: the same command resumes from here")
         return self.run_variant(variant, batch, repeat, request)
