@@ -134,11 +134,10 @@ class ActionModule(ActionBase):
                     time.sleep(0.2)
                 return runner.interrupted
 
-            show(f"watching run {args['run_id']}; end keep with Ctrl-C, which does not end the run")
+            show(f"watching run {args['run_id']}; Ctrl-C stops keep, but not the run")
             has_ended = Keeper(record, steps, Clock(time.time, pause, args["interval"]), show).run()
         if not has_ended:
-            text = (
-                f"keep was ended, run {args['run_id']} goes on; start keep again: ansible-playbook keep.yml -e run_id="
-            )
-            raise UserError(adapt_commands(text + args["run_id"]), result={"changed": True})
+            text = f"keep was stopped, but run {args['run_id']} continues; to restart keep: "
+            command = f"ansible-playbook keep.yml -e run_id={args['run_id']}"
+            raise UserError(text + adapt_commands(command), result={"changed": True})
         return {"changed": True}

@@ -111,4 +111,4 @@ class ActionModule(ActionBase):
         for line in tunnel_hint(server.port):
             Display().display(line)
         Display().display(f"page: {server.url(run_id)}")
-        Display().display("Only this user's browser can read it, with this URL. Ctrl-C ends the page, and no run.")
+        Display().display("Only a browser that has this URL can open it. Ctrl-C stops the page, but no run.")

@@ -68,7 +68,7 @@ def leader_reply(replies: Mapping[str, Any], name: str, run_id: str) -> tuple[st
         for reply in replies.values()
         if isinstance(reply, Mapping) and reply.get("failed") and reply.get("msg")
     ]
-    why = "; ".join(dict.fromkeys(messages)) or "the node that leads it does not answer, or the run has ended"
+    why = "; ".join(dict.fromkeys(messages)) or "the node that leads it does not respond, or the run has ended"
     text = f"{name} cannot join run {run_id}: {why}. See its state: ansible-playbook status.yml -e run_id={run_id}"
     raise UserError(adapt_commands(text), result={"changed": False})
 
@@ -152,6 +152,6 @@ class ActionModule(ActionBase):
             update_record(record, recorded, node_rank, args["facts"], price)
         except OSError as error:
             Display().warning(f"{record / 'plan.json'} still has the node that was replaced: {error}")
-        when = "takes part now" if plan["elastic"] else "takes part from the next attempt on, if it is needed"
+        when = "takes part now" if plan["elastic"] else "takes part from the next attempt on, if needed"
         Display().display(f"[muster] {args['name']} has joined run {args['run_id']}, and {when}")
         return {"changed": bool(started["changed"]), "node_rank": node_rank, "directory": started["directory"]}

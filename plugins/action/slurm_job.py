@@ -124,7 +124,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(str(error)) from None
         batch = names.get(reply["batch"], next(iter(names.values()), ""))
         chosen = [name for name in members if name in names.values()]
-        Display().display(f"[muster] Slurm job {job} has {', '.join(chosen)}")
+        Display().display(f"[muster] Slurm job {job} was allocated {', '.join(chosen)}")
         return {"changed": True, "job": job, "names": chosen, "batch": batch}
 
     def release(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def request_join(path: str, member: Data) -> Data:
         time.sleep(STATUS_POLL_INTERVAL)
     with contextlib.suppress(OSError):
         remove_entry(os.path.join(path, REQUEST))
-    raise RunError(f"the supervisor of the run did not take {member['name']} within {JOIN_TIMEOUT:.0f} s")
+    raise RunError(f"the run's supervisor did not accept {member['name']} within {JOIN_TIMEOUT:.0f} s")
 
 
 def read_documents(path: str) -> Data:
@@ -78,7 +78,7 @@ def read_documents(path: str) -> Data:
     target = os.path.realpath(os.path.join(path, "environment.json"))  # a link to a directory in memory
     environment = read_json(target, MAX_ENVIRONMENT_BYTES)
     if plan is None or not isinstance(environment, dict):
-        raise RunError(f"the job has removed or replaced files in {path}: no node can join this run any more")
+        raise RunError(f"the job has removed or replaced files in {path}: no more nodes can join this run")
     values = {name: value for name, value in environment.items() if isinstance(value, str)}
     values.pop("MUSTER_RUN_DIRECTORY", None)
     nodes = plan["nodes"]

@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 MAX_TRACE = 256 * 2**20  # bytes of a rank's trace
 PIECE_BYTES = 8 * 2**20  # in one reply
-NO_HANDLER = "the rank is no Python process that muster can reach, such as a program in another language, or it ended"
+NO_HANDLER = "the rank is not a Python process that muster can signal, or it has ended"
 
 
 def find_run(request: Data) -> tuple[str, Data]:
@@ -147,7 +147,7 @@ def rank_result(path: str, identifier: str, rank: int, pid: int) -> Data:
         with open(trace_path, "rb", opener=open_regular) as stream:
             data = stream.read(MAX_TRACE + 1)
         if len(data) > MAX_TRACE:
-            raise ValueError(f"the trace has more than {MAX_TRACE >> 20} MiB: profile fewer steps")
+            raise ValueError(f"the trace is larger than {MAX_TRACE >> 20} MiB: profile fewer steps")
         analysis = analyse(json.loads(data))
         packed = trace_path + ".gz"
         with contextlib.suppress(OSError):

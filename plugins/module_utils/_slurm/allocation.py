@@ -121,7 +121,7 @@ def wait(request: Data) -> Data:
         except RunError as error:
             if "Invalid job id" in str(error):  # Slurm forgets a job some minutes after its end
                 return {"state": "ended", "message": f"Slurm job {request['job']} has ended"}
-            reply = {"state": "waiting", "message": f"the queue of Slurm is unknown: {error}"}  # it may be restarting
+            reply = {"state": "waiting", "message": f"cannot read Slurm's queue: {error}"}  # it may be restarting
         if reply["state"] != "waiting" or reply["message"] != request["message"] or time.monotonic() > deadline:
             return reply
         time.sleep(QUEUE_POLL_INTERVAL)

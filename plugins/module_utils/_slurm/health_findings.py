@@ -27,8 +27,8 @@ MAX_REASON = 200  # characters; squeue and sinfo cut longer ones
 MIN_FREE_BYTES = 1 << 30
 MIN_FREE_INODES = 1000
 SMI_PROBLEMS = {
-    "hangs": "nvidia-smi does not answer",
-    "mismatch": "driver and library of NVIDIA have different versions: reboot the node",
+    "hangs": "nvidia-smi does not respond",
+    "mismatch": "the NVIDIA driver and its library have different versions: reboot the node",
     "no-driver": "the NVIDIA driver is not loaded",
     "gpu-lost": "nvidia-smi has lost a GPU: reboot the node",
 }
@@ -79,7 +79,7 @@ def gpu_findings(readings: Mapping[str, Any]) -> Iterator[NodeFinding]:
             yield NodeFinding("gpu-xid", text, f"{error.kind} {error.code} {error.pci} {fields['time']:.0f}")
     for gpu in readings["gpus"]:
         if (gpu["rows"] or {}).get("failure"):
-            text = f"GPU {gpu['index']} has no spare memory rows left: have it replaced"
+            text = f"GPU {gpu['index']} has no spare memory rows: have it replaced"
             yield NodeFinding("gpu-memory-rows", text, gpu["uuid"])
 
 
@@ -107,7 +107,7 @@ def disk_findings(disks: Mapping[str, Mapping[str, int]]) -> Iterator[NodeFindin
     """Yield disks that a job could not write to; disks: free bytes and inodes by path."""
     for path, disk in disks.items():
         if disk["bytes"] < MIN_FREE_BYTES:
-            yield NodeFinding("disk-full", f"less than 1 GiB is free at {path}", path)
+            yield NodeFinding("disk-full", f"less than 1 GiB is free on {path}", path)
         elif disk["inodes"] < MIN_FREE_INODES:
             yield NodeFinding("disk-full", f"hardly any file can be created at {path}: no free inodes", path)
 

@@ -69,4 +69,6 @@ class DebuggerWatch:
         self.state = state
         if state == "attached":
             return [(KIND, f"a debugger is attached to {self.subject}")]
-        return [(KIND, f"{self.subject} waits for a debugger on port {port} of its node; the other ranks wait for it")]
+        return [
+            (KIND, f"{self.subject} is waiting for a debugger on port {port} of its node; the other ranks wait for it")
+        ]

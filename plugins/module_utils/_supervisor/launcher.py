@@ -186,7 +186,7 @@ class LauncherProcess:
         path = self.journal.path("environment.json")
         environment = parse_json(read_bytes(path, MAX_JSON_BYTES, follow_links=True).decode("utf-8"))
         if not isinstance(environment, dict) or not all(isinstance(value, str) for value in environment.values()):
-            raise ValueError(f"{path} does not hold variables")
+            raise ValueError(f"{path} does not contain environment variables")
         return environment
 
     def container_prefix(self) -> list[str]:

@@ -70,7 +70,7 @@ class MetricsFile:
                 return []
             self.failed = True
             text = f"no metrics of {self.plan['node']['name']}: {self.path}: {error.strerror}"
-            return [("metrics", f"{text}; make the directory writable for the user of the job")]
+            return [("metrics", f"{text}; make the directory writable for the job's user")]
         self.failed = False
         return []
 

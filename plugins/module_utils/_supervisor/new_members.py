@@ -116,7 +116,7 @@ class NewMembers:
         elif self.is_agreed():
             self.answer({"node_rank": self.member["node_rank"]})
         if self.request is not None and now > self.deadline:
-            self.answer({"error": "too few nodes can be reached now to replace one; try again"})
+            self.answer({"error": "too few nodes can be reached to replace a node; try again later"})
 
     def take_request(self, now: float) -> None:
         """Read and remove a request in the run directory."""
@@ -147,7 +147,7 @@ class NewMembers:
             return
         generation = generation_of(self.hub.plan, rank) + 1
         if generation >= MAX_GENERATION:
-            self.answer({"error": f"node {rank} was replaced too often"})
+            self.answer({"error": f"node {rank} has been replaced too often"})
             return
         member: Member = {
             "node_rank": rank,
@@ -159,9 +159,7 @@ class NewMembers:
         self.replace(member)
         self.note_price(rank, request.get("price_per_hour"))
         self.awaited[rank] = member
-        text = f"{member['name']} joins the run" + (
-            f" in the place of {replaced}" if replaced != member["name"] else ""
-        )
+        text = f"{member['name']} joins the run" + (f" in place of {replaced}" if replaced != member["name"] else "")
         self.hub.journal.event("join", text, node=member["name"])
         self.announce(member)
 
@@ -181,7 +179,7 @@ class NewMembers:
             return None, "" if lost else "no node of the run is missing"
         present = {node["name"] for node in self.hub.nodes} - {node["name"] for node in missing}
         if name in present:
-            return None, f"{name} is a node of the run already"
+            return None, f"{name} is already a node of the run"
         same_name = any(node["name"] == name for node in missing)
         ranks = [node["node_rank"] for node in missing if node["name"] == name or not same_name]
         fitting = [rank for rank in ranks if self.gpus(rank) <= request["gpus"]]

@@ -49,7 +49,7 @@ def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
                 "which shows them",
                 requirement="amd-smi in PATH or /opt/rocm/bin",
                 remedy="sudo apt-get install amd-smi-lib from AMD's package source; or set node_slots and run without "
-                "samples of the GPUs: -e preflight_skip=amd-smi-missing",
+                "GPU samples: -e preflight_skip=amd-smi-missing",
             )
         ]
     if state in ("failed", "no-gpu"):

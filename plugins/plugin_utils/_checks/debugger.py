@@ -22,7 +22,7 @@ def check_debugger(context: CheckContext) -> list[Finding]:
             error(
                 "debug-rank",
                 [context.table.nodes[0].name],
-                problem=f"there is no rank {rank} to debug",
+                problem=f"rank {rank}, which is to be debugged, does not exist",
                 requirement=f"a rank from 0 to {last}",
                 remedy=f"choose one with -e debug_rank={min(rank, last)}",
             )
@@ -34,7 +34,7 @@ def check_debugger(context: CheckContext) -> list[Finding]:
         error(
             "debugpy-missing",
             names,
-            problem=f"{context.job.interpreter} has no debugpy, for which rank {rank} would wait",
+            problem=f"{context.job.interpreter} has no debugpy, which rank {rank} needs to wait for a debugger",
             requirement="debugpy in the environment of the job's interpreter",
             remedy="add debugpy to the project's requirements, then run ansible-playbook site.yml --tags python_env",
         )

@@ -25,7 +25,7 @@ def names_by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
 def split_remedy(names: dict[str, list[str]]) -> str:
     """Return how to launch on the largest group of equal nodes."""
     largest = max(names.values(), key=len)
-    return f"launch on nodes of one kind: -e nodes={','.join(largest)}"
+    return f"launch only on nodes of the same kind: -e nodes={','.join(largest)}"
 
 
 def check_mixed_vendors(context: CheckContext) -> list[Finding]:

@@ -114,7 +114,7 @@ def next_action(situation: Situation, notes: Notes, now: float) -> Action:
     if situation.state == ENDED:
         return End()
     if situation.state == UNKNOWN:
-        return Watch("no node of the run answers: keep goes on asking")
+        return Watch("no node of the run responds; keep retries")
     if not situation.missing:
         return Watch()
     candidates = find_candidates(situation, notes)
@@ -151,12 +151,12 @@ def plan_rent(situation: Situation, notes: Notes, candidates: int, now: float) -
         )
     if not situation.has_budget:
         return Watch(
-            f"{are_missing}, and nothing is rented without a limit of the cost: start keep again with "
+            f"{are_missing}, and no machine is created without a cost limit: restart keep with "
             "-e max_usd_per_hour=AMOUNT"
         )
     target = rent_target(situation, notes)
     if target is None:
-        return Watch(f"machines were rented for {names}, but cannot be used: see their logs; keep goes on asking")
+        return Watch(f"machines were created for {names}, but cannot be used: see their logs; keep goes on asking")
     return Rent(target) if is_due(notes, "rent", now) else Watch()
 
 

@@ -117,7 +117,7 @@ class PageApi:
             raise ApiError(400, f"type 1 to {MAX_SEARCH} characters to search for")
         feed = self.feed(run_id)
         if not self.search_lock.acquire(blocking=False):
-            raise ApiError(409, "another search is running: wait for its end")
+            raise ApiError(409, "another search is running: wait until it ends")
         try:
             return feed.search(text)
         finally:

@@ -100,7 +100,7 @@ class Commands:
             if self.obstacle:
                 return f"{self.obstacle}; or type: {typed}"
             if current is not None and current.exit_code is None:
-                return f"{current.name} is still running: wait for its end"
+                return f"{current.name} is still running: wait until it ends"
             command = RunningCommand(name, typed)
             try:
                 process = self.start(playbook_argv(self.argv, self.playbooks, name, run_id))

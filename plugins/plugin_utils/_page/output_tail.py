@@ -45,7 +45,7 @@ class OutputTail:
     def take(self, reply: Mapping[str, Any], keep: Any = None) -> None:
         """Append the output in a node's reply. keep: a function that returns whether to show a line."""
         for log, size in reply["left_out"].items():
-            self.add([visible_line(f"[{size / 1e6:.0f} MB of output were skipped; the full log is {log}]")])
+            self.add([visible_line(f"[{size / 1e6:.0f} MB of output skipped; full log: {log}]")])
         for text in reply["outputs"].values():
             lines = text.split("\n")
             lines = lines[:-1] if lines[-1] == "" else lines

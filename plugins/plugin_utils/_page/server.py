@@ -153,7 +153,7 @@ class PageHandler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Send a protocol error, such as an unknown method, without text from the request."""
         self.close_connection = True
-        self.send_json(405 if code == 501 else code, {"error": "this server knows GET and POST only"})
+        self.send_json(405 if code == 501 else code, {"error": "this server supports only GET and POST"})
 
     def log_message(self, *_arguments: Any) -> None:
         """Log nothing: the terminal belongs to the user."""

@@ -53,18 +53,18 @@ def bind_ranks(job: Job, slots: int, starts_ranks: bool, facts: Mapping[str, Any
         return unbound(f"the node has {slots} ranks and {len(selected)} GPUs")
     names = {device["name"] for device in (facts.get("gpus") or {}).get("devices") or ()}
     if len(names) > 1 and not job.gpus:
-        return unbound("the node has different GPUs, which CUDA numbers by their speed")
+        return unbound("the node has different GPU models, which CUDA numbers by speed")
     return bind_to_nodes(job.numa_binding, [numa["gpus"][gpu] for gpu in selected], numa["cpus"])
 
 
 def bind_to_nodes(binding: str, nodes: list[int], cpus: Mapping[str, str]) -> CpuBinding:
     """Return the CPUs of ranks whose GPUs are on these NUMA nodes. cpus: by node."""
     if any(str(node) not in cpus for node in nodes):
-        return unbound("the node does not show to which CPUs its GPUs belong")
+        return unbound("the node does not expose which CPUs its GPUs belong to")
     if len(cpus) < 2:
         return unbound("the node has a single NUMA node")
     if binding == "auto" and len(set(nodes)) < len(cpus):
-        return unbound("the GPUs of the job belong to some of the NUMA nodes only")
+        return unbound("the job's GPUs belong to only some of the NUMA nodes")
     return CpuBinding(tuple(cpus[str(node)] for node in nodes))
 
 

@@ -38,9 +38,9 @@ def debugger_problems(args: Mapping[str, Any]) -> list[str]:
     if args["debug_rank"] < 0:
         problems.append(f"launch_debug_rank is {args['debug_rank']}; use the number of a rank, such as 3")
     if not args["stacks"]:
-        problems.append("launch_debug_rank needs launch_stacks: true, since both reach the ranks in the same way")
+        problems.append("launch_debug_rank needs launch_stacks: true, since both use the same hook in the ranks")
     if args["no_python"]:
-        problems.append("launch_debug_rank is for Python: it cannot be used with launch_no_python")
+        problems.append("launch_debug_rank only supports Python: it cannot be used with launch_no_python")
     if args["image"]:
         problems.append("launch_debug_rank cannot be used with launch_image: debug without the container")
     if not 1024 <= args["debug_port"] <= 65535:

@@ -78,7 +78,7 @@ def restart_problems(args: Mapping[str, Any], nnodes: int | None, elastic: bool)
     if args["spares"] > 0 and not args["restarts"]:
         problems.append("launch_spares needs launch_restarts: a spare node joins when the run restarts")
     if args["restart_wait"] not in ("", None, 0) and not args["restarts"]:
-        problems.append("launch_restart_wait needs launch_restarts: a run that does not restart waits for nothing")
+        problems.append("launch_restart_wait needs launch_restarts: a run without restarts does not wait for nodes")
     if elastic and args["restarts"]:
         problems.append(
             "launch_restarts needs a fixed number of nodes, but nnodes is a range; set launch_restart_min_nodes to the "

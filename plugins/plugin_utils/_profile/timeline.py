@@ -40,7 +40,7 @@ def read_trace(path: Path) -> dict[str, Any]:
         with gzip.open(path, "rb") as stream:
             data = stream.read(MAX_TRACE + 1)
         if len(data) > MAX_TRACE:
-            raise TraceError(f"it has more than {MAX_TRACE >> 20} MiB")
+            raise TraceError(f"it is larger than {MAX_TRACE >> 20} MiB")
         trace = json.loads(data)
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise TraceError(str(error)) from error

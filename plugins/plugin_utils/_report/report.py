@@ -455,7 +455,7 @@ def record_notes(record: Record, gpus: list[GpuSamples], rows: list[NodeRow]) ->
         )
     elif not gpus and any(row["gpus"] for row in rows):
         tool = vendor_of_model(next((row["gpu"] for row in rows if row["gpus"]), "")).tool
-        messages.append(f"there are no GPU samples: {tool} did not respond")
+        messages.append(f"no GPU samples: {tool} did not respond")
     if not record.curves:
         messages.append(
             "there are no curves: they are read from what rank 0 prints, such as 'step 20: loss 0.31' (launch_metrics "

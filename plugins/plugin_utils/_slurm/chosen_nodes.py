@@ -44,8 +44,8 @@ def inventory_names(
         name = by_address.get(node["address"]) or by_name.get(node["name"].lower())
         if name is None:
             raise UnknownNodeError(
-                f"Slurm has chosen {node['name']} at {node['address'] or 'an unknown address'}, which the inventory "
-                "does not have. Add it there, or leave it out with launch_slurm_exclude"
+                f"Slurm has chosen {node['name']} at {node['address'] or 'an unknown address'}, which is not in the "
+                "inventory. Add it there, or exclude it with launch_slurm_exclude"
             )
         result[node["name"]] = name
     return result

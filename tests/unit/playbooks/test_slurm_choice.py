@@ -81,7 +81,7 @@ def choose(directory: Path, chosen: str, **variables: object) -> str:
 def test_nodes_are_those_that_slurm_has_chosen(tmp_path: Path) -> None:
     output = choose(tmp_path, "n1\nn0\n", nnodes=2, launch_slurm_partition="gpu")
     assert "[muster] queued as Slurm job 12, position 1, reason Resources" in output
-    assert "[muster] Slurm job 12 has node0, node1" in output
+    assert "[muster] Slurm job 12 was allocated node0, node1" in output
     assert "chosen node0,node1, batch node1" in output, "the batch script runs on Slurm's first node"
     options = (tmp_path / "options").read_text().split()
     assert {"--nodes=2", "--partition=gpu", "--exclude=n9"} <= set(options), "n9 is not in the inventory"

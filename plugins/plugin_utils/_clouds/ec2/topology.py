@@ -62,4 +62,4 @@ def tag_topology(context: Ec2Context, machines: Iterable[tuple[str, Mapping[str,
                     "create_tags", Resources=[machine_id], Tags=[{"Key": TOPOLOGY_TAG, "Value": topology}]
                 )
     except Ec2Error as error:
-        context.show(f"ranks will be ordered by name: the machines' place in the network is unknown: {error}")
+        context.show(f"ranks will be ordered by name, since the machines' location in the network is unknown: {error}")

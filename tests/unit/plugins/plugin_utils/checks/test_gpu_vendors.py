@@ -113,7 +113,7 @@ def test_a_cluster_with_gpus_of_two_vendors_is_refused() -> None:
     (finding,) = [finding for finding in findings(facts) if finding.id == "mixed-gpus"]
     assert finding.severity == "error" and finding.nodes == ("node1", "node2", "node3", "node4")
     assert "node3, node4: AMD GPUs; node1, node2: NVIDIA GPUs" in finding.problem
-    assert finding.remedy == "launch on nodes of one kind: -e nodes=node1,node2"
+    assert finding.remedy == "launch only on nodes of the same kind: -e nodes=node1,node2"
 
 
 def test_a_cluster_with_two_processor_architectures_is_refused() -> None:

@@ -73,7 +73,7 @@ def test_binding_on_request_uses_some_of_the_cpus_and_says_why_it_cannot() -> No
     job = make_job(numa_binding="node", gpus=(0, 1))
     assert bind_ranks(job, 2, True, facts(0, 0, 1, 1)).cpus == (FIRST, FIRST)
     (line,) = render_binding(job, bind_ranks(job, 2, True, facts(0, -1)))
-    assert line == "  CPUs         ranks are not bound: the node does not show to which CPUs its GPUs belong"
+    assert line == "  CPUs         ranks are not bound: the node does not expose which CPUs its GPUs belong to"
 
 
 @pytest.mark.parametrize(("launcher", "bound"), [("torchrun", True), ("mpirun", True), ("env", False)])
