@@ -66,8 +66,8 @@ def open_tunnel(argv: list[str]) -> Iterator[None]:
 def instructions(debugger: Mapping[str, Any], run_id: str, argv: list[str]) -> list[str]:
     """Return how to attach a debugger, as lines for a terminal."""
     lines = [
-        f"rank {debugger['rank']} on {debugger['node']} is waiting for a debugger at 127.0.0.1:{debugger['port']}. In VS "
-        "Code: put this into .vscode/launch.json, open Run and Debug, and start it (F5)",
+        f"rank {debugger['rank']} on {debugger['node']} is waiting for a debugger at 127.0.0.1:{debugger['port']}. In "
+        "VS Code: put this into .vscode/launch.json, open Run and Debug, and start it (F5)",
         *launch_configuration(debugger, run_id).splitlines(),
     ]
     if argv:
