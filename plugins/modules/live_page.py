@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 module: live_page
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Show runs in a browser while they are running
+short_description: Show active runs in a browser
 description:
   - Serves a page on the loopback address of this machine and prints its URL, until Ctrl-C. The page lists the runs that
     were launched from here, and shows a run with its nodes, curves, output, events and findings.

@@ -15,7 +15,7 @@ description:
     has the values of the job's environment, so the task needs C(no_log).
   - With O(state=started), on the new node, starts its supervisor with a plan derived from the run's record.
   - The new node gets the number of a node that the run has lost, waits as a spare, and takes part in the next
-    attempt. In an elastic run it takes part at once.
+    attempt. In an elastic run, it takes part immediately.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow

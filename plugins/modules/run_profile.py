@@ -12,7 +12,7 @@ version_added: 0.1.0
 short_description: Profile some steps of a running job with torch.profiler
 description:
   - Without O(reads), has the ranks on a node profile their next steps, and fetches their traces into the record. The
-    job needs no change, and goes on.
+    job needs no changes, and continues.
   - With O(reads), merges the traces of all nodes into one timeline, and shows how long each rank waited for the others
     in collectives, and which operations took longest. Connects to nothing then.
   - A step ends when a torch optimizer steps. Requires torch 2.0 or newer.

@@ -84,7 +84,7 @@ def keep(directory: str) -> None:
     make_private_directory(kept)
     for name in ("plan.json", *SECRETS):
         with contextlib.suppress(FileNotFoundError):
-            # the secrets are links to files in memory, which a restart of the node would empty
+            # the secrets are links to files in memory, which a reboot of the node would delete
             text = read_bytes(os.path.realpath(os.path.join(directory, name)), MAX_BYTES).decode("utf-8")
             write_atomically(os.path.join(kept, name), text)
 
@@ -94,7 +94,7 @@ def move_files(directory: str, life: int) -> None:
     earlier = os.path.join(directory, EARLIER)
     make_private_directory(earlier)
     target = os.path.join(earlier, str(life - 1))
-    if os.path.lexists(target):  # this life has begun before, and its node has failed at once
+    if os.path.lexists(target):  # this life has begun before, and its node failed immediately
         return
     os.mkdir(target, 0o700)
     for pattern in OF_A_LIFE:
@@ -111,7 +111,7 @@ def restore(directory: str) -> None:
             text = read_bytes(os.path.join(kept, name), MAX_BYTES).decode("utf-8")
             write_atomically(os.path.join(directory, name), text)
     plan = json.loads(read_bytes(os.path.join(kept, "plan.json"), MAX_BYTES))
-    with contextlib.suppress(TimeoutError):  # a mount that does not answer: the job itself will say so
+    with contextlib.suppress(TimeoutError):  # the mount does not respond: the job itself will report it
         plan["checkpoint"] = newest_local_checkpoint(plan) or plan.get("checkpoint", "")
     for name, text in plan["files"].items():
         write_atomically(os.path.join(directory, name), text)

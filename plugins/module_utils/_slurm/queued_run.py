@@ -67,7 +67,7 @@ def cancel(directory: str, run_id: str) -> None:
     from ansible_collections.muster.training.plugins.module_utils._slurm.queue import cancel as cancel_job
 
     if has_started(directory) and not describe(directory, run_id):
-        return  # the run has ended for good
+        return  # the run has finally ended
     cancel_job(run_id)
     with contextlib.suppress(OSError):
         remove_tree(os.path.join(directory, KEPT))

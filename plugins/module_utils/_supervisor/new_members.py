@@ -94,7 +94,7 @@ class NewMembers:
         return hardware["gpus"] if hardware else 0
 
     def is_missing(self, node: NodeView, now: float) -> bool:
-        """Return whether the run has lost a node for good, and its part in the attempt is over."""
+        """Return whether the run has permanently lost a node, and its part in the attempt is over."""
         hub, rank = self.hub, node["node_rank"]
         is_member = hub.attempts.takes_part(node) and not hub.attempts.has_ended()
         if rank == hub.own or now < node["return_by"] or (is_member and not hub.plan["elastic"]):

@@ -25,7 +25,7 @@ class Surroundings:
 
 
 NETWORK = (
-    "In Kubernetes: the Service of the pods must be headless and resolve their names (kubectl get endpoints), and no "
+    "In Kubernetes, the Service of the pods must be headless and resolve their names (kubectl get endpoints), and no "
     'NetworkPolicy or proxy sidecar may stand between them (annotation sidecar.istio.io/inject: "false")'
 )
 RANKS_SEE_ONE_GPU = (

@@ -156,7 +156,7 @@ def plan_rent(situation: Situation, notes: Notes, candidates: int, now: float) -
         )
     target = rent_target(situation, notes)
     if target is None:
-        return Watch(f"machines were created for {names}, but cannot be used: see their logs; keep goes on asking")
+        return Watch(f"machines were created for {names}, but cannot be used: see their logs; keep retries")
     return Rent(target) if is_due(notes, "rent", now) else Watch()
 
 

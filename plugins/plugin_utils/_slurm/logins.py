@@ -32,7 +32,7 @@ def pam_lines(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list
     admins = ":".join(admins_of(cluster, states))
     return [
         f"account sufficient pam_succeed_if.so quiet user in {admins} {PAM_MARK}",
-        # "-": without the package, everybody may log in
+        # "-": without the package, everyone may log in
         f"-account required pam_slurm_adopt.so # always: {admins} {PAM_MARK}",
     ]
 
