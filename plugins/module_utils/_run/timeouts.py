@@ -130,7 +130,9 @@ PAGE_IDLE_INTERVAL = 15.0  # between requests while nobody views it
 PAGE_IDLE_TIMEOUT = 30.0  # since the browser's last request, after which nobody views the run
 PAGE_FEED_TIMEOUT = 3600.0  # since that request, after which a run is no longer read
 PAGE_CALL_TIMEOUT = 20.0  # for a node to answer
-PAGE_LOST_TIMEOUT = 15.0  # of silence of the node that leads the run, after which the others are asked which node leads it
+PAGE_LOST_TIMEOUT = (
+    15.0  # of silence of the node that leads the run, after which the others are asked which node leads it
+)
 PAGE_SEARCH_TIMEOUT = 60.0  # for a node to search the output of its ranks
 PAGE_REQUEST_TIMEOUT = 10.0  # for a browser to send a request
 

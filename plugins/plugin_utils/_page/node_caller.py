@@ -52,7 +52,8 @@ class NodeCaller:
             if name not in self.connections:
                 if name not in self.hostvars:
                     raise NodeCallError(
-                        f"{name} is not in this inventory: use the inventory with which the run was launched", is_final=True
+                        f"{name} is not in this inventory: use the inventory with which the run was launched",
+                        is_final=True,
                     )
                 variables = self.hostvars[name]
                 node_action = connect(self.action, name, variables, become=bool(self.fields["user"]))
