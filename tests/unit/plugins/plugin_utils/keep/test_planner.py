@@ -87,7 +87,7 @@ def test_next_action(changes: dict[str, Any], noted: dict[str, Any], expected: A
     [
         ({"state": UNKNOWN}, {}, "no node of the run answers"),
         ({"rents": False}, {}, "gpu2 is missing: add a machine to the group in the inventory"),
-        ({"has_budget": False}, {}, "start keep again with -e max_usd_per_hour=AMOUNT"),
+        ({"has_budget": False}, {}, "restart keep with -e max_usd_per_hour=AMOUNT"),
         ({}, {"rented": 2}, "machines were created for gpu2, but cannot be used"),
     ],
 )
