@@ -80,8 +80,8 @@ hand: *right* names the cause, or the first failing rank and the kind of its cau
 | set | measured | failures | right | partly | unknown | wrong | once seen: right | wrong |
 |---|---|---|---|---|---|---|---|---|
 {unseen}
-Of {count} unseen failures, {right} % were explained rightly and {wrong} % wrongly, far from the goal of at least 85 % and
-at most 2 %. The causes of wrong explanations were then fixed and entries were added: the last two columns show the
+Of {count} unseen failures, {right} % were explained rightly and {wrong} % wrongly, far from the goal of 85 % and at
+most 2 %. The causes of wrong explanations were then fixed and entries were added: the last two columns show the
 effect of these fixes, and do not predict the result on the next set.
 
 An older set of {known} failures, from which many entries were written, now gives {share} % right and {bad} % wrong.

@@ -37,7 +37,7 @@ VENDOR = "0x1002"  # PCI vendor
 ACCELERATOR_CLASSES = ("0x0380", "0x1200")
 MODULE = "/sys/module/amdgpu"
 ROCM_VERSION = "/opt/rocm/.info/version"
-DEVICE_FILES = ("/dev/kfd", r"/dev/kfd\Z")  # pattern for glob, and for a path: a process that computes opens it
+DEVICE_FILES = ("/dev/kfd", r"/dev/kfd\Z")  # patterns for glob and for a path; opened by processes that compute
 
 
 def find_amd_smi() -> str | None:
@@ -89,7 +89,7 @@ def diagnose(output: CommandOutput) -> tuple[str, str]:
 class AmdQuery:
     """A query of the node's AMD GPUs, started on creation; see gpus.GpuQuery."""
 
-    smi = None  # nvidia-smi, by which the queries of links and of kernels are decided
+    smi = None  # nvidia-smi; decides on the queries of links and kernels
 
     def __init__(self) -> None:
         self.path = find_amd_smi()

@@ -37,8 +37,8 @@ def query_amd() -> Any:
     return amd_gpus.AmdQuery()
 
 
-# By vendor: whether a node has its GPUs, and the query of them. The first that is present counts; a node without any
-# is queried as one of NVIDIA's.
+# By vendor: whether a node has its GPUs, and how to query them. The first present vendor counts; a node without GPUs
+# is queried as an NVIDIA node.
 READERS: dict[str, tuple[Callable[[], bool], Callable[[], Any]]] = {
     NVIDIA: (has_nvidia, gpus.GpuQuery),
     AMD: (has_amd, query_amd),

@@ -27,7 +27,7 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-# Fields of the query of devices: a driver refuses all of them if it does not know the last one.
+# Fields of the device query: a driver that does not know the last field rejects all of them.
 DEVICE_QUERIES = (
     *((*gpu_health.DEVICE_FIELDS, field) for field in gpu_health.THROTTLE_FIELDS),
     gpu_health.DEVICE_FIELDS,

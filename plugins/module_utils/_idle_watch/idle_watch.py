@@ -251,7 +251,7 @@ def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns
         except FileNotFoundError:
             pass  # no GPU
         except (OSError, subprocess.SubprocessError) as error:
-            # There may be undetected work. The ttl still applies: else a broken driver would keep it on forever.
+            # There may be undetected work. The TTL still applies, in case the driver is broken.
             if "No devices were found" not in str(getattr(error, "stdout", "")):
                 people.append(f"{program} does not respond ({type(error).__name__})")
     return UsageSigns(work, people)

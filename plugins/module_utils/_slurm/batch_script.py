@@ -163,7 +163,7 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
         '  [ -z "$over" ] || { status=1; sleep '
         f'{LOST_NODE_JOB_TIMEOUT}; kill -KILL "$step"; break; }}\n'
         "done\n"
-        # a signal may have interrupted the last wait; 127 if the step was waited for
+        # a signal may have interrupted the last wait; 127 if the step was already waited for
         'wait "$step" 2> /dev/null\n'
         "last=$?\n"
         '[ "$last" -eq 127 ] || [ -n "$over" ] || status=$last\n'

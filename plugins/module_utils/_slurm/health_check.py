@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 SETTINGS = "/etc/muster/slurm_health.json"  # written by the role slurm
-BASELINE = "/var/lib/muster/slurm_health.json"  # what the node once had
+BASELINE = "/var/lib/muster/slurm_health.json"  # the node's known hardware
 DRAINED = "/run/muster_slurm_health.json"  # for which findings it was drained since the boot
 SCHEMA = {"node": str, "gpu_files": [str], "skip": [str]}
 MODES = ("check", "prolog")
-REFUSED = 3  # exit status of the prolog on an unfit node; a program that itself fails has another one
+REFUSED = 3  # exit status of the prolog on an unfit node; differs from that of a failure of the program itself
 
 
 class Files:
@@ -96,7 +96,7 @@ def carry_out(decision: Decision, node: str) -> None:
     """Drain or resume the node."""
     if decision.action in ("drain", "explain"):
         queue.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={decision.reason}")
-    elif decision.action == "resume":  # clears nothing but the drain: a node that is down stays down
+    elif decision.action == "resume":  # clears only the drain: a node that is down stays down
         queue.run("scontrol", "update", f"NodeName={node}", "State=UNDRAIN")
 
 

@@ -36,7 +36,7 @@ SMI_PROBLEMS = {
 # A reason not to give a node to jobs. id: that of the preflight check. text: a sentence. subject: what distinguishes it
 # from others with this id, without values that change from check to check.
 NodeFinding = collections.namedtuple("NodeFinding", "id text subject")
-# What to do with the node. action: drain, explain (replace our own reason), resume, or "". drained_for: keys of the
+# The decision about the node. action: drain, explain (replace our own reason), resume, or "". drained_for: keys of the
 # findings to record. accepted: whether jobs may run in spite of the findings.
 Decision = collections.namedtuple("Decision", "action reason drained_for accepted")
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, Timeouts
 
 
-MAX_CANDIDATES = 8  # that do not answer; without so many of its nodes, a run is not continued
+MAX_CANDIDATES = 8  # candidates that do not answer; without this many of its nodes, a run does not continue
 
 
 def majority(nnodes: int) -> int:

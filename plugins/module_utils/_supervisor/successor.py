@@ -69,7 +69,7 @@ class Successor(Hub):
             self.attempts.policy = None
         self.notices.number = peer.notice_number
         self.notices.started = replica.started
-        self.notices.warnings(now)  # the hub before has given these
+        self.notices.warnings(now)  # assigned by the previous hub
         self.journal.restore_events(replica.events)
         self.go, self.stop_reason, self.first_node = True, self.loss, self.names[self.predecessor]
         followers = possible_followers(self.plan, self.own)

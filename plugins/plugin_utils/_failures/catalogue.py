@@ -45,17 +45,17 @@ VAGUE = re.compile(
 )
 # A line as an exception ends, in contrast to one that quotes it.
 EXCEPTION = re.compile(rf"{LINE_PREFIX}[A-Za-z_][\w.]{{0,100}}(?:Error|Exception): ")
-# What a message is about: (host, port), [host]:port, a name in quotes, a path, an address, after "hostname" or "node:".
+# Subjects of a message: (host, port), [host]:port, a name in quotes, a path, an address, after "hostname" or "node:".
 SUBJECT = re.compile(
     r"\(([\w.-]{4,255}), \d{1,5}\)|\[([\w.-]{4,255})\]:\d|'([^'\s]{5,300})'|(?<![\w/])(/[\w.-]{1,100}/[\w./-]{1,300})|"
     r"\b(\d{1,3}(?:\.\d{1,3}){3})\b|\b(?:[Hh]ostname|[Hh]ost|node:) {1,8}([\w.-]{4,255})|\b((?i:numpy|cudnn))\b"
 )
 SOURCE_FILE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|hpp)$|/site-packages/|/dist-packages/|^/(?:dev|proc)/")
-MAX_SUBJECT_TEXT = 4000  # characters of a message to look for what it is about
+MAX_SUBJECT_TEXT = 4000  # characters of a message in which to look for its subjects
 LAST_ERROR = re.compile(
     r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE
 )
-MAX_WARNINGS = 20  # of NCCL, from the end of a log, to look for one that the catalogue does not know
+MAX_WARNINGS = 20  # NCCL lines at the end of a log in which to look for one that is not in the catalogue
 NCCL_WARNING = re.compile(r"\bNCCL WARN [^\n]{1,1000}")
 LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 NODE_LOST: Explanation = {
@@ -215,7 +215,9 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
     causes = [match for match in of_log if priority(match) < 2]
     causes.sort(key=lambda match: not same_subject(error, match.line))  # stable
     specific = [match for match in causes if priority(match) == 0 and not match.entry.general]
-    if own is not None and priority(own) == 0:  # general: a specific line about the same file, path or host tells more
+    if (
+        own is not None and priority(own) == 0
+    ):  # general: a specific line about the same file, path or host is more informative
         return next((match for match in specific if same_subject(error, match.line)), None)
     if causes and (own is None or priority(causes[0]) < priority(own)):
         return causes[0]

@@ -29,8 +29,8 @@ WATCHDOG = re.compile(
     r"Received a dump signal due to a collective timeout from this local rank"
 )
 GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\d{1,6})\b")  # the process group of that operation, since torch 2.3
-POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # which differ between two ranks that talk to each other
-# The last output of a rank that does work of its own, in contrast to one that trains, and may wait like the others.
+POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # differ between two ranks that communicate with each other
+# The last output of a rank with separate work, as opposed to a rank that trains, which may wait like the others.
 WORKING = re.compile(
     r"\b(?:scann|tokeni|download|generat|load|sav(?:e|ing)\b|evaluat|validat|build|extract|pre-?process|prepar|convert|cach|pack|"
     r"index|group|mapp?\b|mapping|filter|compil|copy|upload)",
@@ -40,7 +40,7 @@ GLOO_WAITED = re.compile(r"Timed out waiting \d{1,10}ms for (?:send|recv) operat
 FINISHED = re.compile(r"\b(?:finished|completed|done|exiting|stopped)\b|\bend of training\b", re.IGNORECASE)
 MIN_WAITING = 2  # ranks that timed out: with fewer, the rank without a timeout may only have been ended sooner
 MAX_QUOTED = 300  # characters of a waiting rank's error
-MAX_OUTPUT = 160  # characters of the last output of a rank that still runs
+MAX_OUTPUT = 160  # characters of the last output of a rank that is still running
 STOPPED = (None, -signal.SIGTERM, -signal.SIGKILL)
 
 

@@ -92,7 +92,7 @@ class Keeper:
 
     def __init__(self, record: Path, steps: Steps, clock: Clock, show: Callable[[str], None]) -> None:
         self.record, self.steps, self.clock, self.show = record, steps, clock, show
-        self.shown = ""  # the last text about something that keep waits for
+        self.shown = ""  # the last text about what keep is waiting for
 
     def run(self) -> bool:
         """Watch until the run ends; return False if keep was interrupted before."""

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypedDict
 
 FIRST_PAUSE = 60.0  # seconds before a failed step is tried again; doubled each time
 LONGEST_PAUSE = 900.0
-MAX_FAILURES = 3  # to prepare a machine, after which it counts as unusable
+MAX_FAILURES = 3  # failed attempts to prepare a machine, after which it counts as unusable
 
 ACTIVE, ENDED, UNKNOWN = "active", "ended", "unknown"  # states of a run
 
@@ -32,8 +32,8 @@ class Notes(TypedDict):
 
     machines: int  # of the cluster when keep was first started
     prepared: list[str]  # machines that are set up, and have not joined yet
-    rented: int  # how often machines were created since the first of the missing nodes was lost
-    joined: int  # how many have joined since then
+    rented: int  # how often machines were created since the first missing node was lost
+    joined: int  # how many nodes have joined since then
     lost: dict[str, bool]  # machines in the inventory that the run has lost; true: they must not be used again
     failures: dict[str, Failures]  # by step, such as "prepare gpu5"
 

@@ -49,7 +49,7 @@ class RankOutput:
     def __init__(self) -> None:
         self.tail = OutputTail()
         self.cursors: dict[str, Any] = {}
-        self.read = 0.0  # when its node was last asked
+        self.read = 0.0  # when its node was last queried
         self.error = ""
         self.lock = threading.Lock()
 
@@ -82,7 +82,7 @@ class RunFeed:
         while not self.is_closed:
             try:
                 pause = self.step()
-            except Exception as error:  # a defect must not freeze the page without a word
+            except Exception as error:  # a bug must not freeze the page silently
                 text = f"reading the run failed: {clean_text(str(error), 300) or type(error).__name__}"
                 self.view.connection = {"node": "", "state": "lost", "text": text}
                 pause = PAGE_IDLE_INTERVAL

@@ -44,7 +44,7 @@ class NodeCaller:
         self.fields = {"user": user, "runs_directory": runs_directory}
         self.connections: dict[str, tuple[ActionBase, dict[str, Any]]] = {}
         self.locks: dict[str, threading.Lock] = {}
-        self.lock = threading.Lock()  # of the inventory, whose variables are rendered
+        self.lock = threading.Lock()  # of the inventory; their variables are rendered
 
     def connection(self, name: str) -> tuple[ActionBase, dict[str, Any]]:
         """Return an action whose commands run on the node, and the node's variables. Raise NodeCallError."""

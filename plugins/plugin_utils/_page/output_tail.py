@@ -29,7 +29,7 @@ class OutputTail:
 
     def __init__(self) -> None:
         self.lines: deque[str] = deque()
-        self.first = 0  # number of the first line that is kept
+        self.first = 0  # number of the first retained line
         self.characters = 0
         self.unfinished = ""
 

@@ -130,7 +130,7 @@ class RunView:
 
     def take_news(self, reply: Mapping[str, Any]) -> None:
         """Process each part of the news."""
-        has_events = self.event_count > 0  # otherwise those that a successor has inherited are news
+        has_events = self.event_count > 0  # otherwise, events inherited by a successor would count as news
         self.status = dict(reply["status"])
         self.active = reply["active"]
         self.silence = reply["silence"]

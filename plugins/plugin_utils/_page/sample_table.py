@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import PointBucket
 
-PARTS = 360  # of the time of a run, in which each series has one mean
-FIRST_WIDTH = 15.0  # seconds of a part at first; doubles when all parts are used
+PARTS = 360  # time buckets of a run, with one mean per series
+FIRST_WIDTH = 15.0  # initial seconds of a bucket; doubles when all buckets are used
 MAX_SERIES = 8192
-LONGEST = 400 * 86400.0  # seconds of a run; later samples come from a wrong clock
+LONGEST = 400 * 86400.0  # maximum seconds of a run; later samples come from a wrong clock
 
 
 class Row:

@@ -89,7 +89,7 @@ class PageHandler(BaseHTTPRequestHandler):
             self.check_host()
             method(urllib.parse.urlsplit(self.path))
         except ApiError as error:
-            self.close_connection = True  # a body may follow that was not read
+            self.close_connection = True  # an unread body may follow
             self.send_json(error.status, {"error": str(error)})
         except (ConnectionError, TimeoutError):
             self.close_connection = True

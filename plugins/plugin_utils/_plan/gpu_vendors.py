@@ -20,11 +20,11 @@ class GpuVendor:
     driver: str  # for messages
     reset: str  # the command that resets a GPU
     throttling: str  # the command that shows whether a GPU is throttled
-    pace: str  # the same, with clocks and temperatures
-    kernel_messages: str  # what to look for in the kernel log
+    pace: str  # the same command, with clocks and temperatures
+    kernel_messages: str  # text to look for in the kernel log
     device_files: str  # for fuser, to find the processes that use a GPU
-    torch_build: str  # the fact that a torch for its GPUs has: cuda or hip
-    platform: str  # for which torch must be built
+    torch_build: str  # the fact of a torch build for its GPUs: cuda or hip
+    platform: str  # the platform that torch must be built for
 
 
 DEFAULT = "nvidia"

@@ -26,7 +26,7 @@ FILE = "profile.json"  # in the run's record
 MAX_OPERATIONS = 20
 MAX_SHOWN_OPERATIONS = 10
 MAX_SHOWN_RANKS = 32
-LATE_SHARE = 0.1  # of a step: a rank for which the others wait longer than this is named
+LATE_SHARE = 0.1  # share of a step: a rank that the others wait for longer than this is named
 SECONDS = Between(0, 1e9)
 COLLECTIVE = {"name": str, "start": TIME, "seconds": SECONDS}
 OPERATION = {"name": str, "device": ("cpu", "gpu"), "count": range(10**12), "seconds": SECONDS}
@@ -77,7 +77,7 @@ class Profile(TypedDict):
     timeline: str  # path, relative to the record; "" without
     ranks: list[RankProfile]
     operations: list[Operation]
-    late: list[int]  # the ranks for which the others wait
+    late: list[int]  # the ranks that the others wait for
     missing: list[str]  # which ranks were not profiled, and why
 
 

@@ -186,7 +186,7 @@ class ProfileSection(TypedDict):
     timeline: str  # path of the timeline of all ranks, relative to the record; "" without
     ranks: list[list[str]]
     operations: list[list[str]]
-    late: str  # the ranks for which the others wait
+    late: str  # the ranks that the others wait for
 
 
 class Report(TypedDict):

@@ -34,7 +34,7 @@ def health_files(node: SlurmNode, options: SlurmOptions) -> list[dict[str, Any]]
     settings = {"node": node.name, "gpu_files": list(node.gpus.files), "skip": sorted(options.health_skip)}
     return [
         {"path": CHECK, "content": script(options, "check"), "mode": "0755"},
-        # Slurm must not lose all nodes to a program that fails itself: only the program's verdict counts
+        # Slurm must not lose all nodes to a failure of the program itself: only its verdict counts
         {"path": PROLOG, "content": f'{script(options, "prolog")}[ "$?" -ne 3 ]\n', "mode": "0755"},
         {"path": SETTINGS, "content": json.dumps(settings, indent=1) + "\n", "mode": "0644"},
     ]
@@ -69,6 +69,6 @@ def health_settings(options: SlurmOptions) -> Mapping[str, Any]:
         "HealthCheckNodeState": "ANY",
         "Prolog": PROLOG,
         "PrologEpilogTimeout": PROLOG_TIMEOUT,
-        # a job whose node is unfit runs on others as soon as they are free
+        # a job whose node is unfit runs on other nodes as soon as they are free
         "SchedulerParameters": "nohold_on_prolog_fail",
     }

@@ -233,8 +233,8 @@ def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | No
         allowed: list[tuple[str, TorchRelease | None]] = [entry for entry in releases if entry[0]]
         if not allowed:
             raise SoftwareChoiceError(
-                f"{format_list(map(str, request.pins))}, but no release of torch is known that fits. Change that to "
-                "one of these, or set pytorch_version and pytorch_cuda to install another release unchecked:\n"
+                f"{format_list(map(str, request.pins))}, but no known torch release matches. Change it to one of "
+                "these, or set pytorch_version and pytorch_cuda to install another release unchecked:\n"
                 f"{known_builds(request.platform)}"
             )
         return allowed

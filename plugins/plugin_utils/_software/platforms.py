@@ -62,7 +62,7 @@ class Platform:
     title: str  # for messages
     gpus: str  # the software that its GPUs need: CUDA or ROCm
     releases: Mapping[Minor, TorchRelease]
-    driver: str  # how to get one, for a message
+    driver: str  # how to get the software, for a message
     flash_wheels: bool = False  # whether flash-attention publishes wheels for it
 
 
@@ -75,7 +75,7 @@ PLATFORMS = {
     (X86, AMD): Platform("x86_64 with AMD GPUs", "ROCm", releases_with(ROCM_BUILDS), AMD_DRIVER),
 }
 DEFAULT = PLATFORMS[X86, NVIDIA]
-# Without GPUs, the build for the CPU is installed, which each release has for both architectures.
+# Without GPUs, the CPU build is installed, which exists in each release for both architectures.
 CPU_PLATFORMS = {X86: DEFAULT, ARM: replace(PLATFORMS[ARM, NVIDIA], releases=TORCH)}
 
 

@@ -80,7 +80,7 @@ def operations(dump):  # type: ignore[no-untyped-def]
         if row is None:
             continue
         current = rows.pop(row["group"], None)
-        if current is not None and current["state"] != COMPLETED:  # the first that is not complete is the one
+        if current is not None and current["state"] != COMPLETED:  # the first incomplete operation
             row = current
         rows[row["group"]] = row
     return list(rows.values())[-MAX_GROUPS:]

@@ -41,7 +41,7 @@ class RankProfile:
         self.steps = steps
         self.path = os.path.join(directory, PROFILES, identifier, str(os.getpid()))
         self.ends: list[float] = []  # when the profiled steps ended, after the moment at which the profile began
-        self.optimizer: Any = None  # the one whose steps count
+        self.optimizer: Any = None  # the optimizer whose steps count
         self.profiler: Any = None
         self.removable: Any = None  # torch's handle of the hook
         self.is_over = False

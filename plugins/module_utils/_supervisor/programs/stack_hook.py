@@ -29,8 +29,8 @@ STACKS = "stacks"  # ... and the one with the files that faulthandler writes: (r
 PROFILE_PROGRAM = "rank_profile.py"  # next to sitecustomize.py
 DEBUG_PROGRAM = "debug_rank.py"  # next to it, if a rank is debugged
 RANK_PROCESS = "MUSTER_RANK_PROCESS"  # variable by which the children of a rank know that they are not the rank
-NETWORK_LOG = "MUSTER_NCCL_LOG"  # variable with the file into which NCCL is to log which network it uses
-RANK_CPUS = "MUSTER_RANK_CPUS"  # variable with the CPUs of each local rank: 0-31,64-95;32-63
+NETWORK_LOG = "MUSTER_NCCL_LOG"  # environment variable: the file into which NCCL logs which network it uses
+RANK_CPUS = "MUSTER_RANK_CPUS"  # environment variable: the CPUs of each local rank, 0-31,64-95;32-63
 NCCL_LOG_VARIABLES = ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS")
 LOWEST_DESCRIPTOR = 500  # a job that closes all descriptors must not get this one's number for another file
 

@@ -54,7 +54,7 @@ def test_each_rank_gets_the_cpus_of_its_gpu() -> None:
         (facts(0, 0, 1, 1), {"gpus": (0, 9)}, 2, True, "the node has 2 ranks and 2 GPUs"),
         (facts(0, 0, 1, 1), {"gpus": (0, 1)}, 2, True, "only some of the NUMA nodes"),
         (facts(0, 0, 1, 1), {"variables": ("CUDA_VISIBLE_DEVICES",)}, 4, True, "variables select the GPUs"),
-        (facts(0, 1, names=("A100", "T4")), {}, 2, True, "different GPUs"),
+        (facts(0, 1, names=("A100", "T4")), {}, 2, True, "different GPU models"),
         (facts(0, -1), {}, 2, True, "does not expose which CPUs"),
         (facts(0, 0, cpus={"0": "0-7"}), {}, 2, True, "a single NUMA node"),
         (facts(0, 1, cpus={}), {}, 2, True, "does not expose which CPUs"),
