@@ -203,7 +203,7 @@ def lists_roles(play: Mapping[str, Any]) -> bool:
 
 
 def is_query(play: Any) -> bool:
-    """Return whether the user asked for the result of a query, which a program reads: only this goes to stdout."""
+    """Return whether the user requested a query: only its result goes to stdout, for a program to read."""
     variables = play.get_variable_manager().extra_vars
     return any(name.endswith("jmespath") and value for name, value in variables.items())
 

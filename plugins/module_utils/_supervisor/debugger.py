@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rank that waits for a debugger: its hook, and the events that say so; see programs/debug_rank.py."""
+"""A rank that waits for a debugger: its hook, and its events; see programs/debug_rank.py."""
 
 from __future__ import annotations
 
@@ -79,4 +79,6 @@ class DebuggerWatch:
         self.state = state
         if state == "attached":
             return [(KIND, f"a debugger is attached to {self.subject}")]
-        return [(KIND, f"{self.subject} waits for a debugger on port {port} of its node; the other ranks wait for it")]
+        return [
+            (KIND, f"{self.subject} is waiting for a debugger on port {port} of its node; the other ranks wait for it")
+        ]

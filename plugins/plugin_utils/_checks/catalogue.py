@@ -45,7 +45,7 @@ IDS = {
     "address-not-here": "node_address is not on any interface of the node",
     "amd-driver-not-loaded": "the amdgpu driver is not loaded",
     "amd-smi-hangs": "amd-smi does not respond",
-    "amd-smi-missing": "the node has GPUs of AMD, but not amd-smi",
+    "amd-smi-missing": "the node has AMD GPUs, but not amd-smi",
     "bad-node": "the machine is recorded in bad-nodes.json",
     "bucket-credentials": "the job reads a bucket, and the node has no AWS credentials",
     "bucket-unreachable": "the node does not reach the endpoint of the job's bucket",

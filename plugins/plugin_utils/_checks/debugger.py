@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a rank that waits for a debugger: whether it exists, and whether its environment has debugpy."""
+"""Check a rank that is to wait for a debugger: that it exists, and that its environment has debugpy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_debugger(context: CheckContext) -> list[Finding]:
             error(
                 "debug-rank",
                 [context.table.nodes[0].name],
-                problem=f"there is no rank {rank} to debug",
+                problem=f"rank {rank}, which is to be debugged, does not exist",
                 requirement=f"a rank from 0 to {last}",
                 remedy=f"choose one with -e debug_rank={min(rank, last)}",
             )
@@ -47,7 +47,7 @@ def check_debugger(context: CheckContext) -> list[Finding]:
         error(
             "debugpy-missing",
             names,
-            problem=f"{context.interpreter_of(names[0])} has no debugpy, for which rank {rank} would wait",
+            problem=f"{context.interpreter_of(names[0])} has no debugpy, which rank {rank} needs to wait for a debugger",
             requirement="debugpy in the environment of the job's interpreter",
             remedy="add debugpy to the project's requirements, then run ansible-playbook site.yml --tags python_env",
         )

@@ -54,7 +54,7 @@ def gpu_models(facts: Mapping[str, Any]) -> Any:
 
 
 def driver_of(gpus: Mapping[str, Any], vendor: str) -> Any:
-    """Return the version of a node's GPU driver, None if its GPUs are of another vendor."""
+    """Return the version of a node's GPU driver, or None if its GPUs are of another vendor."""
     if vendor_name(gpus) != vendor:
         return None
     return gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), None)

@@ -81,7 +81,7 @@ def attribute_to_rank(rank: Mapping[str, Any], ranks: list[Any], error: str) -> 
 
 
 def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
-    """Return the last lines of a log, [] if they are not in the report. Bounded: a node may send anything."""
+    """Return the last lines of a log, or [] if they are not in the report. Bounded: a node may send anything."""
     text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
     return [line[:MAX_LINE] for line in text.split("\n")[-MAX_TAIL_LINES:]] if text else []
 
@@ -157,7 +157,7 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def earliest_failure(failures: list[dict[str, Any]], first_node: str | None) -> dict[str, Any] | None:
-    """Return the earliest cause, or None. A rank that exited without any output is passed over if another shows why."""
+    """Return the earliest cause, or None. A rank that exited without any output is skipped if another shows why."""
 
     def order(failure: dict[str, Any]) -> tuple[Any, ...]:
         return (failure["weight"], failure["node"] != first_node, failure["since"], not failure["first"])
@@ -437,9 +437,9 @@ def render_verdict(  # noqa: C901
 
     Args:
         verdict: The verdict.
-        record: Path of result.json, "" if it is not written.
+        record: Path of result.json, or "" if it is not written.
         reported: The job's own reports by MUSTER_RESULT.
-        explanation: Of the first failure, None if unknown.
+        explanation: Of the first failure, or None if unknown.
     """
     duration = f" after {format_duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"

@@ -54,9 +54,9 @@ def gpu_options(engine: str, gpus: tuple[int, ...]) -> list[str]:
 
 
 def amd_gpu_options(engine: str, facts: Mapping[str, Any]) -> list[str]:
-    """Return the options that give a container all of AMD's GPUs; the job sees only those of HIP_VISIBLE_DEVICES.
+    """Return the options that give a container all AMD GPUs; the job sees only those of HIP_VISIBLE_DEVICES.
 
-    The device files belong to groups whose numbers differ between machines.
+    The device files belong to groups whose GIDs differ between machines.
     """
     gids = (facts.get("gpus") or {}).get("groups") or {}
     groups = (

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The plan of a node that joins a running run, made from the plan of its first node in the record of the launch.
+"""The plan of a node that joins an active run, derived from the first node's plan in the record of the launch.
 
-What differs between nodes is taken from the facts of the new one, and what differs between attempts is filled in by its
-supervisor. Everything else is the same on all nodes, which site.yml sets up alike. From the nodes come only the names
-and addresses of the others, and who takes part in the current attempt: a plan also tells root what to do.
+Values that differ between nodes are taken from the new node's facts; values that differ between attempts are filled in
+by its supervisor. Everything else is the same on all nodes, which site.yml sets up identically. Only the names and
+addresses of the other nodes and the members of the current attempt come from nodes, since root acts on a plan, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SHARED_FIELDS = ("nodes", "options", "arguments", "program", "run_id", "unit", "
 
 
 def with_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]]) -> Plan:
-    """Return the plan of a launch with the nodes that have been replaced since. Raise ValueError if they do not fit."""
+    """Return the plan of a launch with the replacements since then. Raise ValueError if they do not match the plan."""
     if len(nodes) != len(plan["nodes"]):
         raise ValueError(f"it has {len(nodes)} nodes instead of {len(plan['nodes'])}")
     changed = copy.deepcopy(plan)
@@ -69,7 +69,7 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
         facts: the new node's facts.
 
     Raises:
-        ValueError: The attempt does not fit to the plan.
+        ValueError: The attempt does not match the plan.
     """
     peer, run_id = launch_plan["nodes"][node_rank], launch_plan["run_id"]
     directory = f"{facts['runs_directory']}/{run_id}/node{node_rank}"

@@ -135,7 +135,7 @@ def read_record(directory: Path, run_id: str) -> Record:
             read_node(files, f"logs/node{rank}", name, to_mappings(to_mapping(plan)["nodes"])[rank], result)
         )
     record.fetched = bool(paths)
-    hub = to_int(to_mapping(result).get("hub"))  # another node than the first if that was lost
+    hub = to_int(to_mapping(result).get("hub"))  # a node other than the first if the first was lost
     events = files.read_lines(f"logs/node{hub}/events.jsonl", MAX_LINES_SIZE)
     record.events = [parse_json(line) for line in events][-10_000:]
     first_logs = rank_zero_logs(paths, first_nodes(plan, result))

@@ -156,7 +156,7 @@ class FailureCause(TypedDict):
 
 
 class Failure(TypedDict):
-    """The first failure, the lines of its log that explain it, and its cause, None if the catalogue has no match."""
+    """The first failure, the lines of its log that explain it, and its cause, or None if the catalogue has no match."""
 
     node: str
     node_rank: int
@@ -186,7 +186,7 @@ class ProfileSection(TypedDict):
     timeline: str  # path of the timeline of all ranks, relative to the record; "" without
     ranks: list[list[str]]
     operations: list[list[str]]
-    late: str  # the ranks for which the others wait
+    late: str  # the ranks that the others wait for
 
 
 class Report(TypedDict):

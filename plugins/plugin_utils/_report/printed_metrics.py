@@ -139,10 +139,10 @@ class Series:
         self.value.append(value)
 
     def resume(self, line: Line, position: float) -> None:
-        """Remove the values that the next attempt of a run repeats, before its first one is added."""
+        """Remove the values that the next attempt repeats, before its first value is added."""
         offset = 0.0 if line.epoch is None else self.offsets.get(line.epoch)
         if line.kind == "count" or offset is None or (line.epoch is None and line.total):
-            return  # it goes on
+            return  # it continues
         kept = [(step, value) for step, value in zip(self.step, self.value, strict=True) if step < position + offset]
         self.step = array("d", (step for step, _value in kept))
         self.value = array("d", (value for _step, value in kept))
@@ -444,7 +444,7 @@ def from_printed(source: str, lines: Iterable[str | None]) -> CurveSet:
 
 
 def from_patterns(source: str, lines: Iterable[str | None], patterns: Sequence[re.Pattern[str]]) -> CurveSet:
-    """Return the curves of the named groups of a user's patterns; the groups step and epoch are the position.
+    """Return the curves of the named groups in a user's patterns; the groups step and epoch give the position.
 
     None begins the log of the next attempt.
     """

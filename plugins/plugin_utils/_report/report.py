@@ -495,7 +495,7 @@ def record_notes(record: Record, gpus: list[GpuSamples], rows: list[NodeRow]) ->
         )
     elif not gpus and any(row["gpus"] for row in rows):
         tool = vendor_of_model(next((row["gpu"] for row in rows if row["gpus"]), "")).tool
-        messages.append(f"there are no GPU samples: {tool} did not respond")
+        messages.append(f"no GPU samples: {tool} did not respond")
     for link in record.links:
         if not is_wandb(link):
             messages.append(f"the job printed the URL of a run elsewhere: {clean_text(link, 300)}")

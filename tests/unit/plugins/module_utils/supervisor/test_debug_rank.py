@@ -103,7 +103,7 @@ def test_a_debugger_stops_the_rank_shows_its_variables_and_lets_it_go_on(tmp_pat
     try:
         run.start()
         run.wait_for("running", seconds=400)
-        eventually(lambda: any("rank 1 on node1 waits for a debugger" in text for text in run.events()), 400)
+        eventually(lambda: any("rank 1 on node1 is waiting for a debugger" in text for text in run.events()), 400)
         # breakpoint() of the other rank does nothing
         eventually(lambda: "value 42" in (run.node(0) / "launcher.log").read_text(), 400)
         assert "value" not in (run.node(1) / "launcher.log").read_text()

@@ -175,7 +175,7 @@ def test_new_node_waits_as_a_spare_and_takes_the_next_lost_nodes_rank(make: Make
     assert join(run, "fresh", 77) == 1
     run.wait_for("spare", 1)
     eventually(lambda: not run.read(0, "status.json").get("missing"))
-    assert "fresh joins the run in the place of node1" in run.events()
+    assert "fresh joins the run in place of node1" in run.events()
     assert [node["name"] for node in run.read(2, "plan.json")["nodes"]] == ["node0", "fresh", "node2"]
     assert (run.directory / run.run_id / "node1.1" / "launcher.log").exists(), "the logs of the lost node remain"
     power_off(run, 2)
@@ -253,7 +253,7 @@ def test_run_that_misses_nothing_takes_no_node(make: Maker) -> None:
         join(run, "fresh", 81)
     power_off(run, 2)
     wait_for_ranks(run, 1, [0, 1])
-    with pytest.raises(RunError, match="node1 is a node of the run already"):
+    with pytest.raises(RunError, match="node1 is already a node of the run"):
         join(run, "node1", 82)
     assert run.state(0) == "running" and processes_of(run, 1)
 

@@ -1,4 +1,4 @@
-"""The verification of a torch for ROCm, with a stand-in for torch: nobody has verified one on a GPU of AMD."""
+"""The verification of a torch for ROCm, with a stand-in for torch: nobody has verified one on an AMD GPU."""
 
 from __future__ import annotations
 
