@@ -47,7 +47,7 @@ def check_debugger(context: CheckContext) -> list[Finding]:
         error(
             "debugpy-missing",
             names,
-            problem=f"{context.interpreter_of(names[0])} has no debugpy, which rank {rank} needs to wait for a debugger",
+            problem=f"{context.interpreter_of(names[0])} has no debugpy, with which rank {rank} waits for a debugger",
             requirement="debugpy in the environment of the job's interpreter",
             remedy="add debugpy to the project's requirements, then run ansible-playbook site.yml --tags python_env",
         )

@@ -166,7 +166,7 @@ def missing_module(failure: Mapping[str, Any]) -> str:
 def has_old_requirements(context: CheckContext, name: str) -> bool:
     """Return whether the environment on a node lacks the project's current requirements."""
     part = context.facts[name].get("code")
-    return bool(part and context.code.required) and part["required"] not in (None, context.code.required)
+    return part is not None and bool(context.code.required) and part["required"] not in (None, context.code.required)
 
 
 def install_remedy(modules: list[str], is_certain: bool, is_outdated: bool) -> str:
@@ -213,7 +213,7 @@ def is_reported(context: CheckContext, name: str, failure: Mapping[str, Any]) ->
         missing_module(failure) == "torch"
         and context.job.launcher == "torchrun"
         and not context.job.image
-        and bool(software)
+        and software is not None
         and not software["error"]
         and "torch" not in software["packages"]
     )

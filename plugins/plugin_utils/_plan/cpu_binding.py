@@ -40,16 +40,6 @@ def unbound(reason: str) -> CpuBinding:
     return CpuBinding((), reason)
 
 
-def checked_numa(value: Any) -> dict[str, Any]:
-    """Return what a node says about its NUMA nodes, without invalid parts: it becomes part of the plan."""
-    if not conforms(value, NUMA):
-        return {"gpus": [], "cpus": {}}
-    return {
-        "gpus": value["gpus"],
-        "cpus": {name: cpus for name, cpus in value["cpus"].items() if conforms(cpus, CPU_LIST)},
-    }
-
-
 def bind_ranks(job: Job | PlannedJob, slots: int, starts_ranks: bool, facts: Mapping[str, Any]) -> CpuBinding:
     """Return the CPUs of the ranks of a node.
 
@@ -77,6 +67,16 @@ def bind_ranks(job: Job | PlannedJob, slots: int, starts_ranks: bool, facts: Map
     if len(names) > 1 and not job.gpus:
         return unbound("the node has different GPU models, which CUDA numbers by speed")
     return bind_to_nodes(job.numa_binding, [numa["gpus"][gpu] for gpu in selected], numa["cpus"])
+
+
+def checked_numa(value: Any) -> dict[str, Any]:
+    """Return what a node says about its NUMA nodes, without invalid parts: it becomes part of the plan."""
+    if not conforms(value, NUMA):
+        return {"gpus": [], "cpus": {}}
+    return {
+        "gpus": value["gpus"],
+        "cpus": {name: cpus for name, cpus in value["cpus"].items() if conforms(cpus, CPU_LIST)},
+    }
 
 
 def bind_to_nodes(binding: str, nodes: list[int], cpus: Mapping[str, str]) -> CpuBinding:

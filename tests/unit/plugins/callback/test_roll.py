@@ -175,9 +175,9 @@ def test_output_has_one_line_per_role_and_each_failure_once(project: Path) -> No
 def test_role_in_parts_names_them_and_includes_the_role_that_it_uses(tmp_path: Path) -> None:
     helper = "- {name: Change, ansible.builtin.assert: {that: true}, changed_when: true}\n"
     user = "- {name: Use it, ansible.builtin.include_role: {name: helper}, vars: {helper_parts: [inner]}}\n"
-    for name, tasks in (("helper", helper), ("user", user)):
+    for name, text in (("helper", helper), ("user", user)):
         (tmp_path / "roles" / name / "tasks").mkdir(parents=True)
-        (tmp_path / "roles" / name / "tasks" / "main.yml").write_text(tasks)
+        (tmp_path / "roles" / name / "tasks" / "main.yml").write_text(text)
     imports = [("helper", "environment"), ("user", "installation"), ("helper", "requirements"), ("user", "")]
     tasks = [
         {"ansible.builtin.import_role": {"name": role}, "vars": {f"{role}_parts": [part]} if part else {}}

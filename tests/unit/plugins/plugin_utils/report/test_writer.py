@@ -419,7 +419,7 @@ def test_failed_run_still_shows_its_curves_with_last_and_best_values(tmp_path: P
 
 
 def test_run_without_metrics_shows_the_last_lines_of_rank_0_and_the_advice_once(tmp_path: Path) -> None:
-    result = {"state": "succeeded", "first_failure": None, "said": {}}
+    result: dict[str, Any] = {"state": "succeeded", "first_failure": None, "said": {}}
     directory = write_record(tmp_path / "runs", gpus=0, result=result)
     log = directory / "logs" / "node0" / "ranks" / "x" / "attempt_0" / "0" / "stdout.log"
     log.parent.mkdir(parents=True)
