@@ -196,4 +196,19 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "device_id=device if device.type == 'cuda' else None",
         source="pytorch/pytorch#190432",
     ),
+    CatalogueEntry(
+        id="sync-batch-norm-on-cpu",
+        title="SyncBatchNorm works on GPUs only",
+        example="ValueError: SyncBatchNorm layers only work with GPU modules",
+        texts=(
+            r"SyncBatchNorm layers only work with GPU modules",
+            r"SyncBatchNorm expected input tensor to be on (?:GPU|a GPU)",
+        ),
+        cause="The model has SyncBatchNorm layers, but runs on the CPU: the nodes have no GPU, torch cannot use it, or "
+        "the model was not moved to it.",
+        remedy="on the CPU use plain batch normalization: sync_batchnorm=False (Lightning; with Hydra "
+        "trainer.sync_batchnorm=False), BN instead of SyncBN (MMEngine), or leave convert_sync_batchnorm out. On GPUs "
+        "move the model first; ansible-playbook preflight.yml shows whether torch can use them",
+        source="open-mmlab/mmagic#133",
+    ),
 )

@@ -144,3 +144,11 @@ def test_prefix_is_searched_in_linear_time() -> None:
         first_error(f"{piece * 200_000}\n" * 2)
         first_error(f"{piece}\n" * 200_000)
     assert time.process_time() - started < 20  # about 1 s; a search that tries all splits would take minutes
+
+
+def test_advice_of_hydra_is_not_part_of_the_error() -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\nValueError: bad\n\n'
+        "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
+    )
+    assert first_error(text) == "ValueError: bad"
