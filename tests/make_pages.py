@@ -48,7 +48,7 @@ waited for another one. To see what a rank itself wrote: `./muster logs --rank 3
 
 - [What a job says](#what-a-job-says), by topic
 - [What a check finds](#what-a-check-finds) before a run starts
-- [How often this is right](#how-often-this-is-right)
+- [How often explanations are right](#how-often-explanations-are-right)
 
 ## What a job says
 
@@ -70,29 +70,29 @@ but {needed}, without which no run can be planned.
 
 
 RATES = """\
-## How often this is right
+## How often explanations are right
 
-Failures from public threads, in which the cause was established, are replayed (`make explain`), and the explanation is
-compared with that cause. Only failures that nobody had looked at while the entries were written show what to expect of
-yours. Each set was collected by somebody who had not read the entries, was measured before anything was changed, and
-was judged by hand: *right* names the cause, or the first failing rank and the kind of its cause; *wrong* leads in a
-wrong direction.
+Failures from public threads with an established cause are replayed (`make explain`), and the explanation is compared
+with that cause. Only failures that were unseen when the entries were written indicate what to expect for your own. Each
+set was collected by someone who had not read the entries, was measured before any entry was changed, and was judged by
+hand: *right* names the cause, or the first failing rank and the kind of its cause; *wrong* is misleading.
 
 | set | measured | failures | right | partly | unknown | wrong | once seen: right | wrong |
 |---|---|---|---|---|---|---|---|---|
 {unseen}
-Of {count} unseen failures, {right} % were explained rightly and {wrong} % wrongly, far from the aim of 85 % and at most
-2 %. Afterwards the reasons were removed and entries added: the last two columns show that these reasons are gone, not
-how the next set will do.
+Of {count} unseen failures, {right} % were explained rightly and {wrong} % wrongly, far from the goal of 85 % and at
+most 2 %. The causes of wrong explanations were then fixed and entries were added, for the third set only
+those of three wrong explanations: the last two columns show the effect of these fixes, and do not predict the result on
+the next set.
 
-An older file of {known} failures, with which many entries were written, now gives {share} % right and {bad} % wrong.
-After {healthy} logs of programs that work, a failure that is not known is never explained.
+An older set of {known} failures, from which many entries were written, now gives {share} % right and {bad} % wrong.
+An unknown failure that follows any of {healthy} logs of healthy programs is never explained.
 
 | kind of failure | cases | right | partly | unknown | wrong |
 |---|---|---|---|---|---|
 """
 HANGS = """
-Hangs that are planted in real jobs, and whether the rank and the line are right: [Hangs](hangs.md#what-was-tested).
+For hangs planted in real jobs, and whether the rank and the line are right, see [Hangs](hangs.md#what-was-tested).
 """
 
 
@@ -182,7 +182,8 @@ def unseen_row(number: int, measured: dict[str, Any]) -> str:
     """A row of the table of sets that were unseen when they were measured."""
     grades = measured["unseen"]
     cells = [number, measured["measured"], sum(grades.values()), *(grades[grade] for grade in GRADES)]
-    cells += [measured["seen"]["right"], measured["seen"]["wrong"]]
+    seen: dict[str, int] = measured.get("seen", {})  # absent until the set has been worked on
+    cells += [seen.get("right", "-"), seen.get("wrong", "-")]
     return f"| {' | '.join(map(str, cells))} |\n"
 
 

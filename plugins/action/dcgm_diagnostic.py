@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.muster.training.plugins.module_utils._health.dcgm import TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 
+ARGUMENT_SPEC: dict[str, Any] = {}
 CALL_GRACE_PERIOD = 30.0  # seconds beyond the diagnostic's own timeout
 
 
@@ -26,7 +27,7 @@ class ActionModule(ActionBase):
         """Return the results of the diagnostic."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
-        self.validate_argument_spec(argument_spec={})
+        self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if self._task.check_mode:
             return {"changed": False, "skipped": True}
         return call_node(self, "_health.dcgm", {}, task_vars, TIMEOUT + CALL_GRACE_PERIOD)

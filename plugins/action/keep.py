@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module keep: replace the nodes that a run loses, until it ends."""
+"""Controller side of the module keep: replaces nodes that a run loses, until the run ends."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class PlaybookSteps:
         self.rents = bool(args["provider"]) or has_provider(sources)
 
     def machines(self) -> tuple[str, ...]:
-        """Return the machines that the inventory has now."""
+        """Return the machines that are in the inventory now."""
         inventory = InventoryManager(loader=self.loader, sources=list(self.sources), cache=False)
         return tuple(inventory.get_groups_dict().get(self.args["group"], []))
 
     def observe(self) -> Situation:
-        """Return the situation, as status.yml sees it."""
+        """Return the situation that status.yml reports."""
         file = self.runner.directory / "status.json"
         file.unlink(missing_ok=True)
         self.play("status", "status", {"run_id": self.args["run_id"], "json": str(file)}, STATUS_TIMEOUT)
@@ -76,7 +76,7 @@ class PlaybookSteps:
         return read_situation(status, has_result, names, self.machines(), purse)
 
     def rent(self, nnodes: int) -> str:
-        """Create machines, within the limit of the cost that provision.yml enforces."""
+        """Create machines within the cost limit, which provision.yml enforces."""
         variables = {"nnodes": nnodes, "max_usd_per_hour": self.args["max_usd_per_hour"]}
         result = self.play("provision", "provision", variables, RENT_TIMEOUT)
         return self.describe("no machine was created", "provision", result)
@@ -95,12 +95,12 @@ class PlaybookSteps:
     def play(
         self, name: str, log: str, variables: dict[str, Any], timeout: float, options: Sequence[str] = ()
     ) -> PlaybookResult:
-        """Run a playbook with the options of this one."""
+        """Run a playbook with the same options as this one."""
         self.runner.argv = [*self.argv, *options]
         return self.runner.play(name, log, variables, timeout)
 
     def describe(self, problem: str, log: str, result: PlaybookResult) -> str:
-        """Return why a playbook failed, "" if it succeeded."""
+        """Return why a playbook failed, or "" if it succeeded."""
         if result.exit_code == 0 and not result.timed_out:
             return ""
         why = printable(result.failures[-1]) if result.failures else f"see {self.runner.directory / log}.log"
@@ -134,11 +134,10 @@ class ActionModule(ActionBase):
                     time.sleep(0.2)
                 return runner.interrupted
 
-            show(f"watching run {args['run_id']}; end keep with Ctrl-C, which does not end the run")
+            show(f"watching run {args['run_id']}; Ctrl-C stops keep, but not the run")
             has_ended = Keeper(record, steps, Clock(time.time, pause, args["interval"]), show).run()
         if not has_ended:
-            text = (
-                f"keep was ended, run {args['run_id']} goes on; start keep again: ansible-playbook keep.yml -e run_id="
-            )
-            raise UserError(adapt_commands(text + args["run_id"]), result={"changed": True})
+            text = f"keep was stopped, but run {args['run_id']} continues; to restart keep: "
+            command = f"ansible-playbook keep.yml -e run_id={args['run_id']}"
+            raise UserError(text + adapt_commands(command), result={"changed": True})
         return {"changed": True}

@@ -82,6 +82,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "records": {"type": "str", "default": ""},
     "group": {"type": "str", "default": "training"},
     "replace": {"type": "bool", "default": False},
+    "scheduler": {"type": "str", "choices": ["ssh", "slurm"], "default": "ssh"},
     "notify": {"type": "raw", "default": [], "no_log": True},
     "code": {"type": "dict", "default": {}},
     "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused", "in_use"], "default": ""},
@@ -99,7 +100,7 @@ def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str 
         job: the job.
         table: all nodes.
         facts: the first node's facts, empty if it has not replied.
-        cost: price of all nodes, "" if it is unknown.
+        cost: price of all nodes, or "" if it is unknown.
     """
     kind = f"{job.launcher}" + (f", {job.rdzv_backend} rendezvous" if job.launcher == "torchrun" else "")
     nodes = f"{job.min_nnodes} to {table.nnodes}" if job.elastic else str(table.nnodes)
@@ -125,7 +126,7 @@ def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str 
 
 
 def hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: str) -> str:
-    """Format the nodes' total price, "" if any price is unknown."""
+    """Format the nodes' total price, or "" if any price is unknown."""
     rate = total_price(prices.get(node.name) for node in table.nodes)
     return f"{format_amount(rate, currency)} an hour" if rate is not None else ""
 

@@ -44,11 +44,11 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
     "port": {"type": "int", "default": 0},
 }
-CHECK_INTERVAL = 1.0  # seconds between two looks whether the terminal still exists
+CHECK_INTERVAL = 1.0  # seconds between checks whether the terminal still exists
 
 
 def tunnel_hint(port: int) -> list[str]:
-    """Return how to reach the page from another machine, if this user has logged in from one."""
+    """Return how to reach the page from another machine, if the user is logged in from one."""
     if not os.environ.get("SSH_CONNECTION"):
         return []
     name = f"{os.environ.get('USER', 'USER')}@{os.uname().nodename}"
@@ -57,7 +57,7 @@ def tunnel_hint(port: int) -> list[str]:
 
 @contextlib.contextmanager
 def serving(server: PageServer) -> Iterator[None]:
-    """Serve in a thread until the block ends."""
+    """Serve the page in a thread until the block ends."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
     thread.start()
     try:
@@ -68,7 +68,7 @@ def serving(server: PageServer) -> Iterator[None]:
 
 
 class ActionModule(ActionBase):
-    """Action plugin that serves a page on this machine, and connects to the nodes of the runs that are looked at."""
+    """Action plugin that serves the page on this machine, and connects to the nodes of the runs that are viewed."""
 
     _supports_check_mode = True
     _requires_connection = False
@@ -98,7 +98,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def open_server(api: PageApi, port: int) -> PageServer:
-        """Return a server that listens. Raise UserError."""
+        """Return a listening server. Raise UserError if the port cannot be used."""
         try:
             return PageServer(api, port)
         except OSError as error:
@@ -112,4 +112,4 @@ class ActionModule(ActionBase):
             Display().display(line)
         # not into ANSIBLE_LOG_PATH, which others may read: the URL has the token
         Display().display(f"page: {server.url(run_id)}", screen_only=True)
-        Display().display("Only this user's browser can read it, with this URL. Ctrl-C ends the page, and no run.")
+        Display().display("Only a browser that has this URL can open it. Ctrl-C stops the page, but no run.")

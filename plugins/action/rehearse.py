@@ -118,7 +118,7 @@ class ActionModule(ActionBase):
         }
 
     def user_on(self, node: str, task_vars: Mapping[str, Any]) -> str:
-        """Return the user who runs the job on a node, "" for the login user."""
+        """Return the user who runs the job on a node, or "" for the login user."""
         variables = task_vars["hostvars"][node] if node else {}
         user = user_of_job(load_extra_vars(self._loader), task_vars.get("job"), variables)
         return str(self._templar.template(user) or "")

@@ -72,13 +72,13 @@ def leader_reply(replies: Mapping[str, Any], name: str, run_id: str) -> tuple[st
         for reply in replies.values()
         if isinstance(reply, Mapping) and reply.get("failed") and reply.get("msg")
     ]
-    why = "; ".join(dict.fromkeys(messages)) or "the node that leads it does not answer, or the run has ended"
+    why = "; ".join(dict.fromkeys(messages)) or "the node that leads it does not respond, or the run has ended"
     text = f"{name} cannot join run {run_id}: {why}. See its state: ansible-playbook status.yml -e run_id={run_id}"
     raise UserError(adapt_commands(text), result={"changed": False})
 
 
 def price_of(name: str, hostvars: Any) -> float | None:
-    """Return the price of a node per hour, None if it is unknown. Raise UserError if it is not a price."""
+    """Return the price of a node per hour, or None if it is unknown. Raise UserError if it is not a price."""
     try:
         return read_price(name, hostvars[name].get("node_price_per_hour") if name in hostvars else None)
     except ValueError as error:
@@ -119,7 +119,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Request that the run takes a node, or start the supervisor of that node."""
+        """Request that the run accept a node, or start the supervisor of that node."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -175,6 +175,6 @@ class ActionModule(ActionBase):
             update_record(record, recorded, node_rank, args["facts"], price)
         except OSError as error:
             Display().warning(f"{record / 'plan.json'} still has the node that was replaced: {error}")
-        when = "takes part now" if plan["elastic"] else "takes part from the next attempt on, if it is needed"
+        when = "takes part now" if plan["elastic"] else "takes part from the next attempt on, if needed"
         Display().display(f"[muster] {args['name']} has joined run {args['run_id']}, and {when}")
         return {"changed": bool(started["changed"]), "node_rank": node_rank, "directory": started["directory"]}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_profile: profiles ranks of a node, or merges and shows those of all nodes."""
+"""Controller side of the module run_profile: profiles a node's ranks, or merges and shows the profiles of all nodes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DIRECTORY = "profiles"  # in the record
 
 
 def parse_ranks(text: str) -> list[int]:
-    """Return ranks as in "0,3-5"; [] for all. Raise AnsibleActionFail."""
+    """Parse ranks such as "0,3-5"; return [] for all ranks. Raise AnsibleActionFail."""
     ranks: list[int] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part)
@@ -71,18 +71,18 @@ def open_private(path: str, flags: int) -> int:
 
 
 def trace_name(rank: int) -> str:
-    """Return the name of a rank's trace in a record."""
+    """Return the file name of a rank's trace in a record."""
     return f"rank-{rank}.json.gz"
 
 
 class ActionModule(ActionBase):
-    """Action plugin. A call to the node, and one for each 8 MiB of traces; or none if it shows what was read."""
+    """Action plugin. Makes one call to the node and one per 8 MiB of traces, or none if it shows earlier results."""
 
     _supports_check_mode = True
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Profile ranks of this node, or show what was profiled on all nodes."""
+        """Profile ranks of this node, or show the profiles of all nodes."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -159,7 +159,7 @@ class ActionModule(ActionBase):
         display = Display()
         display.display("\n".join(format_profile(profile)))
         display.display(f"timeline of all ranks: {timeline}")
-        display.display("To look at it: drop it onto https://ui.perfetto.dev, which keeps it in the browser")
+        display.display("To view it, drop it onto https://ui.perfetto.dev, which keeps it in the browser")
         return {"changed": True, "profile": profile, "timeline": str(timeline)}
 
     @staticmethod

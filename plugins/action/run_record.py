@@ -65,6 +65,7 @@ ARGUMENT_SPEC = {
     "result": {"type": "dict"},
     "reads": {"type": "dict", "default": {}},
     "said": {"type": "dict", "default": {}},
+    "shown_rank": {"type": "int"},
     "fail": {"type": "bool", "default": True},
     "verdict": {"type": "dict"},
     "purpose": {"type": "str", "choices": ["last", "show", "stop"], "default": "last"},
@@ -190,7 +191,7 @@ def find_record(directory: Path, args: dict[str, Any], members: list[str]) -> di
 def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     """Write the verdict, show it, and fail if the run did not succeed, unless another task does that."""
     record = directory / args["run_id"]
-    plan, reads = args["plan"], args["reads"]
+    plan, reads = current_plan(record, args["plan"]), args["reads"]
     master = plan["nodes"][0]["name"]
     # even if it came only after the watch had lost the node
     result = final_result(plan, args["result"], reads)
@@ -205,7 +206,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         raise UserError(adapt_commands(message), result={"changed": False})
     verdict = verdict_on(plan, result, reads)
     reported = job_report(reads.get(hub_name(plan, result))) | args["said"]
-    outcome = write_verdict(record, verdict, reported, watched=args["result"] is not None)
+    outcome = write_verdict(record, verdict, reported, watched=(0, 0) if args["result"] is not None else None)
     show_bad_nodes(args.get("bad_nodes"), plan, verdict)
     if args["fail"] and verdict["state"] != "succeeded":
         # without the verdict, which was already shown: Ansible prints the result of a failed task
@@ -213,6 +214,16 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
             f"run {verdict['run_id']} {verdict['state']}", result={"changed": True, "record": outcome["record"]}
         )
     return outcome
+
+
+def current_plan(record: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan in a record, which has the nodes that joined the run since its launch; otherwise this plan."""
+    try:
+        recorded = json.loads((record / "plan.json").read_text(encoding="utf-8"))
+        is_same = recorded["run_id"] == plan["run_id"] and len(recorded["nodes"]) == len(plan["nodes"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return plan
+    return dict(recorded) if is_same else plan
 
 
 def require_success(verdict: dict[str, Any]) -> dict[str, Any]:
@@ -257,7 +268,19 @@ def trusted_result(plan: dict[str, Any], result: Any) -> dict[str, Any] | None:
     return checked
 
 
-def show_verdict(verdict: dict[str, Any], written_path: str, reported: dict[str, Any], watched: bool) -> None:
+def find_rank(plan: dict[str, Any], rank: int | None) -> tuple[int, int] | None:
+    """Return node_rank and local rank of a rank of a plan."""
+    if rank is None:
+        return None
+    for node_rank, node in enumerate(plan["nodes"]):
+        if node["first_rank"] <= rank < node["first_rank"] + node["slots"]:
+            return node_rank, rank - node["first_rank"]
+    return None
+
+
+def show_verdict(
+    verdict: dict[str, Any], written_path: str, reported: dict[str, Any], watched: tuple[int, int] | None
+) -> None:
     """Show the failed rank's last output, and the verdict, with cause and remedy if the catalogue has them."""
     from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
     from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
@@ -274,11 +297,11 @@ def show_verdict(verdict: dict[str, Any], written_path: str, reported: dict[str,
 
 
 def write_verdict(
-    record: Path, verdict: dict[str, Any], reported: dict[str, Any], watched: bool = False
+    record: Path, verdict: dict[str, Any], reported: dict[str, Any], watched: tuple[int, int] | None = None
 ) -> dict[str, Any]:
     """Write the verdict into the record, and show it even if the record cannot be written.
 
-    watched: whether the run was shown until its end.
+    watched: node_rank and local rank of the rank whose output was shown until its end.
     """
     path = record / "result.json"
     written_path = str(path)
@@ -308,7 +331,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     except FileNotFoundError:
         return unchanged  # launched from another machine
     path = record / "result.json"
-    reads = args["reads"]
+    reads, watched = args["reads"], find_rank(plan, args.get("shown_rank"))
     master = reads.get(plan["nodes"][0]["name"])
     reported: dict[str, Any] = {}
     if path.exists():
@@ -316,7 +339,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         reported = verdict.pop("said")
         # a verdict reached without rank 0's result is corrected once that is available
         if verdict["started"] is not None or final_result(plan, None, reads) is None:
-            show_verdict(verdict, str(path), reported, watched=False)
+            show_verdict(verdict, str(path), reported, watched)
             return {"changed": False, "record": str(path), "verdict": verdict}
     runs = [run for run in reads.values() if run is not None]
     if any(run["run_id"] != plan["run_id"] for run in runs):
@@ -332,7 +355,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
             Display().display(f"run {plan['run_id']} {cost}")
         return unchanged
     verdict = verdict_on(plan, result, reads)
-    outcome = write_verdict(record, verdict, reported | job_report(reads.get(hub_name(plan, result))))
+    outcome = write_verdict(record, verdict, reported | job_report(reads.get(hub_name(plan, result))), watched)
     show_bad_nodes(args.get("bad_nodes"), plan, verdict)
     return outcome
 

@@ -87,7 +87,7 @@ class ActionModule(ActionBase):
         shown = [group for group in groups if not args["rank"] or int(args["rank"]) in group["ranks"]]
         display.display(text or "no rank runs")
         if args["rank"] and not shown:
-            display.display(f"rank {args['rank']} does not run, or its node did not reply")
+            display.display(f"rank {args['rank']} is not running, or its node did not reply")
         if shown:
             display.display("\n".join(["", *format_stacks(shown, nodes)]))
         for problem in missing:

@@ -75,7 +75,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
 
 
 def read_metrics(tail: Any) -> list[dict[str, Any]]:
-    """Return the metrics in the end of rank 0's output: name, last value and step, and recent values."""
+    """Return the metrics at the end of rank 0's output: name, last value and step, and recent values."""
     metrics = JobMetrics()
     for line in tail.splitlines() if isinstance(tail, str) else ():
         metrics.feed(line.rpartition("\r")[2])
@@ -87,14 +87,14 @@ def read_metrics(tail: Any) -> list[dict[str, Any]]:
 
 
 def recent_values(points: list[list[float]]) -> list[float]:
-    """Return the means of a curve in at most TREND_PARTS parts."""
+    """Return the means of a curve over at most TREND_PARTS equal parts."""
     count = min(TREND_PARTS, len(points))
     parts = [points[len(points) * part // count : len(points) * (part + 1) // count] for part in range(count)]
     return [sum(point[2] for point in part) / len(part) for part in parts]
 
 
 def format_metrics(metrics: list[dict[str, Any]]) -> str:
-    """Return the metrics as "loss 0.31 ▇▅▃▁", "" if there are none."""
+    """Return the metrics as "loss 0.31 ▇▅▃▁", or "" if there are none."""
     texts = []
     for metric in metrics:
         values = metric["recent"]
@@ -115,7 +115,7 @@ def write_json(file: str, status: Any) -> None:
 
 
 def format_gpus(gpus: Mapping[str, Any] | None) -> str:
-    """Return the activity of a node's GPUs, such as "▆▇█ 91-99 %, 71 of 80 GiB", memory of the fullest GPU."""
+    """Return the load of a node's GPUs, such as "▆▇█ 91-99 %, 71 of 80 GiB"; the memory is that of the fullest GPU."""
     if gpus is None:
         return ""
     if gpus["age"] > GPU_SILENCE_TIMEOUT:

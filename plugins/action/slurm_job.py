@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
         return reply
 
     def allocate(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Let Slurm choose nodes, and wait in its queue for them. Return job, names and batch (in the inventory)."""
+        """Let Slurm choose nodes, and wait for them in its queue. Return job, names and batch (inventory names)."""
         if args["count"] < 1:
             raise AnsibleActionFail("Slurm cannot choose the nodes without their number: add -e nnodes=N")
         if args["requeue"]:
@@ -125,11 +125,11 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(str(error)) from None
         batch = names.get(reply["batch"], next(iter(names.values()), ""))
         chosen = [name for name in members if name in names.values()]
-        Display().display(f"[muster] job {job} of Slurm has {', '.join(chosen)}")
+        Display().display(f"[muster] Slurm job {job} was allocated {', '.join(chosen)}")
         return {"changed": True, "job": job, "names": chosen, "batch": batch}
 
     def release(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Give the nodes of a job back."""
+        """Release the nodes of a job."""
         request = {**args, "operation": "release"}
         reply: dict[str, Any] = call_node(self, "_slurm.allocation", request, task_vars, CALL_TIMEOUT)
         return reply

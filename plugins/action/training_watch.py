@@ -81,7 +81,7 @@ NEWS = {
 
 
 class Piece(NamedTuple):
-    """A part of a node's news: output of a log, or with an empty name an event; and the attempt that it begins."""
+    """A part of a node's news: output of a log or, if the name is empty, an event; and the attempt that it begins."""
 
     log: str
     text: str
@@ -101,7 +101,7 @@ def attempt_of(log: str) -> int:
 
 
 def split_at_attempts(events: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Return the events before another attempt starts, and from each such start on, with the number of that attempt."""
+    """Split events at each start of an attempt; return each group with the number of the attempt that it starts."""
     sections: list[tuple[int, list[dict[str, Any]]]] = [(0, [])]
     for event in events:
         if event.get("event") == "attempt" and conforms(event.get("attempt"), range(MAX_ATTEMPTS)):
@@ -111,9 +111,9 @@ def split_at_attempts(events: list[dict[str, Any]]) -> list[tuple[int, list[dict
 
 
 def in_order(reply: dict[str, Any], node: str) -> Iterator[Piece]:
-    """Yield the pieces of a node's news in the order to show them: attempt by attempt.
+    """Yield the pieces of a node's news in display order, attempt by attempt.
 
-    After the start of another attempt, the last output of the attempt before it comes first.
+    The last output of an attempt comes before the start of the next one.
     """
     outputs = {**dict.fromkeys(reply["left_out"], ""), **reply["outputs"]}
     sections = split_at_attempts(reply["events"])
@@ -132,7 +132,7 @@ def in_order(reply: dict[str, Any], node: str) -> Iterator[Piece]:
 
 
 class AttemptHeadings:
-    """Precede the output of each attempt of a run with a heading, unless the event of its start does."""
+    """Adds a heading before the output of each attempt, unless the event of its start is shown."""
 
     def __init__(self) -> None:
         self.attempt = 0
@@ -166,7 +166,7 @@ class ActionModule(ActionBase):
     def debugging(
         self, debugger: dict[str, Any] | None, run_id: str, task_vars: dict[str, Any]
     ) -> contextlib.AbstractContextManager[None]:
-        """Return a tunnel to the rank that waits for a debugger, after showing how to use it."""
+        """Explain how to debug the rank that waits for a debugger; return the tunnel to it."""
         if not debugger:
             return contextlib.nullcontext()
         hostvars = task_vars["hostvars"].get(debugger["node"], {})
@@ -209,7 +209,7 @@ class ActionModule(ActionBase):
                 return {"failed": True, "msg": str(error.message), "lost": False, "result": None, "said": reported}
             except (AnsibleError, OSError) as error:
                 # Other failures may be temporary: the network, or a node that is briefly short of memory or
-                # processes while the run goes on. (OSError: this machine cannot start the connection.)
+                # processes while the run continues. (OSError: this machine cannot start the connection.)
                 silent = time.monotonic() - last_reply
                 if silent > args["patience"]:
                     reason = " ".join(str(error).split())

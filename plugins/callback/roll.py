@@ -179,6 +179,23 @@ def role_of(task: Any) -> str:
     return str(role.get_name()).rpartition(".")[2] if role else ""
 
 
+def outer_role_of(task: Any) -> str:
+    """Return the name of the role that the play lists: that of the task, or the one that included its role."""
+    name, parent = role_of(task), getattr(task, "_parent", None)
+    while parent is not None:
+        name, parent = role_of(parent) or name, getattr(parent, "_parent", None)
+    return name
+
+
+def parts_of(task: Any, role: str) -> str:
+    """Return which parts of its role a play imported (ROLE_parts), or an empty string for a role without parts."""
+    parent, value = getattr(task, "_parent", None), None
+    while parent is not None:
+        value = (getattr(parent, "vars", None) or {}).get(f"{role}_parts", value)
+        parent = getattr(parent, "_parent", None)
+    return ", ".join(str(part) for part in value) if isinstance(value, list) else ""
+
+
 def lists_roles(play: Mapping[str, Any]) -> bool:
     """Return whether a play, as written, lists roles. A play that imports a single role shows its modules' output."""
     tasks = [name.rpartition(".")[2] for task in play.get("tasks") or [] for name in task]
@@ -186,7 +203,7 @@ def lists_roles(play: Mapping[str, Any]) -> bool:
 
 
 def is_query(play: Any) -> bool:
-    """Return whether the user asked for the result of a query, which a program reads: only this goes to stdout."""
+    """Return whether the user requested a query: only its result goes to stdout, for a program to read."""
     variables = play.get_variable_manager().extra_vars
     return any(name.endswith("jmespath") and value for name, value in variables.items())
 
@@ -197,6 +214,7 @@ class RoleProgress:
 
     role: str
     started: float
+    parts: str = ""  # of the role, if the play imports only some of them
     ok: dict[str, None] = field(default_factory=dict)
     changed: dict[str, None] = field(default_factory=dict)
     failed: dict[str, None] = field(default_factory=dict)
@@ -330,14 +348,16 @@ class CallbackModule(Default):
             return  # failures are shown above
         if stage.changed:
             changed = "would change" if self.check else "changed"
-            state, color = f"{changed} {self.location(stage.changed)}", C.COLOR_CHANGED
+            parts = f"({stage.parts})" if stage.parts else ""
+            state, color = f"{changed} {parts} {self.location(stage.changed)}", C.COLOR_CHANGED
         elif stage.role in self.shown_roles:
             return
         else:
             state, color = "ok", C.COLOR_OK
         self.shown_roles.add(stage.role)
         self.say(
-            f"  {stage.role:<18}{state.rstrip():<40}  {format_duration(time.monotonic() - stage.started):>12}", color
+            f"  {stage.role:<18}{' '.join(state.split()):<40}  {format_duration(time.monotonic() - stage.started):>12}",
+            color,
         )
 
     def show_remaining(self) -> None:
@@ -354,9 +374,11 @@ class CallbackModule(Default):
 
     def begin_task(self, task: Any) -> None:
         self.end_task()
-        if role_of(task) != self.stage.role:
+        role = outer_role_of(task)
+        parts = parts_of(task, role)
+        if (role, parts) != (self.stage.role, self.stage.parts):
             self.end_stage()
-            self.stage = RoleProgress(role_of(task), time.monotonic())
+            self.stage = RoleProgress(role, time.monotonic(), parts)
         self.task = task
         if task.action not in REPORT_OWN_PROGRESS + PAUSES:
             signal.signal(signal.SIGALRM, self.show_running_task)

@@ -52,11 +52,11 @@ options:
     type: int
     default: 256
   health_interval:
-    description: Seconds between two checks of the nodes' health. V(0) for none.
+    description: Interval between health checks of the nodes, in seconds. V(0) disables them.
     type: int
     default: 0
   health_skip:
-    description: Findings of the health check to skip, by their ids.
+    description: IDs of health check findings to skip.
     type: list
     elements: str
     default: []
@@ -69,7 +69,7 @@ options:
     type: bool
     default: false
   adopt_admins:
-    description: Accounts that may always log in, besides root and the login users of the nodes.
+    description: Accounts that may always log in, in addition to root and the nodes' login users.
     type: list
     elements: str
     default: []

@@ -59,7 +59,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.static_ho
 
 
 def resolve_address(name: str) -> str:
-    """Return the address that this machine resolves a name to, IPv4 if it has one; "" if others could not use it."""
+    """Return the address that a name resolves to here, preferably IPv4, or "" if other machines could not use it."""
     try:
         entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -71,9 +71,9 @@ options:
     description:
       - Jinja expression for the location of the host in the network, such as the name of its rack, or a path from the
         outermost to the innermost part, V(spine1/rack7), or a list of such names.
-      - Hosts in the same part get neighbouring ranks, which then communicate over fewer switches. Parts, and hosts in
+      - Hosts in the same part get neighbouring ranks, which thus communicate over fewer switches. Parts, and hosts in
         the innermost part, keep the order that O(order) and O(order_by) give them. The same applies to O(rank0).
-      - It has no effect if O(rank) gives the ranks. Hosts for which it evaluates to none keep their position.
+      - It has no effect if O(rank) sets the ranks. Hosts for which it evaluates to none keep their position.
     type: str
     default: node_topology | default(node_rack | default(none))
   rank0:
@@ -196,9 +196,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     def _evaluate_all(
         self, hosts: list[InventoryHost], host_variables: _HostVariables
     ) -> list[tuple[HostSpec, tuple[str, ...]]]:
-        """Return the results of the expressions for each host, unchecked, and its location, sorted by order_by.
+        """Return the unchecked results of the expressions for each host, with its location, sorted by order_by.
 
-        Raises one error for all expressions that fail.
+        Raise a single error for all expressions that fail.
         """
         problems: list[RankTableProblem] = []
         configured: list[tuple[bool, Any, HostSpec, tuple[str, ...]]] = []
@@ -231,7 +231,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
 
 def order_hosts(hosts: list[tuple[HostSpec, tuple[str, ...]]], order: str, rank0: str | None) -> list[HostSpec]:
-    """Return the hosts in the order of their ranks, unless they have explicit ones; each comes with its location."""
+    """Return the hosts in rank order, unless they have explicit ranks. hosts: each with its location."""
     if order == "name":
         hosts = sorted(hosts, key=lambda entry: natural_key(entry[0].name))
     hosts = sorted(hosts, key=lambda entry: entry[0].name != rank0)  # its part of the network comes first, too

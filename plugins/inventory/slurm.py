@@ -16,9 +16,9 @@ description:
   - The login host itself becomes the only host of the group C(slurm_login). The nodes are reached through it.
   - The inventory file is a YAML file whose name ends with C(slurm.yml) or C(slurm.yaml). Use it together with
     P(muster.training.ranks#inventory), which assigns the ranks.
-  - Needs no root, and changes nothing on the cluster.
+  - Does not need root, and changes nothing on the cluster.
 notes:
-  - Names of nodes that Slurm knows without an address are resolved on the login host.
+  - Resolves the names of nodes without an address in Slurm on the login host.
 seealso:
   - plugin: muster.training.ranks
     plugin_type: inventory
@@ -37,16 +37,16 @@ options:
     type: str
     default: ''
   partition:
-    description: Select the nodes of this partition. If empty, all.
+    description: Select the nodes of this partition. If empty, select all nodes.
     type: str
     default: ''
   unusable:
-    description: Whether to add nodes that are down or drained, too.
+    description: Whether to include nodes that are down or drained.
     type: bool
     default: false
   jump:
     description:
-      - Whether to reach the nodes through O(login). Set it to V(false) if this machine reaches them directly.
+      - Whether to connect to the nodes through O(login). Set it to V(false) if this machine can reach them directly.
     type: bool
     default: true
   timeout:
@@ -102,7 +102,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     NAME = "muster.training.slurm"
 
     def verify_file(self, path: str) -> bool:
-        """Return whether a file is for this plugin, by its name."""
+        """Return whether a file's name belongs to this plugin."""
         return bool(super().verify_file(path)) and path.endswith(("slurm.yml", "slurm.yaml"))
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = False) -> None:
@@ -167,7 +167,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         return completed.stdout
 
     def _resolve(self, names: list[str]) -> dict[str, str]:
-        """Return the address of each name, as the login host resolves it; names without one are left out."""
+        """Return the address of each name as the login host resolves it, without unresolvable names."""
         script = 'for name; do echo "# $name"; getent ahostsv4 "$name"; done; true'
         addresses: dict[str, str] = {}
         for start in range(0, len(names), NAMES_AT_ONCE):

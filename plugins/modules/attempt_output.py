@@ -25,7 +25,7 @@ extends_documentation_fragment:
   - muster.training._runs.run_id
 options:
   attempt:
-    description: Number of the attempt. The first one is V(0).
+    description: Number of the attempt, starting at V(0).
     type: int
     required: true
   rank:
@@ -55,7 +55,7 @@ shown:
   type: bool
   sample: true
 newest:
-  description: The newest attempt that this node knows. V(null) if it has no such run.
+  description: The newest attempt known to this node. V(null) if it has no such run.
   returned: always, except in check mode
   type: int
   sample: 1

@@ -77,7 +77,7 @@ options:
     type: bool
     default: false
   diagnostics:
-    description: Results of M(muster.training.dcgm_diagnostic) by node, whose failures become findings.
+    description: Results of M(muster.training.dcgm_diagnostic) by node. Failed tests become findings.
     type: dict
     default: {}
   directory:

@@ -49,8 +49,8 @@ options:
     default: []
   job:
     description:
-      - What a later task asks each node about the job, returned unchanged as RV(job). Ansible then evaluates its
-        templates once, not once for each node.
+      - Arguments about the job for a later task on each node, returned unchanged as RV(job). Ansible thus evaluates
+        their templates once instead of once per node.
     type: dict
     default: {}
 seealso:

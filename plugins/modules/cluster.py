@@ -147,9 +147,9 @@ options:
     description:
       - Use Elastic Fabric Adapters (EFA) as network interfaces, at EC2, which speed up NCCL between machines.
       - V(auto) uses EFA for types that support it. V(required) excludes types that do not. V(none) never uses it.
-      - V(all) is V(required) on all network cards of the type, which such types need for their full bandwidth. AWS
-        assigns no public address to machines with several interfaces, so it needs O(subnet_id), a subnet with a NAT
-        gateway whose private addresses the controller reaches.
+      - V(all) requires EFA on all network cards of the machine type, which types with several cards need for their full
+        bandwidth. AWS assigns no public address to machines with several interfaces, so O(subnet_id) must be a subnet
+        with a NAT gateway, and the controller must be able to reach its private addresses.
       - The image must contain the EFA software, as AWS's Deep Learning AMIs do. Machines added to a cluster use the
         same interfaces as its existing ones.
     type: str

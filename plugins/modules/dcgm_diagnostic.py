@@ -11,7 +11,7 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Run NVIDIA's diagnostic of a node's GPUs
 description:
-  - Runs C(dcgmi diag -r 1), which takes seconds and loads no GPU, if dcgmi is installed. Changes nothing.
+  - If dcgmi is installed, runs C(dcgmi diag -r 1), which takes seconds and puts no load on the GPUs. Changes nothing.
   - A failed test does not fail the task.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -50,11 +50,11 @@ tests:
       type: str
       sample: Fail
     details:
-      description: What dcgmi says about it.
+      description: Details that dcgmi reports.
       type: str
       sample: "Error: GPU 3 had memory errors and row remappings are pending"
 failure:
-  description: Why there are no results. Empty if there are some.
+  description: Why there are no results. Empty otherwise.
   returned: always, except in check mode
   type: str
   sample: ""

@@ -9,12 +9,12 @@ DOCUMENTATION = r"""
 module: keep
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Replace the nodes that a run loses, until it ends
+short_description: Replace nodes that a run loses, until the run ends
 description:
-  - Reads the state of the run again and again. If it has lost nodes, has the provider create machines, sets them
+  - Polls the state of the run. If it has lost nodes, has the provider create machines, sets them
     up, and adds them to the run, each with the playbook of this collection that a user would run.
-  - Can be killed and started again at any time. What it has done is noted in C(keep.json) in the run's record.
-  - Needs C(ansible-runner) on the controller. Holds the credentials of the provider there, never on nodes.
+  - Can be killed and restarted at any time. It records its progress in C(keep.json) in the run's record.
+  - Needs C(ansible-runner) on the controller. The provider's credentials stay there, and never reach the nodes.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -35,10 +35,10 @@ options:
     type: str
     default: ""
   max_usd_per_hour:
-    description: What all machines of the cluster together may cost. Without it, no machine is created.
+    description: Maximum cost of all machines of the cluster together. Without it, no machine is created.
     type: float
   interval:
-    description: Seconds between two readings of the run's state.
+    description: Interval between polls of the run's state, in seconds.
     type: float
     default: 20.0
 seealso:

@@ -130,7 +130,7 @@ options:
   restart_wait:
     description:
       - How long a restart waits for new nodes if there are fewer than O(restart_min_nodes), such as V(30m). By default,
-        the run ends at once.
+        the run ends immediately.
       - The playbook C(keep.yml) adds nodes to a run. Requires O(restarts).
     type: raw
     default: ""
@@ -199,10 +199,10 @@ options:
   numa_binding:
     description:
       - Bind each rank, with the threads and processes that it starts, to the CPUs of its GPU's NUMA node.
-      - V(auto) does so if the GPUs of the job belong to all NUMA nodes of a node, so that no CPU stays unused. V(node)
-        does so in any case, V(none) never.
-      - Ranks are not bound if the number of ranks differs from that of GPUs, if the script starts the ranks itself, if
-        a program has bound them already, or with O(stacks=false). Only Python processes are bound.
+      - V(auto) binds them if the job's GPUs span all NUMA nodes of a node, so that no CPU stays unused. V(node) always
+        binds them, V(none) never.
+      - Ranks are not bound if their number differs from that of the GPUs, if the script starts the ranks itself, if
+        they are already bound by another program, or with O(stacks=false). Only Python processes are bound.
     type: str
     choices: [auto, node, none]
     default: auto
@@ -269,6 +269,12 @@ options:
         O(muster.training.training_run#module:replace), which stops them first.
     type: bool
     default: false
+  scheduler:
+    description:
+      - What starts the run. Some options have no effect on a job of Slurm, and are refused.
+    type: str
+    choices: [ssh, slurm]
+    default: ssh
 seealso:
   - module: muster.training.check_cluster
   - module: muster.training.choose_nodes

@@ -9,11 +9,11 @@ DOCUMENTATION = r"""
 module: live_page
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Show runs in a browser while they are running
+short_description: Show active runs in a browser
 description:
   - Serves a page on the loopback address of this machine and prints its URL, until Ctrl-C. The page lists the runs that
     were launched from here, and shows a run with its nodes, curves, output, events and findings.
-  - Reads a run over one connection, to the node that leads it, while somebody looks at it. The output of a rank on
+  - Reads a run over one connection, to the node that leads it, while someone views it. The output of a rank on
     another node, and a search, use a connection to its node. Nothing listens on the nodes.
   - Its buttons run the playbooks C(save.yml), C(stacks.yml) and C(stop.yml) with the inventory and options of this one.
   - Needs the token in the printed URL, and answers only requests of the page itself.
@@ -26,7 +26,7 @@ extends_documentation_fragment:
   - muster.training._runs
 options:
   run_id:
-    description: Name of the run to open, or the beginning of it. If empty, the URL is that of the list of runs.
+    description: Name of the run to open, or its beginning. If empty, the URL opens the list of runs.
     type: str
     default: ""
   directory:
@@ -34,11 +34,11 @@ options:
     type: path
     default: ""
   group:
-    description: Inventory group of the nodes, which is next to the records.
+    description: Inventory group of the nodes.
     type: str
     default: training
   port:
-    description: Port of the page on this machine. V(0) for a free one.
+    description: Port of the page on this machine. V(0) selects a free port.
     type: int
     default: 0
 seealso:
@@ -55,7 +55,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 port:
-  description: Port on which the page was served, once the terminal was closed. Ctrl-C ends the task instead.
+  description: Port on which the page was served. Returned once the terminal is closed; Ctrl-C ends the task instead.
   returned: if not in check mode
   type: int
   sample: 40327

@@ -370,9 +370,9 @@ facts:
         - Result of nvidia-smi (C(smi)), its GPUs (C(devices), C(count)), the number of GPUs on the PCI bus (C(pci)),
           the driver versions that are loaded, of its library and on disk (C(driver)), and the processes that use a GPU
           (C(processes)).
-        - With GPUs of AMD, C(vendor) is V(amd), and C(smi) is the result of amd-smi. Each device also has the C(target)
+        - With AMD GPUs, C(vendor) is V(amd) and C(smi) is the result of amd-smi. Each device also has the C(target)
           of its kernels, such as V(gfx942), and its PCI address (C(pci)), instead of C(compute_capability). In
-          addition, the installed version of ROCm (C(rocm)) and the numbers of the groups that may use the GPUs
+          addition, the installed ROCm version (C(rocm)) and the GIDs of the groups that may use the GPUs
           (C(groups)).
       returned: with the part V(gpus)
       type: dict

@@ -508,7 +508,7 @@ slurm:
       type: dict
       sample: {}
     pam:
-      description: Last line of the role's in sshd's PAM rules, empty without one.
+      description: Last line of the role's section in sshd's PAM rules. Empty if there is none.
       type: str
       sample: ""
     proof:

@@ -9,13 +9,13 @@ DOCUMENTATION = r"""
 module: run_join
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Add a node to a running run, in the place of a missing one
+short_description: Add a node to an active run, in place of a missing node
 description:
-  - With O(state=requested), on each node of the run, asks the node that leads the run to take a new node. The reply
+  - With O(state=requested), on each node of the run, requests that the run accept a new node. The reply
     has the values of the job's environment, so the task needs C(no_log).
-  - With O(state=started), on the new node, starts its supervisor with a plan made from the run's record.
+  - With O(state=started), on the new node, starts its supervisor with a plan derived from the run's record.
   - The new node gets the number of a node that the run has lost, waits as a spare, and takes part in the next
-    attempt. In an elastic run it takes part at once.
+    attempt. In an elastic run, it takes part immediately.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -24,7 +24,7 @@ extends_documentation_fragment:
   - muster.training._runs
 options:
   state:
-    description: Which part to do.
+    description: Which step to perform.
     type: str
     choices: [requested, started]
     required: true
@@ -51,7 +51,7 @@ options:
     type: dict
     default: {}
   record:
-    description: Directory of the run's record, with the token. Its plan gets the new node.
+    description: Directory of the run's record, with the token. The new node is added to its plan.
     type: path
     default: ""
   notify:
@@ -76,7 +76,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 leads:
-  description: Whether this node leads the run, and has taken the new one.
+  description: Whether this node leads the run and has accepted the new node.
   returned: with O(state=requested)
   type: bool
   sample: true
@@ -92,12 +92,12 @@ nodes:
   elements: dict
   sample: [{name: gpu1, address: 10.0.0.1, generation: 0}]
 attempt:
-  description: The current attempt, and which nodes take part in it.
+  description: The current attempt and its nodes.
   returned: with O(state=requested), by the node that leads the run
   type: dict
   sample: {number: 1, hub: 0, members: [0, 2], checkpoint: ""}
 environment:
-  description: The values of the job's environment. They are secrets.
+  description: The job's environment variables. Secret.
   returned: with O(state=requested), by the node that leads the run
   type: dict
   sample: {}

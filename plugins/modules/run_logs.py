@@ -14,10 +14,11 @@ description:
   - Packs the launcher's log, the logs of all ranks, the events, the status of a run and the GPU samples (C(gpus.csv))
     on the node, and unpacks them on the controller.
   - Also fetches the measurements of the job. These are all files below C(measured) in its run directory
-    (C($MUSTER_RUN_DIRECTORY/measured)), TensorBoard event files, C(metrics.csv) and C(trainer_state.json) anywhere in
-    the run directory or in O(muster.training.launch_plan#module:outputs) (as C(outputs/NAME)), and from the rank 0 node
-    all results that the job reported by C(MUSTER_RESULT) (C(said.jsonl)). At most 64 MiB per node are fetched, smallest
-    files first. Files that exceed this limit are listed in C(left_out.json) and reported.
+    (C($MUSTER_RUN_DIRECTORY/measured)); TensorBoard event files, C(metrics.csv) and C(trainer_state.json) anywhere in
+    the run directory, in O(muster.training.launch_plan#module:outputs), and, if they changed during the run, in the
+    working directory (the latter two as C(outputs/NAME)); and from the rank 0 node all results that the job reported
+    by C(MUSTER_RESULT) (C(said.jsonl)). At most 64 MiB per node are fetched, smallest files first. Files that exceed
+    this limit are listed in C(left_out.json) and reported.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow

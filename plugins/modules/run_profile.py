@@ -11,11 +11,11 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Profile some steps of a running job with torch.profiler
 description:
-  - Without O(reads), lets the ranks on a node profile their next steps, and fetches their traces into the record. The
-    job needs no change, and goes on.
+  - Without O(reads), has the ranks on a node profile their next steps, and fetches their traces into the record. The
+    job needs no changes, and continues.
   - With O(reads), merges the traces of all nodes into one timeline, and shows how long each rank waited for the others
     in collectives, and which operations took longest. Connects to nothing then.
-  - A step ends when an optimizer of torch has made one. Requires torch 2.0 or newer.
+  - A step ends when a torch optimizer steps. Requires torch 2.0 or newer.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -24,7 +24,7 @@ extends_documentation_fragment:
   - muster.training._runs
 options:
   run_id:
-    description: Name of the run. If empty, defaults to the newest on the node.
+    description: Name of the run. Defaults to the newest run on the node.
     type: str
     default: ""
   steps:
@@ -32,7 +32,7 @@ options:
     type: int
     default: 5
   ranks:
-    description: Ranks to profile, such as V(0,3) or V(0-7). If empty, all.
+    description: Ranks to profile, such as V(0,3) or V(0-7). If empty, profile all ranks.
     type: str
     default: ""
   timeout:
@@ -44,7 +44,7 @@ options:
     type: path
     default: ""
   reads:
-    description: Registered results of this module by node name, to be merged and shown.
+    description: Registered results of this module by node name, to merge and show.
     type: dict
 seealso:
   - module: muster.training.run_stacks
@@ -74,15 +74,15 @@ profile:
   type: dict
   contains:
     ranks:
-      description: Step time, time in collectives and time of waiting for the others, by rank, in seconds of a step.
+      description: Step time, time in collectives and time waiting for other ranks, by rank, in seconds per step.
       type: list
       elements: dict
     operations:
-      description: The operations that took longest, of a step, as a mean over the ranks.
+      description: The operations that took longest per step, averaged over the ranks.
       type: list
       elements: dict
     late:
-      description: The ranks for which the others wait.
+      description: The ranks that the others wait for.
       type: list
       elements: int
     missing:

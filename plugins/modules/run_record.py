@@ -83,6 +83,10 @@ options:
         with the verdict.
     type: dict
     default: {}
+  shown_rank:
+    description:
+      - Rank whose output is already on the screen. O(state=judged) does not repeat its last lines if it failed first.
+    type: int
   fail:
     description: Let O(state=closed) fail if the run did not succeed.
     type: bool

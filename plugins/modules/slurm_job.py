@@ -9,12 +9,12 @@ DOCUMENTATION = r"""
 module: slurm_job
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Start a run through the queue of Slurm
+short_description: Start a run through Slurm's queue
 description:
   - Submits the job of a run, whose files M(muster.training.training_run) has written with
     O(muster.training.training_run#module:scheduler=slurm), or waits until Slurm starts it. Slurm then starts the
     supervisor of each node as a task of one step.
-  - Or lets Slurm choose the nodes first, from a login host or any node. The job holds them while the run is written on
+  - Can let Slurm choose the nodes first, from a login host or any node. The job holds them while the run is written on
     them, and ends if no run follows within 15 minutes.
   - Runs on the first node of the run, with the rights of the user who runs the job. Needs no root.
 extends_documentation_fragment:
@@ -34,7 +34,7 @@ options:
     choices: [submitted, started, allocated, released]
     required: true
   run_id:
-    description: Name of the run, which is also that of the job. For O(state=submitted) and O(state=started).
+    description: Name of the run and of the job. For O(state=submitted) and O(state=started).
     type: str
     default: ""
   group:
@@ -68,7 +68,7 @@ options:
   notice:
     description:
       - Seconds before the end of the job, at its time limit or when it is preempted, at which the run gets a notice to
-        save. V(0) for none. A job that is shorter than twice that gets none.
+        save. V(0) disables the notice. A job shorter than twice this time gets none.
     type: int
     default: 0
   requeue:
@@ -131,7 +131,7 @@ names:
   elements: str
   sample: [gpu3, gpu7]
 batch:
-  description: The node of these on which the job's script runs, by its name in the inventory.
+  description: The inventory name of the node that runs the job's script.
   returned: if O(state=allocated), and not in check mode
   type: str
   sample: gpu3

@@ -56,11 +56,11 @@ options:
     type: float
     default: 0.0
   parallel:
-    description: Number of variants that are in the queue at the same time. More than 1 requires O(queued).
+    description: Number of variants in the queue at a time. More than 1 requires O(queued).
     type: int
     default: 1
   queued:
-    description: Whether the launches wait in the queue of Slurm, which chooses their nodes.
+    description: Whether the launches wait in Slurm's queue, and Slurm chooses their nodes.
     type: bool
     default: false
   fit:

@@ -104,8 +104,8 @@ options:
     default: ssh
   requeue:
     description:
-      - How often Slurm may start the run again, with O(scheduler=slurm). The run directory then keeps its secrets until
-        the run has ended for good.
+      - How often Slurm may restart the run, with O(scheduler=slurm). The run directory then keeps its secrets until the
+        run has finally ended.
     type: int
     default: 0
   wait:
@@ -241,7 +241,7 @@ run:
         culprits: [3]
         groups: []
     missing:
-      description: Nodes that the run has lost, and that others can replace; empty unless this node leads the run.
+      description: Lost nodes of the run that can be replaced. Empty unless this node leads the run.
       type: list
       elements: dict
       sample: [{node_rank: 2, name: gpu3, excluded: false}]
@@ -253,7 +253,7 @@ run:
       description:
         - Latest sample of the node's GPUs, with one entry each in C(devices), its C(age) in seconds, and the mean
           utilization of the last minutes in C(trend). Taken every 15 s, and stored as C(gpus.csv) in the run directory.
-          V(null) without a GPU, and unless the run is running.
+          V(null) without a GPU, or if the run is not active.
       type: dict
       sample:
         age: 4.2
@@ -267,7 +267,7 @@ run:
             power_watts: 641.27
             power_limit_watts: 700
     tail:
-      description: The end of the first rank's output, on the node that leads the run while it is running.
+      description: The end of the first rank's output. Only on the node that leads the run, while it is active.
       type: str
       sample: "step 120 loss 0.31\n"
     directory:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Code that plugins share on the controller. Python executes this file before the first import of any of it."""
+"""Code shared by the plugins on the controller. Python executes this file before the first import from this package."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Import this collection's plugin_utils and module_utils with Python's own loader, which keeps their bytecode.
+"""Import this collection's plugin_utils and module_utils with Python's own loader, which caches their bytecode.
 
-Ansible's loader for collections compiles each of them at each start: 0.3 s of a launch. It still imports packages, and
-all other collections.
+Ansible's collection loader compiles each of them at each start, which takes 0.3 s of a launch. It still imports
+packages and all other collections.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CompiledModules(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how to import a module, None if Ansible imports it."""
+        """Return how to import a module, or None if Ansible imports it."""
         if fullname.startswith(PREFIXES):
             for directory in path or ():
                 spec = directory_finder(directory).find_spec(fullname, target)
@@ -45,7 +45,7 @@ class CompiledModules(MetaPathFinder):
 
 
 def use_compiled_modules() -> None:
-    """Import utilities in this way from now on, if Ansible's loader would import them otherwise."""
+    """Import utilities this way from now on, if Ansible's loader would otherwise import them."""
     ansible_finder = AnsibleCollectionConfig.collection_finder
     if ansible_finder in sys.meta_path:
         sys.meta_path.insert(sys.meta_path.index(ansible_finder), CompiledModules())

@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
 from ansible_collections.muster.training.plugins.plugin_utils._project.requirements import read_project
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted(path for path in (CHECKOUT / "examples").iterdir() if path.is_dir() and path.name[0] not in "._")
+EXAMPLES = sorted(path for path in (CHECKOUT / "examples").iterdir() if (path / "job.yml").is_file())
 INSTALLED = {"torch", "deepspeed"}
 """By roles of their own, for the GPUs of the machines."""
 PACKAGES = {"sklearn": "scikit-learn"}

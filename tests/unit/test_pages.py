@@ -8,7 +8,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
-from tests.make_pages import DOCS, PAGES, code, prose
+from tests.make_pages import DOCS, PAGES, code, prose, unseen_row
 
 
 @pytest.mark.one_core
@@ -33,6 +33,12 @@ def test_entry_text_is_escaped_and_commands_become_code() -> None:
     assert prose('ansible-playbook site.yml --tags a,b -e x=1.2, or -e \'{"a": "*"}\'.') == (
         '`./muster site --tags a,b -e x=1.2`, or `-e \'{"a": "*"}\'`.'
     )
+
+
+@pytest.mark.one_core
+def test_set_that_has_not_been_worked_on_has_no_later_figures() -> None:
+    measured = {"measured": "2026-11-28", "unseen": {"right": 3, "partly": 1, "silent": 0, "wrong": 2}}
+    assert unseen_row(1, measured) == "| 1 | 2026-11-28 | 6 | 3 | 1 | 0 | 2 | - | - |\n"
 
 
 @pytest.mark.one_core

@@ -50,7 +50,7 @@ HASH_LIMIT = 1 << 20  # bytes; up to this size, files that differ only in time a
 
 
 def hash_of(path: str) -> str:
-    """Return the first digits of the SHA-256 of a file's content. Raise OSError if it is longer than HASH_LIMIT."""
+    """Return the first digits of the SHA-256 of a file's content. Raise OSError if the file exceeds HASH_LIMIT."""
     return hashlib.sha256(read_bytes(path, HASH_LIMIT)).hexdigest()[:16]
 
 
@@ -97,7 +97,7 @@ def read_list(directory: str) -> Tree:
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a name from a list, which may come from another node, is that of a path below the tree."""
+    """Return whether a name, which may come from another node's list, is a path inside the tree."""
     try:
         os.fsencode(name)
     except ValueError:
@@ -106,7 +106,7 @@ def is_inside(name: str) -> bool:
 
 
 def is_entry(entry: Any) -> bool:
-    """Return whether a value has the form of an entry in the role code's list."""
+    """Return whether a value is a well-formed entry of the role code's list."""
     if entry is None:
         return True
     if not isinstance(entry, list) or len(entry) != 2:
@@ -178,7 +178,7 @@ def installed_requirements(interpreter: str) -> tuple[str | None, str]:
     """Return what the role python_env installed in an interpreter's environment: a requirements hash, and its project.
 
     The hash is "" if the role has installed no requirements of a project, and None if the interpreter is not in an
-    environment of that role. The project is the name of its code's directory, "" if it is unknown.
+    environment of that role. The project is the name of its code's directory, or "" if it is unknown.
     """
     environment = os.path.dirname(os.path.dirname(interpreter))
     if not interpreter or not os.path.isfile(os.path.join(environment, ".muster")):

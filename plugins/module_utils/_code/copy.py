@@ -67,7 +67,7 @@ def regular(path: str) -> bool:
 
 
 def entry_of(path: str) -> list[Any] | None:
-    """Return the list's entry for a path, None for a directory. Raise OSError if the path does not exist."""
+    """Return the list's entry for a path, or None for a directory. Raise OSError if the path does not exist."""
     status = os.lstat(path.rstrip("/"))
     if stat.S_ISLNK(status.st_mode):
         return ["link", os.readlink(path.rstrip("/"))]
@@ -167,7 +167,7 @@ def copy_tree(  # noqa: PLR0913
                 raise
             raise TreeError("the first node has no copy of the code yet. Run this once without --limit") from None
         new = read_list(scratch)
-    if not new:  # a job has damaged the list, by which everything would be removed here
+    if not new:  # a job has damaged the list, which would cause everything here to be removed
         raise TreeError("the first node's list of the code is invalid. Run this once without --limit")
     removed = remove(directory, removable_names(directory, new, patterns, delete))
     # with a trailing slash, a directory would mean its contents

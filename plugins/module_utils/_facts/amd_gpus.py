@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""AMD's GPUs of a node: the output of amd-smi, the driver, and the processes that use a GPU.
+"""The AMD GPUs of a node: the output of amd-smi, the driver, and the processes that use a GPU.
 
-Nobody has run this on such a node: the parsers are tested with recorded output.
+Not yet run on real hardware: the parsers are tested with recorded output.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VENDOR = "0x1002"  # PCI vendor
 ACCELERATOR_CLASSES = ("0x0380", "0x1200")
 MODULE = "/sys/module/amdgpu"
 ROCM_VERSION = "/opt/rocm/.info/version"
-DEVICE_FILES = ("/dev/kfd", r"/dev/kfd\Z")  # pattern for glob, and for a path: a process that computes opens it
+DEVICE_FILES = ("/dev/kfd", r"/dev/kfd\Z")  # patterns for glob and for a path; opened by processes that compute
 
 
 def find_amd_smi() -> str | None:
@@ -46,7 +46,7 @@ def find_amd_smi() -> str | None:
 
 
 def count_accelerators() -> int:
-    """Return how many of AMD's accelerators are on the PCI bus, with or without a driver.
+    """Return the number of AMD accelerators on the PCI bus, with or without a driver.
 
     Excludes those passed through to a virtual machine.
     """
@@ -59,7 +59,7 @@ def count_accelerators() -> int:
 
 
 def device_groups() -> dict[str, int]:
-    """Return the groups of this node whose members may use the device files, and their numbers."""
+    """Return the groups whose members may use the device files on this node, and their GIDs."""
     groups = {}
     for name in ("render", "video"):
         with contextlib.suppress(KeyError):
@@ -68,12 +68,12 @@ def device_groups() -> dict[str, int]:
 
 
 def is_present() -> bool:
-    """Return whether the node has GPUs of AMD to compute on; starts no process."""
+    """Return whether the node has AMD GPUs to compute on; starts no process."""
     return bool(count_accelerators() or (os.path.isdir(MODULE) and find_amd_smi()))
 
 
 def diagnose(output: CommandOutput) -> tuple[str, str]:
-    """Return amd-smi's state and output, as gpus.diagnose() does for nvidia-smi; state: ok, hangs, no-driver, ..."""
+    """Return the state (ok, hangs, no-driver, ...) and output of amd-smi, as gpus.diagnose() does for nvidia-smi."""
     text = " ".join(output.text.split())[:300]
     if output.hangs:
         return "hangs", ""
@@ -87,9 +87,9 @@ def diagnose(output: CommandOutput) -> tuple[str, str]:
 
 
 class AmdQuery:
-    """The query of AMD's GPUs, started on creation; see gpus.GpuQuery."""
+    """A query of the node's AMD GPUs, started on creation; see gpus.GpuQuery."""
 
-    smi = None  # nvidia-smi, by which the queries of links and of kernels are decided
+    smi = None  # nvidia-smi; decides on the queries of links and kernels
 
     def __init__(self) -> None:
         self.path = find_amd_smi()
@@ -106,7 +106,7 @@ class AmdQuery:
         return command.output(self.deadline) if command is not None else CommandOutput(None, "")
 
     def result(self) -> dict[str, Any]:
-        """Return the same facts as gpus.GpuQuery, rocm (version installed on the node, or "") and groups."""
+        """Return the facts of gpus.GpuQuery, plus rocm (the installed version, or "") and groups."""
         devices: list[dict[str, Any]] = []
         apps: list[dict[str, Any]] = []
         state, message = "absent", ""

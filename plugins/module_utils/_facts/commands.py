@@ -54,16 +54,16 @@ class Command:
             self.start_error = f"{argv[0]}: {error.strerror}"
 
     def output(self, deadline: float) -> CommandOutput:
-        """Return the output; at the deadline (time.monotonic()), kill and abandon the command.
+        """Return the output; kill and abandon the command at the deadline (time.monotonic()).
 
-        Several facts may come from the output of a command: it is read once.
+        The output is read only once, since several facts may use it.
         """
         if self.finished is None:
             self.finished = self.wait(deadline)
         return self.finished
 
     def wait(self, deadline: float) -> CommandOutput:
-        """Wait for the command's end; return its output."""
+        """Wait for the command to end; return its output."""
         if self.start_error:
             return CommandOutput(None, self.start_error)
         try:

@@ -46,7 +46,7 @@ def count_switches(root: str = PCI_DEVICES) -> int:
 
 
 def parse_fabric(text: str) -> list[dict[str, str]]:
-    """Parse the state and status of each GPU's fabric registration, [] if the driver has no such query."""
+    """Parse the state and status of each GPU's fabric registration, or [] if the driver has no such query."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines[:1] != [", ".join(FABRIC_FIELDS)]:
         return []
@@ -134,7 +134,7 @@ class LinkQuery:
     def result(self) -> dict[str, Any]:
         """Return switches, fabric ([{"state", "status"}]), manager (version, service), nvlinks, acs, iommu, gpudirect.
 
-        Unknown values are None; manager's are "" if it is not installed.
+        Unknown values are None; those of manager are "" if it is not installed.
         """
         fabric: list[dict[str, str]] = []
         links = None

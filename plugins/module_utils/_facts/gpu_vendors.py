@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The vendors of GPUs, and how their GPUs are read."""
+"""GPU vendors, and how to read the GPUs of each."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ NVIDIA, AMD = "nvidia", "amd"
 
 
 def has_nvidia() -> bool:
-    """Return whether the node has GPUs of NVIDIA; starts no process."""
+    """Return whether the node has NVIDIA GPUs, without starting a process."""
     return os.path.isdir("/sys/module/nvidia") or bool(glob.glob("/dev/nvidia[0-9]*")) or gpus.count_pci_gpus() > 0
 
 
 def has_amd() -> bool:
-    """Return whether the node has GPUs of AMD to compute on; starts no process."""
+    """Return whether the node has AMD GPUs for computing, without starting a process."""
     from ansible_collections.muster.training.plugins.module_utils._facts import amd_gpus
 
     return amd_gpus.is_present()
 
 
 def query_amd() -> Any:
-    """Start the query of AMD's GPUs. Imports inside cost only the nodes that have them."""
+    """Start the query of AMD GPUs. Imported late, so that only nodes that have them pay for it."""
     from ansible_collections.muster.training.plugins.module_utils._facts import amd_gpus
 
     return amd_gpus.AmdQuery()
 
 
-# By vendor: whether a node has its GPUs, and the query of them. The first that is present counts; a node without any
-# is queried as one of NVIDIA's.
+# By vendor: whether a node has its GPUs, and how to query them. The first present vendor counts; a node without GPUs
+# is queried as an NVIDIA node.
 READERS: dict[str, tuple[Callable[[], bool], Callable[[], Any]]] = {
     NVIDIA: (has_nvidia, gpus.GpuQuery),
     AMD: (has_amd, query_amd),
@@ -46,10 +46,10 @@ READERS: dict[str, tuple[Callable[[], bool], Callable[[], Any]]] = {
 
 
 def find_vendor() -> str:
-    """Return the vendor whose GPUs are read on this node."""
+    """Return the vendor of this node's GPUs."""
     return next((vendor for vendor, (is_present, _query) in READERS.items() if is_present()), NVIDIA)
 
 
 def start_query() -> Any:
-    """Start the query of the node's GPUs, by the reader of their vendor."""
+    """Start the query of the node's GPUs with their vendor's reader."""
     return READERS[find_vendor()][1]()

@@ -18,21 +18,21 @@ DMA_BUF_SINCE = (5, 12)  # Linux, for RDMA adapters
 
 
 def parse_release(release: str) -> tuple[int, int]:
-    """Return major and minor version of a kernel, (0, 0) if the text is something else."""
+    """Return the major and minor version of a kernel release, or (0, 0) if the text is not one."""
     match = re.match(r"([0-9]{1,3})\.([0-9]{1,4})", release)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def has_dma_buf(driver: str, release: str) -> bool:
-    """Return whether driver and kernel share GPU memory as dma-buf, which only NVIDIA's open kernel modules do.
+    """Return whether the driver and kernel share GPU memory as dma-buf; only NVIDIA's open kernel modules do.
 
-    driver: the content of DRIVER_VERSION; release: the kernel's.
+    driver: the content of DRIVER_VERSION; release: that of the kernel.
     """
     return "Open Kernel Module" in driver and parse_release(release) >= DMA_BUF_SINCE
 
 
 def read_gpudirect(modules: str = MODULES, driver: str = DRIVER_VERSION, release: str = "") -> dict[str, bool]:
-    """Return whether a module for peer memory is loaded (peermem), and whether dma-buf is supported (dma_buf)."""
+    """Return whether a peer-memory module is loaded (peermem), and whether dma-buf is supported (dma_buf)."""
     return {
         "peermem": any(os.path.isdir(os.path.join(modules, name)) for name in PEER_MODULES),
         "dma_buf": has_dma_buf(read_text(driver), release or os.uname().release),

@@ -244,7 +244,7 @@ def gpu_processes(
     """Return the processes that use a GPU: those listed by nvidia-smi and those with a GPU's device file open.
 
     Each with pid, command, user, orphan (its parent has ended), run (its muster run, or ""), memory_mib, devices.
-    apps: the processes that the vendor's program lists; device_glob, device_pattern: its device files. nvidia-smi also
+    apps: the processes that the vendor's tool lists; device_glob, device_pattern: its device files. nvidia-smi also
     lists processes of other containers, which are not in our /proc: their user is "".
     """
     processes: dict[int, dict[str, Any]] = {}

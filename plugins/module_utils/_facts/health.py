@@ -27,7 +27,7 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-# Fields of the query of devices: a driver refuses all of them if it does not know the last one.
+# Fields of the device query: a driver that does not know the last field rejects all of them.
 DEVICE_QUERIES = (
     *((*gpu_health.DEVICE_FIELDS, field) for field in gpu_health.THROTTLE_FIELDS),
     gpu_health.DEVICE_FIELDS,
@@ -67,10 +67,10 @@ class KernelLogQuery:
 
 
 class HealthQuery:
-    """The queries of a node's health, started on creation.
+    """Queries of a node's health, started on creation.
 
-    Each start of nvidia-smi costs a node up to a second, so there are few: the throttle reasons are part of the query
-    of devices, and the states of NVLinks come from a query that the facts of links have started.
+    Each start of nvidia-smi takes up to a second, so there are few: the throttle reasons are part of the device query,
+    and the NVLink states come from a query that the link facts have started.
     """
 
     def __init__(self, links: Command | None = None) -> None:
@@ -98,12 +98,12 @@ class HealthQuery:
         }
 
     def output(self, name: str) -> str:
-        """Return the output of a query, "" if it failed."""
+        """Return the output of a query, or "" if it failed."""
         output = self.commands[name].output(self.deadline) if name in self.commands else None
         return output.text if output is not None and output.code == 0 else ""
 
     def read_devices(self) -> tuple[list[dict[str, Any]], list[int]]:
-        """Return the devices and their throttle reasons, by the name that the driver has for these, if any."""
+        """Return the devices and their throttle reasons, under the name that the driver uses for the latter, if any."""
         for fields in DEVICE_QUERIES:
             if fields != DEVICE_QUERIES[0] and self.smi:
                 command = gpu_health.query(self.smi, "gpu", fields)
@@ -114,7 +114,7 @@ class HealthQuery:
         return [], []
 
     def text(self, name: str) -> str:
-        """Return what a query printed, also if it failed."""
+        """Return the output of a query, even if it failed."""
         return self.commands[name].output(self.deadline).text if name in self.commands else ""
 
     def result(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MARK = "MUSTER-IMPORTS "  # before each line of the result; libraries print, too
 MAX_FILES = 60  # of the job, the nearest first
 MAX_FILE_BYTES = 2**20
-MAX_FAILURES = 5
+MAX_FAILURES = 20
 MAX_ERROR = 1500  # characters of an exception
 MAX_CACHE_BYTES = 65536
 MAX_CACHE_FILES = 32

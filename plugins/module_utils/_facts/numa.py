@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""NUMA nodes of a machine: which GPUs and which CPUs belong to each."""
+"""The NUMA nodes of a machine, and the GPUs and CPUs of each."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ CPU_LIST = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?
 
 
 def read_numa(nodes: str = NODES, gpus: str = DRIVER_GPUS, devices: str = PCI_DEVICES) -> dict[str, Any]:
-    """Return the NUMA node of each GPU, -1 if unknown (gpus), and the CPUs of each node, such as "0-31" (cpus).
+    """Return the NUMA node of each GPU, or -1 if unknown (gpus), and the CPUs of each node, such as "0-31" (cpus).
 
-    GPUs are in the order of their PCI addresses, which is that of nvidia-smi.
+    GPUs are in the order of their PCI addresses, as in nvidia-smi.
     """
     addresses = sorted(os.path.basename(path).lower() for path in glob.glob(f"{gpus}/*"))[:MAX_GPUS]
     numbers = [read_text(f"{devices}/{address}/numa_node") for address in addresses]

@@ -109,7 +109,7 @@ def find_programs(search_path: list[str]) -> dict[str, str]:
 def find_environments(root: str = "/") -> list[dict[str, str | None]]:
     """Return the environments with torch of projects and of the machine's image, each with version of torch and CUDA.
 
-    Their project is the name of the environment, "" for the image's. Reads names and one small file per environment;
+    Their project is the name of the environment, or "" for the image's. Reads names and one small file per environment;
     nothing is started.
     """
     environments: list[dict[str, str | None]] = []

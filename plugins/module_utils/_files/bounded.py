@@ -42,7 +42,7 @@ def open_regular(path: str, flags: int, mode: int = 0o600) -> int:
 
 
 def open_linked(path: str, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file like open_regular(), but follow links: for a file whose path its user chose."""
+    """Open a regular file like open_regular(), but follow links. For files whose path the user chose."""
     truncate = flags & os.O_TRUNC  # only once the file is known to be regular
     descriptor = os.open(path, (flags & ~os.O_TRUNC) | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     try:
@@ -57,7 +57,7 @@ def open_linked(path: str, flags: int, mode: int = 0o600) -> int:
 
 
 def file_size(path: str) -> int:
-    """Return the size of a regular file in bytes, 0 for anything else."""
+    """Return the size of a regular file in bytes, or 0 for anything else."""
     try:
         status = os.lstat(path)
     except OSError:

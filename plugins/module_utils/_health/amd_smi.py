@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The output of amd-smi, AMD's program for its GPUs: pure parsers of its JSON, of all versions since ROCm 6.0.
+"""Pure parsers for the JSON output of amd-smi, AMD's GPU management tool, in all versions since ROCm 6.0.
 
-A list has one object per GPU. Since ROCm 7.0 `static` and `metric` wrap it: {"gpu_data": [...]}. A quantity is
-{"value": 42, "unit": "%"}, and "N/A" where the GPU does not report it.
+A list has one object per GPU. Since ROCm 7.0, `static` and `metric` wrap it: {"gpu_data": [...]}. A quantity is
+{"value": 42, "unit": "%"}, or "N/A" if the GPU does not report it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KERNEL_VERSION = re.compile(r"Linux ?version ?([0-9][^\s(]{0,60})")
 
 
 def parse_gpus(text: str) -> list[dict[str, Any]]:
-    """Return the objects of the GPUs in amd-smi's output, in its order; [] if it is not a list of GPUs.
+    """Return the GPU objects in amd-smi's output, in its order, or [] if it is not a list of GPUs.
 
     Lines before the JSON, such as warnings about missing groups, are skipped.
     """
@@ -49,24 +49,24 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
 
 
 def is_index(value: object) -> bool:
-    """Return whether a value is the number of a GPU."""
+    """Return whether a value is a GPU index."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_GPUS
 
 
 def section(gpu: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a part of a GPU's object, {} if the GPU does not report it."""
+    """Return a part of a GPU's object, or {} if the GPU does not report it."""
     part = gpu.get(name)
     return part if isinstance(part, dict) else {}
 
 
 def text_of(part: dict[str, Any], name: str) -> str:
-    """Return a text, "" for N/A and the like."""
+    """Return a text, or "" for N/A and the like."""
     value = part.get(name)
     return "" if not isinstance(value, str) or value.startswith("N/A") else value[:200]
 
 
 def quantity(value: object) -> float | None:
-    """Return the number in a quantity, None if the GPU does not report it."""
+    """Return the number in a quantity, or None if the GPU does not report it."""
     if isinstance(value, dict):
         value = value.get("value")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -75,7 +75,7 @@ def quantity(value: object) -> float | None:
 
 
 def mebibytes(value: object) -> float | None:
-    """Return an amount of memory in MiB; None: not reported."""
+    """Return an amount of memory in MiB, or None if it is not reported."""
     number = quantity(value)
     unit = value.get("unit") if isinstance(value, dict) else "MB"
     factor = MIB_PER_UNIT.get(unit) if isinstance(unit, str) else None
@@ -83,25 +83,26 @@ def mebibytes(value: object) -> float | None:
 
 
 def whole(value: float | None) -> int | None:
-    """Return a number as an integer; None: not reported."""
+    """Return a number as an integer, or None if it is not reported."""
     return None if value is None else int(value)
 
 
 def driver_version(text: str) -> str:
-    """Return the version of the amdgpu driver; the one in the kernel reports the kernel's banner instead."""
+    """Return the version of the amdgpu driver; the in-tree driver reports the kernel's version banner instead."""
     match = KERNEL_VERSION.match(text)
     return f"of kernel {match[1]}" if match else text[:60]
 
 
 def parse_identities(text: str) -> dict[int, str]:
-    """Return the UUID of each GPU by its number, from `list`."""
+    """Return the UUID of each GPU by its index, from the output of `list`."""
     return {gpu["gpu"]: text_of(gpu, "uuid") for gpu in parse_gpus(text)}
 
 
 def parse_devices(static: str, metric: str, ecc: str, identities: dict[int, str]) -> list[dict[str, Any]]:
-    """Return the GPUs in the form of the facts, from the output of STATIC, METRIC and ECC.
+    """Return the GPUs in the format of the facts, from the output of STATIC, METRIC and ECC.
 
-    `target` is what torch's kernels are compiled for, such as gfx942; `fault` is "", since amd-smi names none.
+    `target` is the architecture that torch's kernels are compiled for, such as gfx942; `fault` is "", since amd-smi
+    reports no faults.
     """
     metrics = {gpu["gpu"]: gpu for gpu in parse_gpus(metric)}
     errors = {gpu["gpu"]: section(gpu, "ecc") for gpu in parse_gpus(ecc)}
@@ -129,7 +130,7 @@ def parse_devices(static: str, metric: str, ecc: str, identities: dict[int, str]
 
 
 def parse_processes(text: str, identities: dict[int, str]) -> list[dict[str, Any]]:
-    """Return the processes that use a GPU, from `process`: gpu (its UUID), pid, command and memory_mib."""
+    """Return the processes that use a GPU, from the output of `process`: gpu (its UUID), pid, command, memory_mib."""
     processes = []
     for gpu in parse_gpus(text):
         entries = gpu.get("process_list")
@@ -145,9 +146,9 @@ def parse_processes(text: str, identities: dict[int, str]) -> list[dict[str, Any
 
 
 def parse_sample(text: str) -> list[dict[str, float | None]]:
-    """Return the values of each GPU in the output of METRIC, by the columns of gpus.csv; None: not reported.
+    """Return each GPU's values in the output of METRIC by column of gpus.csv; None if not reported.
 
-    amd-smi reports the power limit only with `static`, so it is left out here.
+    amd-smi reports the power limit only in `static`, so it is omitted here.
     """
     samples: list[dict[str, float | None]] = []
     for gpu in parse_gpus(text):

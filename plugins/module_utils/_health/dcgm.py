@@ -29,12 +29,12 @@ NO_ENGINE = "unable to establish a connection"  # without a running nv-hostengin
 
 
 def find_dcgmi() -> str | None:
-    """Return the path of dcgmi, None if it is not installed."""
+    """Return the path of dcgmi, or None if it is not installed."""
     return shutil.which("dcgmi") or shutil.which("dcgmi", path=os.pathsep.join(DIRECTORIES))
 
 
 def parse_tests(text: str) -> list[dict[str, str]]:
-    """Return name, result and details of each test in dcgmi's table, as DCGM 2, 3 and 4 print it."""
+    """Return the name, result and details of each test in dcgmi's table, as printed by DCGM 2, 3 and 4."""
     tests: list[dict[str, str]] = []
     for line in text.splitlines():
         row = ROW.match(line.strip())
@@ -62,13 +62,13 @@ def describe_failure(code: int | None, text: str, hangs: bool) -> str:
     if hangs:
         return f"dcgmi diag did not end within {TIMEOUT:.0f} s"
     if NO_ENGINE in text.lower():
-        return "DCGM's service does not run: sudo systemctl enable --now nvidia-dcgm"
+        return "the DCGM service is not running: sudo systemctl enable --now nvidia-dcgm"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"dcgmi diag ended with exit code {code}: {lines[-1][:300] if lines else 'no output'}"
 
 
 def main(_request: dict[str, Any]) -> dict[str, Any]:
-    """Return the results of the tests, and why there are none."""
+    """Return the test results, or the reason why there are none."""
     dcgmi = find_dcgmi()
     if dcgmi is None:
         return {"changed": False, "installed": False, "tests": [], "failure": "dcgmi is not installed"}

@@ -61,7 +61,7 @@ def query(smi: str, target: str, fields: Iterable[str]) -> list[str]:
 
 
 def parse_rows(text: str, fields: Sequence[str]) -> list[dict[str, str]]:
-    """Return the lines of a query's output as dictionaries, [] for an error. fields: in the order of the query.
+    """Return the lines of a query's output as dictionaries, or [] for an error. fields: in the order of the query.
 
     Only the first field is compared with the names in the output, since drivers print some under another name.
     """
@@ -74,26 +74,26 @@ def parse_rows(text: str, fields: Sequence[str]) -> list[dict[str, str]]:
 
 
 def number(text: str) -> float | None:
-    """Return the number at the start of a value such as "1980", None for [N/A] and the like."""
+    """Return the number at the start of a value such as "1980", or None for [N/A] and the like."""
     match = re.match(r"[0-9]{1,15}(\.[0-9]{1,6})?", text)
     return float(match[0]) if match else None
 
 
 def whole(text: str) -> int | None:
-    """Return the integer at the start of a value, None for [N/A] and the like."""
+    """Return the integer at the start of a value, or None for [N/A] and the like."""
     value = number(text)
     return None if value is None else int(value)
 
 
 def text_or_empty(text: str) -> str:
-    """Return a text, "" for [N/A], [Not Supported] and the like."""
+    """Return a text, or "" for [N/A], [Not Supported] and the like."""
     return "" if text.startswith("[") or text in ("0", "N/A") else text
 
 
 def parse_devices(text: str, fields: Sequence[str] = DEVICE_FIELDS) -> list[dict[str, Any]]:
-    """Return index, uuid, serial, pci, PCI express links and ECC errors of each GPU; None: not known.
+    """Return index, uuid, serial, pci, PCI Express links and ECC errors of each GPU; None if unknown.
 
-    fields: of the query, which may have more than DEVICE_FIELDS.
+    fields: those of the query, which may include more than DEVICE_FIELDS.
     """
     return [
         {
@@ -130,12 +130,12 @@ def throttle_reasons(mask: int) -> list[str]:
 
 
 def parse_mask(text: str) -> int:
-    """Return a bit mask such as "0x0000000000000004", 0 if it is not known."""
+    """Return a bit mask such as "0x0000000000000004", or 0 if it is not known."""
     return int(text, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", text) else 0
 
 
 def parse_throttling(text: str, fields: Sequence[str]) -> list[int]:
-    """Return the throttle reasons of each GPU in index order, [] if the query has none. fields: of the query."""
+    """Return the throttle reasons of each GPU in index order, or [] if the query has none. fields: of the query."""
     names = [field for field in THROTTLE_FIELDS if field in fields]
     return [parse_mask(row[names[0]]) for row in parse_rows(text, fields)] if names else []
 

@@ -87,7 +87,7 @@ class PowerDecision(NamedTuple):
 
 
 def parse_duration(text: object) -> float | None:
-    """Return a duration such as 30m, 24h or 2d in seconds, None for off. Raise ValueError."""
+    """Return a duration such as 30m, 24h or 2d in seconds, or None for off. Raise ValueError."""
     value = str(text).strip().lower()
     if value in ("off", "false", "no", "none"):
         return None
@@ -251,20 +251,20 @@ def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns
         except FileNotFoundError:
             pass  # no GPU
         except (OSError, subprocess.SubprocessError) as error:
-            # There may be undetected work. The ttl still applies: else a broken driver would keep it on forever.
+            # There may be undetected work. The TTL still applies, in case the driver is broken.
             if "No devices were found" not in str(getattr(error, "stdout", "")):
                 people.append(f"{program} does not respond ({type(error).__name__})")
     return UsageSigns(work, people)
 
 
 def read_nvidia_signs(run: CommandRunner) -> list[str]:
-    """Return the signs of work on GPUs of NVIDIA."""
+    """Return the signs of work on NVIDIA GPUs."""
     query = ["nvidia-smi", "--format=csv,noheader,nounits"]
     return gpu_signs(run([*query, "--query-gpu=utilization.gpu"], ""), run([*query, "--query-compute-apps=pid"], ""))
 
 
 def read_amd_signs(run: CommandRunner) -> list[str]:
-    """Return the signs of work on GPUs of AMD; a machine without their device file starts no process for it."""
+    """Return the signs of work on AMD GPUs. Without their device file, no process is started."""
     if not os.path.exists(AMD_DEVICE):
         return []
     program = next((path for path in AMD_PROGRAMS if os.access(path, os.X_OK)), "amd-smi")

@@ -224,7 +224,7 @@ def torch_builds(paths: EnvironmentPaths, request: Data, resolved: list[Data], e
 
 
 def get_companions(paths: EnvironmentPaths, request: Data, pins: list[str]) -> list[str]:
-    """Get these packages from torch's own index; return the requirements for their builds. Raise ProgramError."""
+    """Download these packages from torch's own index; return the requirements for their builds. Raise ProgramError."""
     torch_request = {
         **request,
         "index_url": request["torch_index_url"],

@@ -59,6 +59,9 @@ NAMED_LIMIT = 32 * 2**20  # bytes packed from the end of a file in SUMMARY_FILES
 LOG_LIMIT = 8 * 2**20  # bytes packed from the end of a log of rank 0
 MAX_SCANNED_FILES = 100_000  # in a run directory
 MAX_OMITTED_LISTED = 1000  # files
+MAX_WORK_FILES = 20_000  # to scan in the working directory, which may be a home on a network drive
+CLOCK_TOLERANCE = 5.0  # seconds by which the clock of a file server may be behind
+PROGRAM = "supervisor.py"  # in the run directory, written when the run starts
 SNAPSHOT_FILE = "nvidia-smi.txt"  # nvidia-smi's full output, taken once in the middle of the run
 SNAPSHOT_LIMIT = 65536  # bytes; 16 GPUs take about 8 KB
 SKIPPED = (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EACCES, errno.EISDIR)  # anything but a readable file
@@ -125,8 +128,9 @@ def archive_name(path: str, plan: Data) -> str:
 def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, int, str]]:
     """Return name, bytes and absolute path of each file of measurements, the smallest first.
 
-    These are all files in MEASURED, and files with curves in the run directory or in launch_outputs, the latter
-    named outputs/NAME. logs: whether the files in `ranks` are packed anyway.
+    These are all files in MEASURED, and files with curves: in the run directory, in launch_outputs, and in the working
+    directory if they changed during the run. The latter are named outputs/NAME. logs: whether the files in `ranks` are
+    packed anyway.
     """
     files = [
         (path, status.st_size, os.path.join(directory, path))
@@ -134,10 +138,36 @@ def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, in
         if path.startswith(MEASURED + os.sep)
         or (CURVES.fullmatch(os.path.basename(path)) and not (logs and is_log_directory(path.partition(os.sep)[0])))
     ]
-    for path, status in output_files(directory, plan, [], MAX_SCANNED_FILES):
-        if CURVES.fullmatch(os.path.basename(path)):
-            files.append((f"outputs/{archive_name(path, plan)}", status.st_size, path))
+    outside = {
+        path: status.st_size
+        for path, status in output_files(directory, plan, [], MAX_SCANNED_FILES)
+        if CURVES.fullmatch(os.path.basename(path))
+    }
+    outside.update(working_curves(directory, plan))
+    files += [(f"outputs/{archive_name(path, plan)}", size, path) for path, size in outside.items()]
     return sorted(files, key=lambda file: (file[1], file[0]))
+
+
+def working_curves(directory: str, plan: Data) -> dict[str, int]:
+    """Return the absolute path and bytes of each file with curves in the working directory that the run changed.
+
+    Most scripts write such files there. Those of another run that uses the same directory at the same time are taken
+    for this run's.
+    """
+    try:
+        started = os.lstat(os.path.join(directory, PROGRAM)).st_mtime
+    except OSError:
+        return {}
+    walk = FileWalk(plan["working_directory"], MAX_WORK_FILES)
+    paths = ((os.path.join(walk.directory, path), status) for path, status in walk)
+    return {
+        path: status.st_size
+        for path, status in paths
+        if status.st_mtime >= started - CLOCK_TOLERANCE
+        and CURVES.fullmatch(os.path.basename(path))
+        and not path.startswith(f"{directory}/")
+        and "/.muster/" not in path  # other runs
+    }
 
 
 def read_end(path: str, limit: int) -> tuple[bytes, int]:

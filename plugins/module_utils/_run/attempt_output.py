@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The output of a rank in one attempt of a run, from the node that had this rank then."""
+"""The output of a rank in one attempt of a run, from the node that had the rank in that attempt."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_attempt(request: Data) -> Data:
             if text:
                 outputs[log] = text
                 if file_size(log) > cursors[log]:
-                    break  # the next reply goes on here
+                    break  # the next reply continues here
         if outputs or not active or time.monotonic() >= deadline:
             has_more = any(file_size(log) > cursors.get(log, 0) for log in logs) and bool(outputs)
             return {
@@ -73,7 +73,7 @@ def read_attempt(request: Data) -> Data:
 
 
 def ranks_in_attempt(plan: Data, path: str, number: int) -> list[int]:
-    """Return the global ranks that this node had in an attempt, [] if it did not take part."""
+    """Return the global ranks that this node had in an attempt, or [] if it did not take part."""
     if plan.get("damaged"):
         return []
     node = plan["node"] if number == (plan.get("attempt") or 0) else None
@@ -85,6 +85,6 @@ def ranks_in_attempt(plan: Data, path: str, number: int) -> list[int]:
 
 
 def logs_in_attempt(plan: Data, path: str, number: int, local_rank: int) -> list[str]:
-    """Return the logs of a local rank in an attempt, also those before torchrun restarted it."""
+    """Return the logs of a local rank in an attempt, including those from before torchrun restarted it."""
     earlier = {**plan, "attempt": number, "logs": attempt_logs(number)}
     return list(dict.fromkeys([*earlier_starts(earlier, path, local_rank), *rank_logs(earlier, path, local_rank)]))

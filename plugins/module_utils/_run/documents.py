@@ -17,7 +17,7 @@ Data = Dict[str, Any]
 class PlanNodeAttempt(TypedDict, total=False):
     """Additional field of the node in the plan of a run that may restart."""
 
-    attempt_rank: int  # its node_rank in this attempt, -1 if it does not take part
+    attempt_rank: int  # its node_rank in this attempt, or -1 if it does not take part
 
 
 class PlanNode(PlanNodeAttempt):
@@ -73,13 +73,13 @@ class RunMachine(TypedDict):
 
 
 class PlanPeerReplacement(TypedDict, total=False):
-    """Additional field of a node that has joined the run in the place of a missing one."""
+    """Additional field of a node that has joined the run in place of a missing node."""
 
     generation: int  # how often the node of this number was replaced
 
 
 class Member(TypedDict):
-    """A node that joins a run in the place of a missing one."""
+    """A node that joins a run in place of a missing node."""
 
     node_rank: int
     name: str
@@ -160,7 +160,7 @@ class Container(TypedDict, total=False):
 
 
 class OtherGpus(TypedDict, total=False):
-    """Additional field of a plan whose node has GPUs of another vendor than NVIDIA."""
+    """Additional field of a plan whose node has GPUs from a vendor other than NVIDIA."""
 
     gpu_vendor: str  # see _run/gpu_tools.py
 
@@ -232,9 +232,9 @@ class AttemptRecord(AttemptDetails, AttemptPhases):
     started: float
     ended: float
     end_class: str  # see restart_policy.py
-    node: str  # that ended it, "" if it is unknown
+    node: str  # that ended it, or "" if it is unknown
     reason: str
-    checkpoint: str  # the newest complete one at its end, "" if there is none
+    checkpoint: str  # the newest complete one at its end, or "" if there is none
 
 
 class Restartable(TypedDict, total=False):
@@ -292,7 +292,7 @@ class Plan(Container, OtherGpus, Restartable, Launched):
     on_hang: str  # report | stop
     metrics: list[str]  # regular expressions whose named groups are metrics in the job's output
     checkpoints: str  # directory or URL of the job's checkpoints
-    checkpoint: str  # path of the one to resume from, "" if there is none
+    checkpoint: str  # path of the one to resume from, or "" if there is none
     resume_args: list[str]  # added to the arguments if there is a checkpoint, for {checkpoint}
     outputs: list[str]  # paths and patterns of the job's output to fetch to the controller
     lifeline: Lifeline
@@ -322,7 +322,7 @@ class NodeReport(TypedDict):
     """How a node's part of a run ended, as it reports to rank 0."""
 
     exit_code: int | None  # the launcher's
-    reason: str  # why the node ended its part, "" if the launcher ended by itself
+    reason: str  # why the node ended its part, or "" if the launcher ended by itself
     state: str  # ended | not started
     ended: float | None
     ranks: list[RankReport]
@@ -332,7 +332,7 @@ class NodeReport(TypedDict):
     limit_hits: int  # how often a container or service on it reached its memory limit meanwhile
     stuck: list[int]  # pids that SIGKILL did not end
     mounts: dict[str, str]  # error by mount point that has died
-    gpus: str  # the error of nvidia-smi, "" if all are well
+    gpus: str  # the error of nvidia-smi, or "" if all are well
     health: list[dict[str, str]]  # problems of the node: text, gpu (UUID or ""), hardware ("yes" or "")
     ended_by_us: bool
     shutdown: bool  # it ended because its machine was rebooted or shut down

@@ -32,7 +32,7 @@ NEXT_MESSAGE = re.compile(
 IGNORED = "Exception ignored in"  # in a destructor, above the traceback
 ORIGINAL = "Original Traceback (most recent call last):"  # of a DataLoader's worker, as part of the message
 FRAME = re.compile(r"(?:\[(?:rank|default)\d{1,9}\]:\s?)?frame #\d{1,9}: ")
-# Lines of a program that goes on: "step 20 loss 0.3", "Epoch 2/10", "45%|####", "3.2it/s".
+# Lines of a program that continues: "step 20 loss 0.3", "Epoch 2/10", "45%|####", "3.2it/s".
 PROGRESS = re.compile(
     r"\b(?:steps?|iter|iteration|epoch|batch)\b[ =:\[#(]{0,8}\d|\bloss\b'?[ =:]{1,3}-?\d|\d%\||\d(?:it/s|s/it)\b",
     re.IGNORECASE,
@@ -47,7 +47,7 @@ RULE = re.compile(r"[-=*_#+~ ]{10,}")
 def first_error(text: str) -> str:
     """Return the exception ("ValueError: boom", with all lines of its message) that ended a program, or "".
 
-    An exception after which the program went on did not end it. Of processes whose lines have prefixes, the first.
+    An exception after which the program continued did not end it. If lines have process prefixes, the first counts.
     """
     lines = without_prefix(RANK_PREFIX.sub("", text)).splitlines()
     starts = [
@@ -64,7 +64,7 @@ def first_error(text: str) -> str:
 
 
 def without_prefix(text: str) -> str:
-    """Return the lines of the process that failed first, if a launcher puts a prefix before the lines of each."""
+    """Return the lines of the process that failed first, if the launcher prefixes the lines of each process."""
     first = next(iter(PREFIXED_TRACEBACK.finditer(text)), None)
     prefix = first["prefix"] if first else ""
     if not prefix or TRACEBACK in text.splitlines():
@@ -85,7 +85,7 @@ def add_statement(message: str, frames: list[str]) -> str:
 
 
 def count_progress(lines: list[str]) -> int:
-    """Return how many lines show that a program goes on; the summary that wandb prints at its end does not."""
+    """Return how many lines show that a program continues; the summary that wandb prints at its end does not."""
     return sum(bool(PROGRESS.search(line[:500])) for line in lines if not line.startswith("wandb: "))
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare the operations at which ranks were according to torch's flight recorder; used on nodes and the controller."""
+"""Compare the operations of ranks as logged by torch's flight recorder; used on nodes and the controller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNNAMED = ("", "undefined")  # descriptions of process groups without one
 
 
 def checked_operations(value: Any, ranks: Iterable[int]) -> list[Data]:
-    """Return the valid rows of a node's report. ranks: those that the node may report about."""
+    """Return the valid rows of a node's report. ranks: the ranks that the node may report."""
     allowed = set(ranks)
     limit = MAX_ROWS_PER_RANK * len(allowed)
     return [
@@ -36,7 +36,7 @@ def checked_operations(value: Any, ranks: Iterable[int]) -> list[Data]:
 
 
 def by_group(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Return the rows of each process group in which a rank waits, those with the most waiting ranks first."""
+    """Return the rows of each process group in which a rank waits, the group with the most waiting ranks first."""
     groups: dict[str, dict[int, Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group"], {})[row["rank"]] = row
@@ -47,14 +47,14 @@ def by_group(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]
 
 
 def position(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what must be equal of ranks that take part in the same operation."""
+    """Return the values that are equal for all ranks of the same operation."""
     return row["number"], row["state"], row["operation"], row["sizes"]
 
 
 def behind(rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the ranks of a process group for which others wait; none if that cannot be told.
+    """Return the ranks of a process group that the others wait for, or none if that is unknown.
 
-    They have launched fewer operations than the others, or, at the same number, another operation than most.
+    They have launched fewer operations than the others or, at the same number, a different operation from most.
     """
     front = max(row["number"] for row in rows if row["state"] == WAITING)
     late = sorted(row["rank"] for row in rows if row["number"] < front)
@@ -70,7 +70,7 @@ def behind(rows: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def clause(rows: Sequence[Mapping[str, Any]], with_sizes: bool) -> str:
-    """Return what ranks at the same position do: "ranks 0-2 wait in all_reduce 7"."""
+    """Describe ranks at the same position: "ranks 0-2 wait in all_reduce 7"."""
     row, many = rows[0], len(rows) > 1
     ranks = format_ranks(sorted(row["rank"] for row in rows))
     operation = f"{row['operation'] or 'operation'} {row['number']}"
@@ -81,9 +81,9 @@ def clause(rows: Sequence[Mapping[str, Any]], with_sizes: bool) -> str:
 
 
 def describe_operations(rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
-    """Return in which operations ranks wait as one text, and the ranks for which they wait; "" if none waits.
+    """Return a description of the operations in which ranks wait ("" if none does), and the ranks that they wait for.
 
-    The process group is the one with the most waiting ranks, of those whose ranks differ if there are any.
+    It covers the process group with the most waiting ranks, preferably one whose ranks differ.
     """
     groups = [(group, by_position(group)) for group in by_group(rows)]
     if not groups:
@@ -99,7 +99,7 @@ def describe_operations(rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[in
 
 
 def by_position(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
-    """Return the rows of a process group by what the ranks do."""
+    """Return the rows of a process group by position."""
     positions: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         positions.setdefault(position(row), []).append(row)

@@ -44,7 +44,7 @@ HEADER = ", ".join(COLUMNS) + "\n"
 def sample_command(facts: Mapping[str, Any], run_directory: str = "") -> list[str]:
     """Return the command that prints one sample, one line per GPU, from a node's facts; [] if it has no usable GPU.
 
-    If the job uses only some GPUs, only those are sampled. run_directory: of the node, which has the programs.
+    If the job uses only some GPUs, only those are sampled. run_directory: the node's, which contains the programs.
     """
     gpus = facts.get("gpus") or {"count": 0}
     smi = gpus["smi"].get("path") if gpus["count"] else None
@@ -55,7 +55,7 @@ def sample_command(facts: Mapping[str, Any], run_directory: str = "") -> list[st
 
 
 def nvidia_sampler(smi: str, selected: list[str], _facts: Mapping[str, Any], _run_directory: str) -> list[str]:
-    """Return the command of nvidia-smi, which prints the columns itself. selected: numbers of GPUs, [] for all."""
+    """Return the nvidia-smi command, which prints the columns itself. selected: GPU indexes, or [] for all."""
     query = [f"--query-gpu={','.join(COLUMNS.values())}", "--format=csv,noheader,nounits"]
     return [smi, *query, *([f"--id={','.join(selected)}"] if selected else [])]
 
@@ -92,7 +92,7 @@ def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
 def utilization_trend(text: str) -> list[float]:
     """Return the mean utilization of a node's GPUs over time, in at most TREND_PARTS equal parts of the samples.
 
-    text: the end of gpus.csv. A sample begins with the first line whose GPU is not after the one before.
+    text: the end of gpus.csv. A sample begins at each line whose GPU index is not above that of the previous line.
     """
     means: list[float] = []
     values: list[float] = []
@@ -149,5 +149,5 @@ def seconds(timestamp: str) -> float | None:
 
 
 def number(text: str) -> float | None:
-    """Return a value such as "512.34", None for [N/A], [Unknown Error] and the like."""
+    """Return a value such as "512.34", or None for [N/A], [Unknown Error] and the like."""
     return float(text) if NUMBER.match(text) else None

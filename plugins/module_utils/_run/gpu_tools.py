@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The programs that a run's supervisor uses to query the GPUs of its node, by their vendor."""
+"""The programs with which a run's supervisor queries the GPUs of its node, by vendor."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 class GpuTool:
-    """A vendor's program: its name, and what the supervisor uses it for besides samples."""
+    """A vendor's program: its name, and its uses by the supervisor other than sampling."""
 
     def __init__(self, name: str, has_snapshot: bool, has_accounting: bool, reads_health: bool) -> None:
-        """Keep what the program can do.
+        """Store the program's capabilities.
 
-        has_snapshot: it prints an overview if it gets no arguments. has_accounting: it knows what ended processes used.
+        has_snapshot: without arguments, it prints an overview. has_accounting: it reports the usage of ended processes.
         reads_health: NodeHealth knows its queries, and the driver's messages in the kernel log.
         """
         self.name = name
@@ -34,10 +34,10 @@ TOOLS = {
 
 
 def tool_of(plan: Plan) -> GpuTool:
-    """Return the program for the GPUs of a plan's node; NVIDIA's if the plan names no vendor."""
+    """Return the program for the GPUs of a plan's node; by default NVIDIA's."""
     return TOOLS.get(plan.get("gpu_vendor", DEFAULT), TOOLS[DEFAULT])
 
 
 def health_command(plan: Plan) -> list[str]:
-    """Return the sample command of a node whose GPUs' health is read, [] on others."""
+    """Return the sample command of a node whose GPUs' health is read, or [] on others."""
     return plan.get("gpu_samples", []) if tool_of(plan).reads_health else []

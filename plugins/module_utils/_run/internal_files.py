@@ -10,6 +10,7 @@ import os
 from ansible_collections.muster.training.plugins.module_utils._run import archive_selection
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS
+from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ INTERNAL_NAMES = frozenset(
         "stacks.json",
         "stacks.request",
         "debugger.json",  # of debug_rank.py
+        "join.json",  # of new_members.py
+        "join.request",
+        "notice.json",  # of node_notices.py
+        "slurm-end",
         "profile.json",  # of profile.py, and the traces
         "profile.request",
         "profiles",
@@ -37,6 +42,8 @@ INTERNAL_NAMES = frozenset(
         "ranks.json",  # of journal.py
         "reserve",  # disk space of journal.py
         "stop",
+        "earlier",  # of lives.py: the files of earlier lives, and what another life needs, with the secrets
+        queued_run.KEPT,
         ACCOUNTING_FILE,
         archive_selection.SNAPSHOT_FILE,
         *SECRETS,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Request that a run takes a new node in the place of a missing one, from outside."""
+"""Request that a run accept a new node in place of a missing one."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.start import 
 from ansible_collections.muster.training.plugins.module_utils._run.stop import stop
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_plan
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import JOIN_TIMEOUT, STATUS_POLL_INTERVAL
+from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -37,9 +38,9 @@ MAX_ENVIRONMENT_BYTES = 4 * 2**20
 
 
 def join(request: Data) -> Data:
-    """Have a run take a node; return its number, and what its supervisor needs.
+    """Have a run accept a node; return its node_rank, and the data that its supervisor needs.
 
-    Only the node that leads the run takes the request. The reply holds the values of the job's environment.
+    Only the node that leads the run accepts the request. The reply contains the job's environment variables.
     """
     runs = node_directories(request)
     if not runs:
@@ -51,7 +52,12 @@ def join(request: Data) -> Data:
 
 
 def request_join(path: str, member: Data) -> Data:
-    """Leave a request in a run directory, and return the reply of its supervisor with its plan and environment."""
+    """Write a request into a run directory; return the supervisor's reply with the run's plan and environment."""
+    if os.path.lexists(os.path.join(path, queued_run.MARKER)):
+        raise RunError(
+            "the run is a Slurm job, which no other node can join: launch with launch_spares, or with "
+            "launch_slurm_requeue, for Slurm to start it again"
+        )
     identifier = os.urandom(8).hex()
     document = {"id": identifier, "price_per_hour": member.get("price_per_hour")}
     document.update({key: member[key] for key in ("name", "address", "gpus")})
@@ -69,16 +75,16 @@ def request_join(path: str, member: Data) -> Data:
         time.sleep(STATUS_POLL_INTERVAL)
     with contextlib.suppress(OSError):
         remove_entry(os.path.join(path, REQUEST))
-    raise RunError(f"the supervisor of the run did not take {member['name']} within {JOIN_TIMEOUT:.0f} s")
+    raise RunError(f"the run's supervisor did not accept {member['name']} within {JOIN_TIMEOUT:.0f} s")
 
 
 def read_documents(path: str) -> Data:
-    """Return the nodes of the run, its attempt, and the environment of the job, as they are in a run directory."""
+    """Return the run's nodes and attempt, and the job's environment, from a run directory."""
     plan = read_plan(path)
     target = os.path.realpath(os.path.join(path, "environment.json"))  # a link to a directory in memory
     environment = read_json(target, MAX_ENVIRONMENT_BYTES)
     if plan is None or not isinstance(environment, dict):
-        raise RunError(f"the job has removed or replaced files in {path}: no node can join this run any more")
+        raise RunError(f"the job has removed or replaced files in {path}: no more nodes can join this run")
     values = {name: value for name, value in environment.items() if isinstance(value, str)}
     values.pop("MUSTER_RUN_DIRECTORY", None)
     nodes = plan["nodes"]
@@ -97,7 +103,7 @@ def read_documents(path: str) -> Data:
 
 
 def start_member(request: Data) -> Data:
-    """Start the supervisor of a node that joins a run, after an earlier part of this node in the run, if any."""
+    """Start the supervisor of a node that joins a run, after moving away its earlier part of the run, if any."""
     plan = request["plan"]
     directory = os.path.join(runs_directory(request), plan["run_id"], f"node{plan['node']['node_rank']}")
     for supervisor in find_supervisors():

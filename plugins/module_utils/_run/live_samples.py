@@ -59,9 +59,9 @@ def checked_sample(text: str) -> Data | None:
 
 
 def thin(lines: list[bytes]) -> list[bytes]:
-    """Return about half of the lines of each node, evenly spaced in time, and all of the newest quarter.
+    """Return about half of each node's lines, evenly spaced in time, and all lines of the newest quarter.
 
-    Evenly spaced: however often this is repeated, the samples span the whole run. Readers may not have read the newest.
+    The samples span the whole run however often this is repeated. Clients may not have read the newest quarter yet.
     """
     newest = 3 * len(lines) // 4
     headers = [HEADER.match(line) for line in lines[:newest]]

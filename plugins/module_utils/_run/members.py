@@ -61,22 +61,22 @@ def generation_of(plan: Mapping[str, Any], node_rank: object) -> int:
 
 
 def connection_name(name: str, plan: Mapping[str, Any], hub: int, node_rank: object) -> str:
-    """Return the name for which both sides of a connection prove the token.
+    """Return the name with which both sides of a connection prove that they hold the token.
 
-    name: that of the hub's lifeline. It is unchanged between nodes that were there at the start.
+    name: that of the hub's lifeline, which is used as it is between nodes that have been in the run from its start.
     """
     generations = (generation_of(plan, hub), generation_of(plan, node_rank))
     return f"{name} {generations[0]}.{generations[1]}" if any(generations) else name
 
 
 def possible_followers(plan: Mapping[str, Any], hub: int) -> list[int]:
-    """Return the node_ranks that may follow a hub: those after it, and replacements of those before it."""
+    """Return the node_ranks that may follow a hub: those above it, and replacements of those below it."""
     ranks = range(len(plan["nodes"]))
     return [rank for rank in ranks if rank != hub and (rank > hub or generation_of(plan, rank))]
 
 
 def replace_host(line: str, old: str, new: str) -> str:
-    """Return a line of a hostfile with another host at its beginning."""
+    """Return a hostfile line with its host replaced."""
     end = line[len(old) : len(old) + 1]
     return new + line[len(old) :] if line.startswith(old) and (not end or end == ":" or end.isspace()) else line
 

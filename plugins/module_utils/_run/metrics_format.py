@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Metrics of a run in Prometheus's text format, for the textfile collector of node_exporter.
 
-Devices have the names and units of NVIDIA's dcgm-exporter, jobs those of dstack with another prefix, so that existing
-dashboards need little change.
+Device metrics use the names and units of NVIDIA's dcgm-exporter, job metrics those of dstack with another prefix, so
+that existing dashboards need few changes.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ METRICS = {
     "DCGM_FI_DEV_GPU_TEMP": (GAUGE, "GPU temperature (in C)."),
     "DCGM_FI_DEV_POWER_USAGE": (GAUGE, "Power draw (in W)."),
     "muster_job_gpus": (GAUGE, "GPUs of the job on this node."),
-    "muster_job_gpu_usage_ratio": (GAUGE, "Utilization of a GPU, from 0 to 1."),
+    "muster_job_gpu_usage_ratio": (GAUGE, "GPU utilization, from 0 to 1."),
     "muster_job_gpu_memory_usage_bytes": (GAUGE, "Memory in use on a GPU."),
     "muster_job_gpu_memory_total_bytes": (GAUGE, "Memory of a GPU."),
     "muster_job_duration_seconds_total": (COUNTER, "Time since the supervisor of this node started."),
-    "muster_job_price_dollars_per_hour": (GAUGE, "Price of this node while it is on, in US dollars."),
+    "muster_job_price_dollars_per_hour": (GAUGE, "Price of this node per hour, in US dollars."),
     "muster_job_running": (GAUGE, "Whether the job runs on this node."),
-    "muster_job_attempt": (GAUGE, "Number of the attempt, from 0."),
+    "muster_job_attempt": (GAUGE, "Number of the attempt, starting at 0."),
     "muster_node_memory_used_bytes": (GAUGE, "Host memory in use."),
     "muster_node_memory_total_bytes": (GAUGE, "Host memory."),
     "muster_node_disk_free_bytes": (GAUGE, "Free space on the disk of the run directory."),
     "muster_node_disk_total_bytes": (GAUGE, "Size of the disk of the run directory."),
-    "muster_node_health_problems": (GAUGE, "Health problems of this node at the moment."),
-    "muster_run_nodes": (GAUGE, "Nodes of the run by their state, on the node that leads the run."),
-    "muster_run_silent_seconds": (GAUGE, "Time since a rank of this node has printed or written anything."),
+    "muster_node_health_problems": (GAUGE, "Current health problems of this node."),
+    "muster_run_nodes": (GAUGE, "Nodes of the run by state, on the node that leads the run."),
+    "muster_run_silent_seconds": (GAUGE, "Time since a rank of this node last printed or wrote anything."),
 }
 # Field of a sample of a GPU by metric, and the factor to the metric's unit.
 GPU_FIELDS = {
@@ -65,20 +65,20 @@ MAX_LABEL = 200
 
 
 def escape(value: str) -> str:
-    """Return the value of a label between its quotes."""
+    """Escape a label's value for use within quotes."""
     text = value[:MAX_LABEL].encode("utf-8", "replace").decode("utf-8")
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def format_value(value: float) -> str:
-    """Return a number as Prometheus reads it."""
+    """Return a number in Prometheus's format."""
     if not math.isfinite(value):
         return "NaN"
     return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
 
 
 def gpu_samples(gpus: Iterable[Mapping[str, Any]]) -> list[Sample]:
-    """Return the samples of the GPUs of a node, without values that the driver omits."""
+    """Return the samples of a node's GPUs, without values that the driver omits."""
     samples: list[Sample] = []
     for gpu in gpus:
         labels = {"gpu": str(int(gpu["index"]))}

@@ -28,7 +28,7 @@ MAX_LINE = 400  # characters of a match that are sent
 
 
 def page(request: Data) -> Data:
-    """Return what watch() does at once, and the samples of all nodes."""
+    """Return the news that watch() has immediately, and the samples of all nodes."""
     reply = watch({**request, "wait": 0})
     path = os.path.join(reply["directory"], live_samples.FILE)
     samples, cursor = live_samples.read_samples(path, request["sample_cursor"])
@@ -36,7 +36,7 @@ def page(request: Data) -> Data:
 
 
 def search(request: Data) -> Data:
-    """Return the last lines in the output of each rank of this node that contain a text, whatever its case."""
+    """Return the last lines in each rank's output on this node that contain a text, ignoring case."""
     runs = node_directories(request)
     if not runs:
         raise RunError(f"run {request['run_id']} does not exist on this node")
@@ -58,7 +58,7 @@ def search(request: Data) -> Data:
 
 
 def matching_lines(path: str, text: str) -> list[str]:
-    """Return the last lines of a log that contain a text, whatever the case of ASCII letters."""
+    """Return the last lines of a log that contain a text, ignoring the case of ASCII letters."""
     pattern = text.encode("utf-8", "replace").lower()
     matches: list[bytes] = []
     remainder = b""

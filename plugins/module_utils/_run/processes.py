@@ -87,13 +87,13 @@ def local_rank_of(pid: int, directory: str) -> int | None:
 
 
 def local_rank_in(variables: list[bytes]) -> int | None:
-    """Return LOCAL_RANK of an environment; None if it is not set or, as the job may set it, is no possible rank."""
+    """Return LOCAL_RANK of an environment, or None if it is unset or not a possible rank: the job may change it."""
     numbers = [variable[len(b"LOCAL_RANK=") :] for variable in variables if variable.startswith(b"LOCAL_RANK=")]
     return next((int(number) for number in numbers if number.isdigit() and len(number) <= MAX_RANK_DIGITS), None)
 
 
 def start_in_background(command: list[str], log: str, environment: dict[str, str] | None = None) -> int:
-    """Start a command in the background, with its output in a log; return its pid, 0 if it cannot be started.
+    """Start a command in the background, with its output in a log; return its pid, or 0 if it cannot be started.
 
     environment: variables to set, besides those of this process.
     """
@@ -123,7 +123,7 @@ def start_shielded(command: list[str], stdin: int, stdout: int) -> subprocess.Po
 
 
 def process_status(pid: int) -> dict[bytes, bytes]:
-    """Return the fields of /proc/PID/status, {} if the process has ended."""
+    """Return the fields of /proc/PID/status, or {} if the process has ended."""
     try:
         with open(f"/proc/{pid}/status", "rb") as stream:
             lines = [line.partition(b":") for line in stream.read(65536).splitlines()]
@@ -178,7 +178,7 @@ def describe_exit(code: int | None) -> str:
 
 
 def oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for lack of memory since boot, None if unknown.
+    """Return how many processes the kernel has killed for lack of memory since boot, or None if unknown.
 
     Counts kills because the machine ran out, and at the limit of a container or service: see limit_hits().
     """
@@ -193,7 +193,7 @@ def oom_kills() -> int | None:
 
 
 def limit_hits(groups: str = "/sys/fs/cgroup") -> int | None:
-    """Return how often a container or service has reached its memory limit, None if unknown.
+    """Return how often a container or service has reached its memory limit, or None if unknown.
 
     From cgroup v2 (admin-guide/cgroup-v2, memory.events): events in a group also count in its ancestors, so the count
     survives the container. It does not include the machine itself running out of memory.

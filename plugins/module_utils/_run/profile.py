@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let the ranks of a run on this node profile some steps, and send their traces in pieces."""
+"""Have this node's ranks of a run profile some steps, and send their traces in pieces."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 MAX_TRACE = 256 * 2**20  # bytes of a rank's trace
 PIECE_BYTES = 8 * 2**20  # in one reply
-NO_HANDLER = "the rank is no Python process that muster can reach, such as a program in another language, or it ended"
+NO_HANDLER = "the rank is not a Python process that muster can signal, or it has ended"
 
 
 def find_run(request: Data) -> tuple[str, Data]:
@@ -64,7 +64,7 @@ def find_run(request: Data) -> tuple[str, Data]:
 
 
 def profile(request: Data) -> Data:
-    """Profile ranks of a run on this node; return what became of it for each of them."""
+    """Profile ranks of a run on this node; return the result for each rank."""
     path, plan = find_run(request)
     if not is_alive(path):
         raise RunError(f"run {plan['run_id']} is not active on this node, so nothing can be profiled")
@@ -107,7 +107,7 @@ def file_of(path: str, identifier: str, pid: int, suffix: str) -> str:
 
 
 def read_state(path: str, identifier: str, pid: int) -> Data:
-    """Return what a rank reports of its profile; as failed if that is invalid, {} before."""
+    """Return a rank's report on its profile, or {} if there is none yet. An invalid report counts as failed."""
     state = read_job_object(file_of(path, identifier, pid, ".json"))
     return state if not state or conforms(state, STATE_SCHEMA) else {"state": "failed", "error": "", "steps": []}
 
@@ -120,7 +120,7 @@ def waiting(path: str, identifier: str, pids: list[int]) -> list[int]:
 def wait_for_ranks(path: str, order: Data, pids: list[int], seconds: float) -> None:
     """Wait until all processes have finished their profile, or the run has ended.
 
-    order: the last one that the supervisor has got, which is repeated to processes that are importing torch.
+    order: the latest that the supervisor has received, which is repeated to processes that are importing torch.
     """
     now = time.monotonic()
     deadline, repeat_due = now + seconds, now + PROFILE_REPEAT_INTERVAL
@@ -140,7 +140,7 @@ def failed_result(rank: int, error: str) -> Data:
 
 
 def rank_result(path: str, identifier: str, rank: int, pid: int) -> Data:
-    """Return the analysis of a rank's trace, and pack the trace to be sent."""
+    """Return the analysis of a rank's trace, and pack the trace for transfer."""
     state = read_state(path, identifier, pid)
     if state.get("state") != "profiled":
         error = state.get("error") or "the rank has not responded: it may be in a library call, or have ended"
@@ -150,7 +150,7 @@ def rank_result(path: str, identifier: str, rank: int, pid: int) -> Data:
         with open(trace_path, "rb", opener=open_regular) as stream:
             data = stream.read(MAX_TRACE + 1)
         if len(data) > MAX_TRACE:
-            raise ValueError(f"the trace has more than {MAX_TRACE >> 20} MiB: profile fewer steps")
+            raise ValueError(f"the trace is larger than {MAX_TRACE >> 20} MiB: profile fewer steps")
         analysis = analyse(json.loads(data, parse_int=bounded_int))
         packed = trace_path + ".gz"
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Analyse a trace of torch.profiler: which operations took how long, and the collectives of a rank."""
+"""Analyse a torch.profiler trace: how long each operation took, and the collectives of a rank."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def is_number(value: Any) -> bool:
 
 
 def base_time(trace: Any) -> float:
-    """Return the moment, in microseconds since 1970, that the times in a trace are relative to."""
+    """Return the time to which the times in a trace are relative, in microseconds since 1970."""
     value = trace.get("baseTimeNanoseconds") if isinstance(trace, dict) else None
     return value / 1e3 if value is not None and is_number(value) else 0.0
 
 
 def self_times(events: Iterable[Data]) -> list[tuple[str, float]]:
-    """Return name and microseconds of each operation of the CPU, without those that it called."""
+    """Return the name of each CPU operation, and its microseconds without the operations that it called."""
     stacks: dict[tuple[str, str], list[list[Any]]] = {}  # by thread: [end, name, own time] of the open operations
     times: list[tuple[str, float]] = []
     for event in events:
@@ -77,7 +77,7 @@ def self_times(events: Iterable[Data]) -> list[tuple[str, float]]:
 
 
 def sum_by_name(device: str, times: Iterable[tuple[str, float]]) -> list[Data]:
-    """Return the operations that took longest, with their number and the sum of their seconds."""
+    """Return the operations that took longest, with their count and total seconds."""
     sums: dict[str, list[float]] = {}
     for name, microseconds in times:
         entry = sums.setdefault(name[:MAX_NAME], [0, 0.0])
@@ -88,7 +88,7 @@ def sum_by_name(device: str, times: Iterable[tuple[str, float]]) -> list[Data]:
 
 
 def collective_name(event: Data) -> str:
-    """Return the name of a collective, "" if the event is none."""
+    """Return the name of a collective, or "" if the event is not one."""
     if event["category"] == "kernel" and KERNEL.match(event["name"]):
         return KERNEL_ARGUMENTS.sub("", event["name"])[:MAX_NAME]
     if event["category"] == ANNOTATION and CPU_COLLECTIVE.match(event["name"]):
@@ -106,7 +106,7 @@ def find_collectives(events: Iterable[Data], base: float) -> list[Data]:
 
 
 def busy_seconds(intervals: Iterable[tuple[float, float]]) -> float:
-    """Return how long at least one of these intervals (start, end) lasts: collectives may overlap."""
+    """Return the total time covered by these intervals (start, end), which may overlap."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(intervals):
         total += max(0.0, end - max(start, reached))

@@ -57,7 +57,7 @@ def earlier_starts(plan: Mapping[str, Any], directory: str, local_rank: int) -> 
 
 
 def attempt_logs(number: int) -> str:
-    """Return the directory of an attempt's logs in the run directory, "" for the first attempt."""
+    """Return the directory of an attempt's logs in the run directory, or "" for the first attempt."""
     return f"attempt-{number}" if number else ""
 
 

@@ -88,7 +88,7 @@ def called_function(frames: list[Frame], position: int) -> Frame | None:
 
 
 def kind_of(frames: list[Frame], source: str) -> str:
-    """Return what a stack does; source: the user's innermost line, "" if unknown."""
+    """Return what a stack does; source: the user's innermost line, or "" if unknown."""
     working = [frame for frame in frames if not is_standard(frame) and frame.function not in DECORATORS]
     if not working:
         return CODE

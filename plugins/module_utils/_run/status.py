@@ -105,7 +105,7 @@ def describe(path: str, plan: Data) -> Data:
 
 
 def list_texts(status: Data, name: str) -> list[str]:
-    """Return a list of texts of a status, [] if it is missing."""
+    """Return a list of texts of a status, or [] if it is missing."""
     texts = status.get(name)
     return [text[:1000] for text in texts if isinstance(text, str)][:50] if isinstance(texts, list) else []
 
@@ -133,7 +133,7 @@ def ages_of_ended_ranks(status: Data, node: Data) -> dict[str, float]:
 
 
 def describe_hang(status: Data) -> Data | None:
-    """Return the hang that rank 0's supervisor has reported and that goes on, None on other nodes."""
+    """Return the hang that rank 0's supervisor has reported and that continues, or None on other nodes."""
     from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis import checked_hang
 
     return checked_hang(status.get("hang"))
@@ -146,7 +146,7 @@ def last_line(path: str) -> str:
 
 
 def silence_of(paths: list[str]) -> float | None:
-    """Return the seconds since any of these files was last written, None if none exists."""
+    """Return the seconds since any of these files was last written, or None if none exists."""
     written = []
     for path in paths:
         with contextlib.suppress(OSError):

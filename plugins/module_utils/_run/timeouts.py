@@ -32,7 +32,7 @@ SMI_TIMEOUT = 10.0  # for nvidia-smi to answer before an attempt
 RETURN_TIMEOUT = 15.0  # for a node that fell silent to return before the next attempt begins without it
 
 # Nodes that join
-JOIN_REQUEST_TIMEOUT = 60.0  # for a run to take a node: a lost one may return first, and the attempt must have ended
+JOIN_REQUEST_TIMEOUT = 60.0  # for a run to accept a node: a lost node may return first, and the attempt must have ended
 JOIN_TIMEOUT = 75.0  # for the supervisor that leads the run to answer such a request
 
 # Succession
@@ -125,12 +125,14 @@ STATUS_POLL_INTERVAL = 0.2  # between checks whether a run has ended
 RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does not answer
 
 # Live page
-PAGE_POLL_INTERVAL = 2.0  # between two requests for news while somebody looks at a run; each costs the node a process
-PAGE_IDLE_INTERVAL = 15.0  # between them while nobody does
-PAGE_IDLE_TIMEOUT = 30.0  # since the browser last asked, from which nobody looks
-PAGE_FEED_TIMEOUT = 3600.0  # since then, after which a run is no longer read
+PAGE_POLL_INTERVAL = 2.0  # between requests for news while someone views a run; each starts a process on the node
+PAGE_IDLE_INTERVAL = 15.0  # between requests while nobody views it
+PAGE_IDLE_TIMEOUT = 30.0  # since the browser's last request, after which nobody views the run
+PAGE_FEED_TIMEOUT = 3600.0  # since that request, after which a run is no longer read
 PAGE_CALL_TIMEOUT = 20.0  # for a node to answer
-PAGE_LOST_TIMEOUT = 15.0  # of silence of the node that leads the run, after which the others are asked who leads it
+PAGE_LOST_TIMEOUT = (
+    15.0  # of silence of the node that leads the run, after which the others are asked which node leads it
+)
 PAGE_SEARCH_TIMEOUT = 60.0  # for a node to search the output of its ranks
 PAGE_REQUEST_TIMEOUT = 10.0  # for a browser to send a request
 
@@ -149,7 +151,7 @@ SLURM_COMMAND_TIMEOUT = 60.0  # for a command of Slurm, which itself waits for i
 SUBMIT_RETRY_TIMEOUT = 90.0  # for a controller that restarts to accept a job
 SUBMIT_RETRY_INTERVAL = 2.0
 QUEUE_POLL_INTERVAL = 0.5  # between checks whether a run in the queue has started
-STEP_POLL_INTERVAL = 0.2  # between two looks of a job that holds nodes for its step
+STEP_POLL_INTERVAL = 0.2  # between checks of a job that holds nodes for its step
 REQUEUE_CLEANUP_TIMEOUT = 60  # for all nodes to remove what a job keeps for another life; srun may wait for a lost node
 LOST_NODE_JOB_TIMEOUT = 30  # for a node that only hangs, or was cut off, to end its part before the job ends
 PREEMPTION_QUERY_TIMEOUT = 3.0  # for Slurm to say whether it preempts the job; the supervisor waits for it

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Let Slurm choose the nodes of a run: a job holds them until the run's step is there. Runs as the run's user.
+"""Let Slurm choose the nodes of a run: a job holds them until the run's step is written. Runs as the run's user.
 
-The job is submitted before anything is known of its nodes, from a login host or any node. Once it has nodes, the run is
-checked and written on them as it is without a queue; then its step is written on the job's first node, which starts it.
-So the run needs neither root nor a shared file system, and reaches nodes on which a login needs a job.
+The job is submitted from a login host or any node, before its nodes are known. Once it has nodes, they are checked and
+the run's files are written to them, as without a queue; then the run's step is written on the job's first node, which
+starts it. The run thus needs neither root nor a shared file system, and can use nodes that only admit users with a job.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def allocation_arguments(
     options: Data,
     end: batch_script.JobEnd,
 ) -> list[str]:
-    """Return the arguments of sbatch for a number of whole nodes, any of the candidates.
+    """Return the sbatch arguments that request a number of whole nodes from the candidates.
 
     Args:
         candidates: the nodes of the inventory as the cluster lists them.
-        cluster: all its nodes; those that are not candidates are excluded.
+        cluster: all nodes of the cluster; those that are not candidates are excluded.
         options: of sbatch, as the user set them.
         end: how the job ends.
     """
@@ -120,22 +120,22 @@ def wait(request: Data) -> Data:
             reply = look(request["job"])
         except RunError as error:
             if "Invalid job id" in str(error):  # Slurm forgets a job some minutes after its end
-                return {"state": "ended", "message": f"job {request['job']} of Slurm has ended"}
-            reply = {"state": "waiting", "message": f"the queue of Slurm is unknown: {error}"}  # it may be restarting
+                return {"state": "ended", "message": f"Slurm job {request['job']} has ended"}
+            reply = {"state": "waiting", "message": f"cannot read Slurm's queue: {error}"}  # it may be restarting
         if reply["state"] != "waiting" or reply["message"] != request["message"] or time.monotonic() > deadline:
             return reply
         time.sleep(QUEUE_POLL_INTERVAL)
 
 
 def look(number: str) -> Data:
-    """Return state and message of a job, and its nodes once it has them. Raise RunError."""
+    """Return the state and message of a job, and its nodes once it has them. Raise RunError."""
     job = parse_job(queue.run("scontrol", "show", "job", number, "--oneliner"))
     state, reason = job.get("JobState", ""), job.get("Reason", "")
     if state == "RUNNING":
         return {"state": "allocated", "message": "", **describe_nodes(job)}
     if state in ENDED:
         details = f" ({reason})" if reason else ""
-        return {"state": "ended", "message": f"job {number} of Slurm ended as {state or 'unknown'}{details}"}
+        return {"state": "ended", "message": f"Slurm job {number} ended as {state or 'unknown'}{details}"}
     entry = {"job": number, "state": state, "reason": reason, "start": job.get("StartTime", "")}
     return {"state": "waiting", "message": queue.describe(entry, queue.position_of(number))}
 
@@ -150,7 +150,7 @@ def describe_nodes(job: Mapping[str, str]) -> Data:
 
 
 def begin(request: Data) -> Data:
-    """Start the run on the nodes of a job, which then has the run's name. Runs on the job's first node.
+    """Start the run on the nodes of a job, and give the job the run's name. Runs on the job's first node.
 
     Args:
         request: job, run_id, nodes (name, address and directory of each, in rank order), directory (of this node).
@@ -158,8 +158,7 @@ def begin(request: Data) -> Data:
     state = parse_job(queue.run("scontrol", "show", "job", request["job"], "--oneliner")).get("JobState", "")
     if state != "RUNNING":
         raise RunError(
-            f"job {request['job']} of Slurm has ended as {state or 'unknown'} before the run was launched: launch it "
-            "again"
+            f"Slurm job {request['job']} has ended as {state or 'unknown'} before the run was launched: launch it again"
         )
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))
     try:
@@ -185,7 +184,7 @@ def write_step(job: str, log: str, script: str) -> None:
 
 
 def release(request: Data) -> Data:
-    """Give the nodes of a job back. A job that has ended, or was never known, does not matter."""
+    """Release the nodes of a job. Ignore a job that has ended or is unknown."""
     try:
         queue.run("scancel", request["job"])
     except RunError:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 
-# How a job ends. notice: seconds before it at which the run is to save, 0 for no notice. requeue: whether Slurm may
+# How a job ends. notice: seconds before it at which the run is to save, or 0 for no notice. requeue: whether Slurm may
 # start the job again.
 JobEnd = collections.namedtuple("JobEnd", "notice requeue")
 UNANNOUNCED = JobEnd(0, False)
@@ -71,8 +71,7 @@ def gpu_count(resources: str) -> int:
 def signal_argument(time_limit: str, notice: int) -> list[str]:
     """Return the option of sbatch that signals the batch script this many seconds before the job ends, in a list.
 
-    A job that is hardly longer than that would be signalled as soon as it starts. The signal is not SIGTERM, with which
-    Slurm cancels a job.
+    A job hardly longer than that would be signalled when it starts. The signal is not SIGTERM, which cancels jobs.
     """
     limit = parse_duration(time_limit)
     if not notice or (limit is not None and limit < 2 * notice):
@@ -111,12 +110,12 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
     """Return the script that starts each node's supervisor as a task of one step.
 
     The supervisors end the run: a task that fails must not end the others, and a lost node must not end the job. A
-    guard removes the container of a supervisor that was killed: Slurm knows nothing of containers.
+    guard removes the container of a supervisor that was killed, since Slurm does not know about containers.
 
     Args:
         nodes: address and run directory of each node, in rank order.
         names: their names in Slurm.
-        requeue: whether the job may be requeued: what it keeps for that is removed once it has ended for good.
+        requeue: whether the job may be requeued. The data kept for that is removed once the run has finally ended.
     """
     cases = "".join(
         f"{shlex.quote(name)}) set -- {shlex.quote(node['directory'])} {shlex.quote(node['address'])};;\n"
@@ -164,7 +163,7 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
         '  [ -z "$over" ] || { status=1; sleep '
         f'{LOST_NODE_JOB_TIMEOUT}; kill -KILL "$step"; break; }}\n'
         "done\n"
-        # a signal may have interrupted the last wait; 127 if the step was waited for
+        # a signal may have interrupted the last wait; 127 if the step was already waited for
         'wait "$step" 2> /dev/null\n'
         "last=$?\n"
         '[ "$last" -eq 127 ] || [ -n "$over" ] || status=$last\n'

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Slurm's health check of a node, and its check before a job. Runs on the node as root, started by slurmd.
+"""The node health check for Slurm, also run before each job. slurmd starts it on the node as root.
 
-`check` drains the node with a reason that begins with PREFIX if it is unfit, and resumes it once it is fit again, but
-only if this program has drained it. `prolog` fails if the node is unfit, so that Slurm runs the job elsewhere.
+`check` drains an unfit node with a reason that begins with PREFIX, and resumes it once it is fit again, but only if
+this program has drained it. `prolog` fails if the node is unfit, so that Slurm runs the job elsewhere.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 SETTINGS = "/etc/muster/slurm_health.json"  # written by the role slurm
-BASELINE = "/var/lib/muster/slurm_health.json"  # what the node once had
+BASELINE = "/var/lib/muster/slurm_health.json"  # the node's known hardware
 DRAINED = "/run/muster_slurm_health.json"  # for which findings it was drained since the boot
 SCHEMA = {"node": str, "gpu_files": [str], "skip": [str]}
 MODES = ("check", "prolog")
-REFUSED = 3  # exit status of the prolog on an unfit node; a program that itself fails has another one
+REFUSED = 3  # exit status of the prolog on an unfit node; differs from that of a failure of the program itself
 
 
 class Files:
@@ -45,7 +45,7 @@ class Files:
         self.drained = drained
 
     def read_settings(self) -> Data:
-        """Return name in Slurm (node), gpu_files and ids of findings to skip. Raise RunError without them."""
+        """Return the Slurm name (node), gpu_files and ids of findings to skip. Raise RunError if they are missing."""
         settings = read_json(self.settings)
         if not conforms(settings, SCHEMA):
             raise RunError(
@@ -55,16 +55,16 @@ class Files:
         return dict(settings)
 
     def read_drained_for(self) -> list[str]:
-        """Return the keys of the findings for which the node was drained, [] if it was not."""
+        """Return the keys of the findings that the node was drained for, or [] if it was not drained."""
         keys = read_json(self.drained)
         return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
     def write_drained_for(self, keys: list[str]) -> None:
-        """Record for which findings the node was drained."""
+        """Record the findings that the node was drained for."""
         write_json(self.drained, keys)
 
     def write_baseline(self, baseline: Data) -> None:
-        """Record what the node has."""
+        """Record the node's hardware."""
         with contextlib.suppress(OSError):  # a full disk, which is a finding
             os.makedirs(os.path.dirname(self.baseline), mode=0o755, exist_ok=True)
             write_json(self.baseline, baseline, 0o644)
@@ -96,7 +96,7 @@ def carry_out(decision: Decision, node: str) -> None:
     """Drain or resume the node."""
     if decision.action in ("drain", "explain"):
         queue.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={decision.reason}")
-    elif decision.action == "resume":  # clears nothing but the drain: a node that is down stays down
+    elif decision.action == "resume":  # clears only the drain: a node that is down stays down
         queue.run("scontrol", "update", f"NodeName={node}", "State=UNDRAIN")
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What makes a node unfit for jobs of Slurm, and what to do about it. Pure functions."""
+"""Findings that make a node unfit for Slurm jobs, and the resulting actions. Pure functions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MAX_REASON = 200  # characters; squeue and sinfo cut longer ones
 MIN_FREE_BYTES = 1 << 30
 MIN_FREE_INODES = 1000
 SMI_PROBLEMS = {
-    "hangs": "nvidia-smi does not answer",
-    "mismatch": "driver and library of NVIDIA have different versions: reboot the node",
+    "hangs": "nvidia-smi does not respond",
+    "mismatch": "the NVIDIA driver and its library have different versions: reboot the node",
     "no-driver": "the NVIDIA driver is not loaded",
     "gpu-lost": "nvidia-smi has lost a GPU: reboot the node",
 }
@@ -36,17 +36,17 @@ SMI_PROBLEMS = {
 # A reason not to give a node to jobs. id: that of the preflight check. text: a sentence. subject: what distinguishes it
 # from others with this id, without values that change from check to check.
 NodeFinding = collections.namedtuple("NodeFinding", "id text subject")
-# What to do with the node. action: drain, explain (replace our own reason), resume, or "". drained_for: keys of the
+# The decision about the node. action: drain, explain (replace our own reason), resume, or "". drained_for: keys of the
 # findings to record. accepted: whether jobs may run in spite of the findings.
 Decision = collections.namedtuple("Decision", "action reason drained_for accepted")
 
 
 def find_problems(readings: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[NodeFinding]:
-    """Return the findings of a node, those that name their cause best first.
+    """Return the findings of a node, the most specific ones first.
 
     Args:
-        readings: of health_readings.read_node.
-        baseline: of update_baseline: what the node once had.
+        readings: the result of health_readings.read_node.
+        baseline: the result of update_baseline: the hardware that the node once had.
     """
     return [
         *run_findings(readings["runs"]),
@@ -58,14 +58,14 @@ def find_problems(readings: Mapping[str, Any], baseline: Mapping[str, Any]) -> l
 
 
 def run_findings(runs: Iterable[Mapping[str, str]]) -> Iterator[NodeFinding]:
-    """Yield the runs of muster that were started without Slurm, and would share the node with its jobs."""
+    """Yield muster runs that were started without Slurm and would share the node with Slurm jobs."""
     for run in runs:
         text = f"run {run['run_id']} of {run['owner']} was started without Slurm and is active"
         yield NodeFinding("busy", text, run["run_id"])
 
 
 def gpu_findings(readings: Mapping[str, Any]) -> Iterator[NodeFinding]:
-    """Yield missing and broken GPUs, and a driver that does not work."""
+    """Yield missing and broken GPUs, and a broken driver."""
     missing = readings["missing_gpus"]
     if missing:
         yield NodeFinding("gpu-missing", f"no device {', '.join(missing)}", " ".join(missing))
@@ -79,7 +79,7 @@ def gpu_findings(readings: Mapping[str, Any]) -> Iterator[NodeFinding]:
             yield NodeFinding("gpu-xid", text, f"{error.kind} {error.code} {error.pci} {fields['time']:.0f}")
     for gpu in readings["gpus"]:
         if (gpu["rows"] or {}).get("failure"):
-            text = f"GPU {gpu['index']} has no spare memory rows left: have it replaced"
+            text = f"GPU {gpu['index']} has no spare memory rows: have it replaced"
             yield NodeFinding("gpu-memory-rows", text, gpu["uuid"])
 
 
@@ -97,23 +97,23 @@ def fabric_findings(readings: Mapping[str, Any], baseline: Mapping[str, Any]) ->
 
 
 def mount_findings(mounts: Mapping[str, str]) -> Iterator[NodeFinding]:
-    """Yield mounts that do not work; mounts: error by mount point, "" if it works."""
+    """Yield mounts that do not work; mounts: error by mount point, or "" if it works."""
     for path, error in mounts.items():
         if error:
             yield NodeFinding("mount-dead", f"{path}: {error}", path)
 
 
 def disk_findings(disks: Mapping[str, Mapping[str, int]]) -> Iterator[NodeFinding]:
-    """Yield disks on which a job could not write; disks: free bytes and inodes by path."""
+    """Yield disks that a job could not write to; disks: free bytes and inodes by path."""
     for path, disk in disks.items():
         if disk["bytes"] < MIN_FREE_BYTES:
-            yield NodeFinding("disk-full", f"less than 1 GiB is free at {path}", path)
+            yield NodeFinding("disk-full", f"less than 1 GiB is free on {path}", path)
         elif disk["inodes"] < MIN_FREE_INODES:
             yield NodeFinding("disk-full", f"hardly any file can be created at {path}: no free inodes", path)
 
 
 def update_baseline(baseline: Any, readings: Mapping[str, Any]) -> Data:
-    """Return the RDMA ports that were ever active, and the most NVLinks that each GPU has had.
+    """Return the RDMA ports that have ever been active, and the maximum number of NVLinks that each GPU has had.
 
     baseline: that of the last check, from a file; anything else counts as none.
     """
@@ -132,7 +132,7 @@ def update_baseline(baseline: Any, readings: Mapping[str, Any]) -> Data:
 
 
 def reason_for(findings: Sequence[NodeFinding]) -> str:
-    """Return the reason with which a node is drained: its first finding, and how many others it has."""
+    """Return the reason for draining a node: its first finding, and the number of other findings."""
     first, more = findings[0], len(findings) - 1
     text = f"{PREFIX}{first.id}: {first.text}"
     suffix = f" (and {more} more)" if more else ""
@@ -141,7 +141,7 @@ def reason_for(findings: Sequence[NodeFinding]) -> str:
 
 
 def keys_of(findings: Iterable[NodeFinding]) -> list[str]:
-    """Return what identifies findings from one check to the next."""
+    """Return keys that identify findings across checks."""
     return sorted(f"{finding.id} {finding.subject}" for finding in findings)
 
 
@@ -155,13 +155,13 @@ def parse_node(text: str) -> dict[str, str]:
 def decide(node: Mapping[str, str], findings: Sequence[NodeFinding], drained_for: Sequence[str]) -> Decision:
     """Decide what to do with a node.
 
-    A node that somebody else drained is left alone, and so is one that somebody resumed in spite of its findings: it is
-    drained again only for others.
+    A node that someone else drained is left alone. A node that someone resumed despite its findings is drained again
+    only for other findings.
 
     Args:
-        node: of parse_node.
-        findings: of this check.
-        drained_for: keys of the findings for which we have drained it; empty once it was without any.
+        node: the result of parse_node.
+        findings: those of this check.
+        drained_for: keys of the findings that the node was drained for; emptied once it has none.
     """
     is_drained = "DRAIN" in node["state"].upper()
     is_ours = is_drained and node["reason"].startswith(PREFIX)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read what decides whether a node is fit for jobs of Slurm. Needs root."""
+"""Read the state that decides whether a node is fit for Slurm jobs. Needs root."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_node(gpu_files: Iterable[str], quick: bool) -> Data:
 
 
 def read_gpus() -> Data:
-    """Return the state of nvidia-smi, "" without it, and what it says about the health of GPUs."""
+    """Return the state of nvidia-smi, or "" without it, and the health of the GPUs that it reports."""
     smi = find_smi()
     if smi is None:
         return {"smi": "", "gpus": [], "nvlinks": []}
@@ -72,7 +72,7 @@ def read_gpus() -> Data:
 
 
 def read_kernel_errors() -> list[Data]:
-    """Return the errors of GPUs in the kernel log since the boot."""
+    """Return the GPU errors in the kernel log since boot."""
     errors: list[Data] = KernelLogQuery().result(time.monotonic() + SMI_TIMEOUT)["errors"]
     return errors
 
@@ -85,11 +85,11 @@ def read_mounts(units: str = UNITS) -> dict[str, str]:
         for point in parse_unit(read(path))
     ]
     results = call_in_children({point: functools.partial(error_of, point) for point in points}, MOUNT_CHECK_TIMEOUT)
-    return {point: results.get(point, "the mount does not answer") for point in points}
+    return {point: results.get(point, "the mount does not respond") for point in points}
 
 
 def error_of(point: str) -> str:
-    """Return why a mount point cannot be used, "" if it can."""
+    """Return why a mount point cannot be used, or "" if it can."""
     try:
         os.listdir(point)
     except OSError as error:
@@ -115,7 +115,7 @@ def read_disks(paths: Iterable[str]) -> dict[str, dict[str, int]]:
 
 
 def read_runs() -> list[dict[str, str]]:
-    """Return name and owner of the runs of muster on this machine that Slurm did not start."""
+    """Return the name and owner of the muster runs on this machine that Slurm did not start."""
     runs = {
         supervisor["run_id"]: supervisor["owner"]
         for supervisor in find_supervisors()
@@ -125,12 +125,12 @@ def read_runs() -> list[dict[str, str]]:
 
 
 def is_in_step(pid: int) -> bool:
-    """Return whether a process descends from the process that root has started for a step of Slurm."""
+    """Return whether a process descends from the process that root started for a Slurm step."""
     return any(owner_of(ancestor) == ROOT and STEP.match(read_title(ancestor)) for ancestor in ancestors_of(pid))
 
 
 def read_title(pid: int) -> bytes:
-    """Return the beginning of a process's command line, b"" if it has ended."""
+    """Return the beginning of a process's command line, or b"" if it has ended."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as stream:
             return stream.read(64)

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The lives of a run whose job Slurm requeues: each begins with the files of the first, and the newest checkpoint.
+"""The lives of a run whose job Slurm requeues: each begins with the files of the first life and the newest checkpoint.
 
-Slurm requeues a job when a node fails or another job preempts it. A run requeues its own job when it has saved ahead of
-the time limit, and after a failure that another start can cure. What the job needs for that, its secrets included, is
-kept in KEPT of the run directory, which only its user can read, until the run has ended for good.
+Slurm requeues a job when a node fails or another job preempts it. A run requeues its own job after it has saved ahead
+of the time limit, and after a failure that another start may fix. The files that the job needs for that, including its
+secrets, are kept in KEPT in the run directory, which only its user can read, until the run has finally ended.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
     remove_tree,
     write_atomically,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import make_private_directory
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS, remove_secrets
@@ -35,7 +36,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 from ansible_collections.muster.training.plugins.module_utils._slurm import batch_script, queue
 from ansible_collections.muster.training.plugins.module_utils._slurm.queued_run import KEPT, MARKER
 from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
-from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import STOP
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.slurm import REQUEST, STOP
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
@@ -48,13 +49,18 @@ MAX_BYTES = 4 * 2**20  # of a file that is kept
 # Files of a life. What else is in the run directory, such as checkpoints, stays.
 OF_A_LIFE = (
     *("result.json", "status.json", "supervisor.json", "events.jsonl", "launcher.log", "gpus.csv"),
-    *("notice.json", "attempt.json", "ranks", "hooks", "stacks", "attempt-*"),
+    *("notice.json", "attempt.json", "ranks", "ranks.json", "hooks", "stacks", "attempt-*"),
+    "asked",  # with it, a launcher such as mpirun could start nothing on other nodes
+    "samples.jsonl",  # whose numbers begin again
+    *("debugger.json", "profile.json", "profile.request", "stacks.json", "stacks.request", "join.json", "join.request"),
+    REQUEST,  # if nobody has read it
+    *("nvidia-smi.txt", ACCOUNTING_FILE, "nccl.*.log", "flight_recorder_rank_*"),
 )
 CURABLE = (restart_policy.NODE_LOST, restart_policy.HARDWARE, restart_policy.INTERRUPTED, restart_policy.HANG)
 
 
 def requeue_limit(directory: str) -> int:
-    """Return how often the job of this run directory may be requeued; 0 without Slurm."""
+    """Return how often the job of this run directory may be requeued, or 0 without Slurm."""
     settings = read_json(os.path.join(directory, MARKER))
     return settings["requeue"] if conforms(settings, {"requeue": range(1000)}) else 0
 
@@ -84,7 +90,7 @@ def keep(directory: str) -> None:
     make_private_directory(kept)
     for name in ("plan.json", *SECRETS):
         with contextlib.suppress(FileNotFoundError):
-            # the secrets are links to files in memory, which a restart of the node would empty
+            # the secrets are links to files in memory, which a reboot of the node would delete
             text = read_bytes(os.path.realpath(os.path.join(directory, name)), MAX_BYTES).decode("utf-8")
             write_atomically(os.path.join(kept, name), text)
 
@@ -94,7 +100,7 @@ def move_files(directory: str, life: int) -> None:
     earlier = os.path.join(directory, EARLIER)
     make_private_directory(earlier)
     target = os.path.join(earlier, str(life - 1))
-    if os.path.lexists(target):  # this life has begun before, and its node has failed at once
+    if os.path.lexists(target):  # this life has begun before, and its node failed immediately
         return
     os.mkdir(target, 0o700)
     for pattern in OF_A_LIFE:
@@ -111,7 +117,7 @@ def restore(directory: str) -> None:
             text = read_bytes(os.path.join(kept, name), MAX_BYTES).decode("utf-8")
             write_atomically(os.path.join(directory, name), text)
     plan = json.loads(read_bytes(os.path.join(kept, "plan.json"), MAX_BYTES))
-    with contextlib.suppress(TimeoutError):  # a mount that does not answer: the job itself will say so
+    with contextlib.suppress(TimeoutError):  # the mount does not respond: the job itself will report it
         plan["checkpoint"] = newest_local_checkpoint(plan) or plan.get("checkpoint", "")
     for name, text in plan["files"].items():
         write_atomically(os.path.join(directory, name), text)
@@ -142,7 +148,7 @@ def is_worth_requeueing(result: Mapping[str, Any], exit_code: int, life: int, li
 
 
 def end_life(directory: str, exit_code: int, environment: Mapping[str, str]) -> str:
-    """Requeue the job after the supervisor has ended, if that is worth it; return a line for the log, "" if not."""
+    """Requeue the job after the supervisor has ended, if worthwhile; return a line for the log, or "" otherwise."""
     limit, job = requeue_limit(directory), environment.get("SLURM_JOB_ID", "")
     if not limit or not job.isdigit():
         return ""
@@ -158,12 +164,12 @@ def end_life(directory: str, exit_code: int, environment: Mapping[str, str]) -> 
     try:
         queue.run("scontrol", "requeue", job)
     except RunError as error:
-        return f"job {job} of Slurm could not be requeued: {error}"
-    return f"job {job} of Slurm is requeued ({life + 1} of {limit})"
+        return f"Slurm job {job} could not be requeued: {error}"
+    return f"Slurm job {job} is requeued ({life + 1} of {limit})"
 
 
 def end_job_of_lost_nodes(directory: str, environment: Mapping[str, str]) -> None:
-    """Let the batch script end after a run that has lost nodes, for whose tasks srun waits as long as Slurm does.
+    """Let the batch script end after a run that has lost nodes: otherwise srun waits for their tasks.
 
     Only the node that led the run has its result.
     """
@@ -174,6 +180,6 @@ def end_job_of_lost_nodes(directory: str, environment: Mapping[str, str]) -> Non
 
 
 def forget(directory: str) -> None:
-    """Remove what is kept for another life."""
+    """Remove the files kept for another life."""
     with contextlib.suppress(OSError):
         remove_tree(os.path.join(directory, KEPT))

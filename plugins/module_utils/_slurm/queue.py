@@ -65,7 +65,7 @@ def run(*argv: str, stdin: str = "") -> str:
 def submit(arguments: Sequence[str], script: str) -> str:
     """Submit a batch script; return the number of its job. Raise RunError.
 
-    While the controller restarts, only a failed connection is repeated: any other request may have been executed.
+    While the controller restarts, only a failed connection is retried: any other request may have been executed.
     """
     deadline = time.monotonic() + SUBMIT_RETRY_TIMEOUT
     while True:
@@ -105,13 +105,13 @@ def position_of(job: str) -> int:
 def describe(entry: Data, position: int) -> str:
     """Return a sentence about a job in the queue."""
     if entry["state"] not in WAITING:
-        return f"job {entry['job']} of Slurm: {entry['state'].lower()}"
+        return f"Slurm job {entry['job']}: {entry['state'].lower()}"
     details = [f"position {position}"] if position else []
     if entry["reason"] not in UNKNOWN:
         details.append(f"reason {entry['reason']}")
     if entry["start"] not in UNKNOWN:
         details.append(f"expected start {entry['start']}")
-    return ", ".join([f"queued as job {entry['job']} of Slurm", *details])
+    return ", ".join([f"queued as Slurm job {entry['job']}", *details])
 
 
 def queue_message(run_id: str) -> str:

@@ -24,7 +24,7 @@ KEPT = "requeue"  # directory with what another life of the run needs, see lives
 
 
 def mark(directory: str, requeue: int = 0) -> None:
-    """Record that Slurm starts the supervisor of this run directory; requeue: how often it may start it again."""
+    """Record that Slurm starts this run directory's supervisor; requeue: how often Slurm may start it again."""
     settings = {"requeue": requeue} if requeue else {}
     write_private(os.path.join(directory, MARKER), f"{json.dumps(settings)}\n")
 
@@ -51,9 +51,9 @@ def describe(directory: str, run_id: str) -> str:
 
 
 def forget_ended(runs: str) -> None:
-    """Remove what runs whose jobs have ended keep for another life; runs: the directory of all runs.
+    """Remove the files that runs keep for another life if their jobs have ended; runs: the directory of all runs.
 
-    A run that Slurm stops does not know whether its job was cancelled, or will begin again.
+    A run that Slurm stops cannot tell whether its job was cancelled or will be started again.
     """
     for path in glob.glob(os.path.join(glob.escape(runs), "*", "node*", KEPT)):
         directory = os.path.dirname(path)
@@ -67,7 +67,7 @@ def cancel(directory: str, run_id: str) -> None:
     from ansible_collections.muster.training.plugins.module_utils._slurm.queue import cancel as cancel_job
 
     if has_started(directory) and not describe(directory, run_id):
-        return  # the run has ended for good
+        return  # the run has finally ended
     cancel_job(run_id)
     with contextlib.suppress(OSError):
         remove_tree(os.path.join(directory, KEPT))

@@ -29,7 +29,7 @@ def submit(request: Data) -> Data:
 
     Args:
         request: run_id, nodes (name, address and directory of each, in rank order), options (of sbatch), notice
-            (seconds before the end of the job at which the run is to save; 0: none), requeue (how often).
+            (seconds before the job's end at which the run should save; 0 for none), requeue (how often).
     """
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))
     try:
@@ -66,7 +66,7 @@ def describe_end(request: Data) -> str:
     """Return a sentence about a job that ended before its run started."""
     output = read_tail(os.path.join(request["directory"], queued_run.LOG)).strip().splitlines()
     details = f"; its output: {' '.join(output[-3:])}" if output else ""
-    return f"job {request['job']} of Slurm {queue.final_state(request['job'])} before the run started{details}"
+    return f"Slurm job {request['job']} {queue.final_state(request['job'])} before the run started{details}"
 
 
 def main(request: Data) -> Data:

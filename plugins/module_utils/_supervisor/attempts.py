@@ -68,7 +68,7 @@ class Attempts:
         self.policy = plan.get("restart")
         self.current: Attempt = first_attempt(plan)
         self.replaced: set[int] = set()  # nodes that have joined since the attempt began, by node_rank
-        self.needs_hub = False  # whether the run goes on if another node leads it
+        self.needs_hub = False  # whether the run continues if another node leads it
         self.size = len(self.current["members"])
         self.started = time.time()
         self.history: list[AttemptRecord] = []
@@ -94,7 +94,7 @@ class Attempts:
         self.replaced.clear()
 
     def current_without_replaced(self) -> Attempt:
-        """Return the current attempt as a node that joins sees it: it takes part in the next one at the earliest."""
+        """Return the current attempt for a node that joins: it takes part in the next attempt at the earliest."""
         members = [member for member in self.current["members"] if member not in self.replaced]
         return {**self.current, "members": members}
 
@@ -199,7 +199,7 @@ class Attempts:
         }
 
     def check_nodes(self, usable: list[int], connected: list[int], now: float) -> list[int] | None:
-        """Return the nodes that can take part in the next attempt, by their own checks; None while these go on."""
+        """Return the nodes that can take part in the next attempt, by their own checks; None while these continue."""
         if self.preparation is None:
             return usable
         self.preparation.begin(self.number + 1)
@@ -250,11 +250,11 @@ class Attempts:
         return bool(self.policy) and time_now < self.history[-1]["ended"] + self.wait_seconds()
 
     def wait_seconds(self) -> float:
-        """Return how long an attempt waits for new nodes if there are too few."""
+        """Return how many seconds an attempt waits for new nodes if there are too few."""
         return float(self.policy.get("wait") or 0) if self.policy else 0.0
 
     def describe_wait(self, checked: list[int], nodes: list[NodeView]) -> str:
-        """Return what the next attempt waits for, since nodes that it needs are missing."""
+        """Describe what the next attempt waits for if nodes that it needs are missing."""
         shortage = self.describe_shortage(checked, nodes)
         return f"{shortage}; waiting up to {format_seconds(self.wait_seconds())} for new ones (./muster keep)"
 
@@ -271,7 +271,7 @@ class Attempts:
         record["reached"] = max((step for step in steps if step is not None), default=None)
 
     def describe_losses(self) -> str:
-        """Return what the attempts so far lost, "" if none has ended."""
+        """Return what the attempts so far lost, or "" if none has ended."""
         counts = bool(self.policy and self.policy["counts_progress"])
         ended = self.history[: self.number]
         return format_loss(total_loss(losses(ended, counts))) if ended else ""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rank that waits for a debugger: its hook, and the events that say so; see programs/debug_rank.py."""
+"""A rank that waits for a debugger: its hook, and its events; see programs/debug_rank.py."""
 
 from __future__ import annotations
 
@@ -48,18 +48,28 @@ def write_debug_hook(directory: str, plan: Plan) -> None:
 
 
 class DebuggerWatch:
-    """Reports when the debugged rank of this node begins to wait for a debugger, and when one is attached."""
+    """Reports when the debugged rank of this node begins to wait for a debugger, and when one is attached.
+
+    In a later attempt, the rank may be on another node than in the plan of the launch, or not exist.
+    """
 
     def __init__(self, directory: str, plan: Plan) -> None:
         debugger = plan.get("debugger")
         self.path = os.path.join(directory, debug_rank.STATE)
-        self.subject = ""
-        if debugger and debugger["node"] == plan["node"]["name"]:
-            self.subject = f"rank {debugger['rank']} on {debugger['node']}"
+        self.subject = self.missing = ""
+        if debugger:
+            node, rank = plan["node"], debugger["rank"]
+            if 0 <= rank - node["first_rank"] < node["slots"]:
+                self.subject = f"rank {rank} on {node['name']}"
+            elif rank >= plan["world_size"] and node.get("attempt_rank") == 0:
+                self.missing = f"this attempt has no rank {rank}: its ranks wait for no debugger"
         self.state = ""
 
     def step(self) -> list[Notice]:
         """Return a notice if the rank's state has changed."""
+        if self.missing:
+            text, self.missing = self.missing, ""
+            return [(KIND, text)]
         if not self.subject or not os.path.lexists(self.path):
             return []
         document = read_job_object(self.path)
@@ -69,4 +79,6 @@ class DebuggerWatch:
         self.state = state
         if state == "attached":
             return [(KIND, f"a debugger is attached to {self.subject}")]
-        return [(KIND, f"{self.subject} waits for a debugger on port {port} of its node; the other ranks wait for it")]
+        return [
+            (KIND, f"{self.subject} is waiting for a debugger on port {port} of its node; the other ranks wait for it")
+        ]

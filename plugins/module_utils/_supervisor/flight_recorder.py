@@ -23,9 +23,9 @@ FILE = "flight_recorder_rank_"  # in the run directory, followed by the rank
 
 
 def read_operations(directory: str, plan: Plan, since: float, timeout: float = FLIGHT_RECORDER_TIMEOUT) -> list[Data]:
-    """Return the operations at which this node's ranks were, from the dumps written since a time of the clock.
+    """Return the operations of this node's ranks, from the dumps written since a given time.
 
-    All files are read at once, each by a process of its own; one that is not ready in time counts as missing.
+    All files are read in parallel, each by a separate process; a dump that is not read in time counts as missing.
     """
     deadline = time.monotonic() + timeout
     first_rank = plan["node"]["first_rank"]
@@ -41,7 +41,7 @@ def read_operations(directory: str, plan: Plan, since: float, timeout: float = F
 
 
 def is_newer(path: str, since: float) -> bool:
-    """Return whether a file exists that was written since a time; an earlier attempt may have left one."""
+    """Return whether a file exists and was written since a given time: an earlier attempt may have left one."""
     try:
         return os.lstat(path).st_mtime >= since
     except OSError:
@@ -59,7 +59,7 @@ def start_reader(path: str) -> subprocess.Popen[bytes]:
 
 
 def output(reader: subprocess.Popen[bytes], deadline: float) -> list[Data]:
-    """Return what a reader has printed, [] if it has failed or is not ready by a moment of the monotonic clock."""
+    """Return a reader's output, or [] if it failed or is not done by the deadline (time.monotonic())."""
     try:
         data, _errors = reader.communicate(timeout=max(0.0, deadline - time.monotonic()))
         rows = parse_json(data.decode("utf-8", "replace"))

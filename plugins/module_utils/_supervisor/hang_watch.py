@@ -123,7 +123,7 @@ class HangRule:
 
 
 def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, Any]], ended: Sequence[int]) -> bool:
-    """Return whether two collections of stacks, some seconds apart, show that no rank can go on.
+    """Return whether two collections of stacks, some seconds apart, show that no rank can continue.
 
     Ranks that wait for others must do so in the same call and line in both. Either they use no CPU time meanwhile, or,
     as a wait for a GPU uses some, all ranks must stay in their lines, and some of them be waited for or all GPUs be
@@ -221,9 +221,9 @@ class HangWatch:
         return True
 
     def judge_output(self, groups: list[Data]) -> None:
-        """Forget a hang if the stacks some seconds after the ranks' next output show that they go on.
+        """Forget a hang if the stacks some seconds after the ranks' next output show progress.
 
-        That output may be the error with which they end: NCCL's watchdog ends a rank up to a minute after it.
+        That output may be the error that ends them: NCCL's watchdog ends a rank up to a minute after printing it.
         """
         if self.hang is not None and positions(self.hang["groups"]) != positions(groups):
             self.hang = None

@@ -133,7 +133,7 @@ class Hub(LifelineEnd):
         self.samples = SampleLog(journal, plan)
         self.broken: list[dict[str, str]] = []  # hardware, in all attempts: node and text
         self.save_watch = SaveWatch(plan, self.send_request)
-        self.is_cut_off = False  # whether the other nodes may go on without this one
+        self.is_cut_off = False  # whether the other nodes may continue without this one
         self.replicator = Replicator(self)
         self.new_members = NewMembers(self)
 
@@ -406,7 +406,7 @@ class Hub(LifelineEnd):
             self.set_node(node, "spare")
 
     def node_failed(self, node: NodeView, reason: str) -> None:
-        """Decide whether the run can go on without a node that failed or is lost."""
+        """Decide whether the run can continue without a node that failed or is lost."""
         if self.notices.is_saving(time.monotonic()) and self.has_quorum():  # ranks of other nodes may still be writing
             self.journal.event("notice", f"{reason}; the others may still save", node=node["name"])
             return
@@ -525,7 +525,7 @@ class Hub(LifelineEnd):
         return {"type": "save", "number": self.notices.number, "notice": notice}
 
     def can_spare(self, name: str) -> bool:
-        """Return whether an elastic run can go on without a node whose machine will be taken away."""
+        """Return whether an elastic run can continue without a node whose machine will be taken away."""
         alive = [node for node in self.nodes if node["state"] != "lost" and not has_failed(node)]
         return bool(self.plan["elastic"] and len(alive) > self.plan["min_nnodes"] and name != self.names[0])
 
@@ -640,7 +640,7 @@ class Hub(LifelineEnd):
             self.finish()
 
     def continues(self, now: float) -> bool:
-        """After the end of an attempt, begin the next one or wait for it; return whether the run goes on."""
+        """After the end of an attempt, begin the next one or wait for it; return whether the run continues."""
         if not self.attempts.has_ended():
             reason = self.stop_reason or self.notices.reason()
             end = End(reason, self.first_node, self.end_class, self.go, self.stop_requested)
@@ -675,7 +675,7 @@ class Hub(LifelineEnd):
             )
 
     def hand_over(self) -> None:
-        """Leave the run, which goes on under another node."""
+        """Leave the run, which continues under another node."""
         reason = self.stop_reason or self.notices.reason()
         text = f"{self.names[self.own]} leaves the run, which another node leads from now on"
         self.journal.event("handover", text, node=self.names[self.own])

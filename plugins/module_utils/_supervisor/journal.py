@@ -71,7 +71,7 @@ class Journal:
             self.identify()
 
     def record_ranks(self) -> None:
-        """Write beside the logs of an attempt which ranks this node has in it."""
+        """Record this node's ranks in an attempt, next to the logs of that attempt."""
         node = self.plan["node"]
         name = os.path.join(self.plan.get("logs") or "", RANKS_FILE)
         self.write(name, {"first_rank": node["first_rank"], "slots": node["slots"]})
@@ -173,7 +173,7 @@ class Journal:
                 os.chmod(directory, 0o700)
             write_atomically(self.path("plan.json"), json.dumps(self.plan, indent=1, sort_keys=True))
             self.identify()
-            if self.events and not os.path.lexists(self.path("events.jsonl")):  # who has read a part of it goes on
+            if self.events and not os.path.lexists(self.path("events.jsonl")):  # who has read a part of it continues
                 write_atomically(self.path("events.jsonl"), "".join(self.events))
             self.damage = (
                 f"the job on {self.plan['node']['name']} removed, replaced or locked files in its run directory "

@@ -155,7 +155,7 @@ class LauncherProcess:
         self.hits_before = limit_hits()
 
     def ending(self) -> Ending | None:
-        """Return the phase with the time at which its processes began to be ended, None before."""
+        """Return the phase with the time at which its processes began to be ended, or None before."""
         return self.phase if isinstance(self.phase, Ending) else getattr(self.phase, "ending", None)
 
     # - start
@@ -186,7 +186,7 @@ class LauncherProcess:
         path = self.journal.path("environment.json")
         environment = parse_json(read_bytes(path, MAX_JSON_BYTES, follow_links=True).decode("utf-8"))
         if not isinstance(environment, dict) or not all(isinstance(value, str) for value in environment.values()):
-            raise ValueError(f"{path} does not hold variables")
+            raise ValueError(f"{path} does not contain environment variables")
         return environment
 
     def container_prefix(self) -> list[str]:

@@ -12,9 +12,9 @@ line. So no third party can add, replace, reorder or repeat a line.
   peer:   {"type": "failing", "text"} before the report, if it takes time to end the remaining processes on this node
   peer:   {"type": "mount", "text"} if a mount has died during the run or come back
   peer:   {"type": "logs", "text"} if its logs were shortened
-  peer:   {"type": "debugger", "text"} if one of its ranks waits for a debugger, or has got one
+  peer:   {"type": "debugger", "text"} if one of its ranks waits for a debugger, or is attached to one
   peer:   {"type": "metrics", "text"} if it cannot write its metrics for node_exporter
-  peer:   {"type": "notice", "source", "text", "ends", "seconds"} if all ranks of the run shall save
+  peer:   {"type": "notice", "source", "text", "ends", "seconds"} if all ranks of the run must save
   peer:   {"type": "saving", "text"} once its ranks have received a notice, or have saved
   peer:   {"type": "gpus", "text"} if nvidia-smi no longer finds all GPUs healthy, or does again
   peer:   {"type": "stacks", "groups"}, the reply to "collect"
@@ -26,7 +26,7 @@ line. So no third party can add, replace, reorder or repeat a line.
   server: {"type": "save", "number", "notice"} if the ranks shall save
   server: {"type": "attempt", "number", "members", "hub", ...} before another attempt
   server: {"type": "state", ...} | {"type": "record", "record"} | {"type": "event", "event"}: see replica.py
-  server: {"type": "handover", "reason"} if its node leaves a run that goes on: another node shall lead it
+  server: {"type": "handover", "reason"} if its node leaves a run that continues: another node must lead it
   server: {"type": "start", "command"} if rank 0's launcher starts the processes on the other nodes, as mpirun does
 """
 
@@ -66,7 +66,7 @@ def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
 def authenticate_rank(
     connection: LifelineConnection, message: Data, token: str, run_id: str, ranks: Container[int]
 ) -> int | None:
-    """Return the node_rank of a peer whose message proves that it holds the token, None if it does not.
+    """Return the node_rank of a peer whose message proves that it holds the token, or None if it does not.
 
     ranks: those that a peer may have.
     """

@@ -42,7 +42,7 @@ GPU_TAIL_BYTES = 16384  # of gpus.csv; a sample of 64 GPUs has less than 8 KiB
 
 
 def disk_space(path: str) -> tuple[int | None, int | None]:
-    """Return the free and the total bytes of a disk; None if it cannot be read."""
+    """Return the free and total bytes of a disk, or None if they cannot be read."""
     try:
         status = os.statvfs(path)
     except OSError:
@@ -51,12 +51,12 @@ def disk_space(path: str) -> tuple[int | None, int | None]:
 
 
 def describe_gpu(gpu: Data) -> Data:
-    """Return the fields of a GPU that a sample has; its index is an integer, unlike all values of gpus.csv."""
+    """Return a GPU's fields in a sample; unlike in gpus.csv, the index is an integer."""
     return {**{name: gpu.get(name) for name in GPU}, "index": int(gpu["index"] or 0)}
 
 
 def take_sample(directory: str) -> Data:
-    """Return a sample of this node, whose run directory this is."""
+    """Return a sample of the node to which this run directory belongs."""
     timestamp, gpus = last_sample(read_tail(os.path.join(directory, GPU_FILE), GPU_TAIL_BYTES))
     is_current = time.time() - timestamp <= GPU_SILENCE_TIMEOUT
     memory = read_memory()
@@ -88,7 +88,7 @@ class NodeSampler:
 
 
 class SampleLog:
-    """The samples of all nodes, on the node that leads the run. The file stays small: older ones become sparser."""
+    """The samples of all nodes, on the node that leads the run. Older samples are thinned to keep the file small."""
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
@@ -98,7 +98,7 @@ class SampleLog:
         self.taken: dict[str, float] = {}  # when the last sample of each node was taken, by the monotonic clock
 
     def take(self, node: str, text: str) -> None:
-        """Append the sample of a node, unless it is invalid or follows the one before too soon."""
+        """Append a node's sample, unless it is invalid or follows the previous one too soon."""
         now = time.monotonic()
         sample = checked_sample(text)
         if sample is None or now - self.taken.get(node, -self.interval) < self.interval / 2:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep a file with metrics of this node for node_exporter while a run is active; see launch_node_exporter_directory."""
+"""Write this node's metrics to a file for node_exporter during a run; see launch_node_exporter_directory."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ READABLE = 0o644  # node_exporter is another user
 
 
 def file_name(plan: Plan) -> str:
-    """Return the name of the file of a run's node: several runs, and nodes of a test, share a directory."""
+    """Return the file name for a node of a run: several runs, and the nodes of a test, share a directory."""
     return f"muster-{plan['run_id']}-{plan['node']['node_rank']}.prom"
 
 
 def price_of(plan: Plan) -> float | None:
-    """Return the price of this node in US dollars for an hour, None if it is unknown."""
+    """Return the hourly price of this node in US dollars, or None if it is unknown."""
     if plan.get("currency", "USD") != "USD":
         return None
     prices = [node.get("price_per_hour") for node in plan["nodes"] if node["name"] == plan["node"]["name"]]
@@ -46,7 +46,7 @@ def count_states(nodes: list[Data]) -> list[Sample]:
 
 
 class MetricsFile:
-    """The metrics of a node. A directory that cannot be written is reported once, and never delays or fails a run."""
+    """The metrics of a node. A directory that is not writable is reported once, and never delays or fails a run."""
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
@@ -70,7 +70,7 @@ class MetricsFile:
                 return []
             self.failed = True
             text = f"no metrics of {self.plan['node']['name']}: {self.path}: {error.strerror}"
-            return [("metrics", f"{text}; make the directory writable for the user of the job")]
+            return [("metrics", f"{text}; make the directory writable for the job's user")]
         self.failed = False
         return []
 

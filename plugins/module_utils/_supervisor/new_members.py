@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hub's part when a node joins a running run: requests, and the agreement of the other nodes.
+"""The hub's part when a node joins an active run: requests, and the agreement of the other nodes.
 
-A request is answered once so many nodes know the replacement that the others are no majority. So no part of a split
-network can count the replaced node and its replacement at the same time.
+A request is answered once so many nodes know the replacement that the others cannot form a majority. Thus, no part of a
+split network can count both the replaced node and its replacement.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     JOIN_REQUEST_TIMEOUT,
     RECONNECT_TIMEOUT,
 )
+from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.limits import run_limits
 from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import has_left
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import majority
@@ -66,7 +67,7 @@ KIND = "member"  # of messages
 
 
 class NewMembers:
-    """The replacements of nodes, from the point of view of the hub."""
+    """The replacements of nodes from the hub's point of view."""
 
     def __init__(self, hub: Leader) -> None:
         self.hub = hub
@@ -75,12 +76,17 @@ class NewMembers:
         self.member: Member | None = None  # that was chosen for it
         self.acknowledged: set[int] = set()  # nodes that know it, by node_rank
         self.awaited: dict[int, Member] = {}  # those that have not connected yet
+        self.is_fixed = os.path.lexists(hub.journal.path(queued_run.MARKER))  # no node can join a job of Slurm
 
     # - the state of the run
 
     def missing(self, now: float) -> list[Data]:
         """Return the nodes that a new one can replace."""
-        if self.hub.plan.get("remote_start") or not ("restart" in self.hub.plan or self.hub.plan["elastic"]):
+        if (
+            self.is_fixed
+            or self.hub.plan.get("remote_start")
+            or not ("restart" in self.hub.plan or self.hub.plan["elastic"])
+        ):
             return []
         return [
             {"node_rank": node["node_rank"], "name": node["name"], "excluded": node["excluded"]}
@@ -94,7 +100,7 @@ class NewMembers:
         return hardware["gpus"] if hardware else 0
 
     def is_missing(self, node: NodeView, now: float) -> bool:
-        """Return whether the run has lost a node for good, and its part in the attempt is over."""
+        """Return whether the run has permanently lost a node, and its part in the attempt is over."""
         hub, rank = self.hub, node["node_rank"]
         is_member = hub.attempts.takes_part(node) and not hub.attempts.has_ended()
         if rank == hub.own or now < node["return_by"] or (is_member and not hub.plan["elastic"]):
@@ -106,7 +112,7 @@ class NewMembers:
     # - requests
 
     def step(self, now: float) -> None:
-        """Take a request, and answer it once the other nodes know about the replacement."""
+        """Accept a request, and answer it once the other nodes know about the replacement."""
         if self.request is None:
             self.take_request(now)
         if self.request is None:
@@ -116,7 +122,7 @@ class NewMembers:
         elif self.is_agreed():
             self.answer({"node_rank": self.member["node_rank"]})
         if self.request is not None and now > self.deadline:
-            self.answer({"error": "too few nodes can be reached now to replace one; try again"})
+            self.answer({"error": "too few nodes can be reached to replace a node; try again later"})
 
     def take_request(self, now: float) -> None:
         """Read and remove a request in the run directory."""
@@ -131,7 +137,7 @@ class NewMembers:
             self.deadline = now + JOIN_REQUEST_TIMEOUT
 
     def choose(self, request: Data, now: float) -> None:
-        """Choose the node that the one in a request replaces, and tell all others; answer at once if there is none."""
+        """Choose the node to be replaced, and tell all others; answer the request immediately if there is none."""
         repeated = [
             member
             for member in self.awaited.values()
@@ -147,7 +153,7 @@ class NewMembers:
             return
         generation = generation_of(self.hub.plan, rank) + 1
         if generation >= MAX_GENERATION:
-            self.answer({"error": f"node {rank} was replaced too often"})
+            self.answer({"error": f"node {rank} has been replaced too often"})
             return
         member: Member = {
             "node_rank": rank,
@@ -159,21 +165,19 @@ class NewMembers:
         self.replace(member)
         self.note_price(rank, request.get("price_per_hour"))
         self.awaited[rank] = member
-        text = f"{member['name']} joins the run" + (
-            f" in the place of {replaced}" if replaced != member["name"] else ""
-        )
+        text = f"{member['name']} joins the run" + (f" in place of {replaced}" if replaced != member["name"] else "")
         self.hub.journal.event("join", text, node=member["name"])
         self.announce(member)
 
     def note_price(self, node_rank: int, price: float | None) -> None:
-        """Let the cost of the run count a new node's price; without it, that of the node that it replaces."""
+        """Include a new node's price in the run's cost; if unknown, keep the price of the node that it replaces."""
         if price is not None:
             self.hub.plan["nodes"][node_rank]["price_per_hour"] = price
             self.hub.notices.limits = run_limits(self.hub.plan)
             self.hub.journal.record_plan()
 
     def choose_rank(self, request: Data, now: float) -> tuple[int | None, str]:
-        """Return the node_rank for a node, or why it cannot join; neither while a lost node may return."""
+        """Return the node_rank for a node or why it cannot join, or neither while a lost node may still return."""
         name = request["name"]
         missing = self.missing(now)
         if not missing:
@@ -181,7 +185,7 @@ class NewMembers:
             return None, "" if lost else "no node of the run is missing"
         present = {node["name"] for node in self.hub.nodes} - {node["name"] for node in missing}
         if name in present:
-            return None, f"{name} is a node of the run already"
+            return None, f"{name} is already a node of the run"
         same_name = any(node["name"] == name for node in missing)
         ranks = [node["node_rank"] for node in missing if node["name"] == name or not same_name]
         fitting = [rank for rank in ranks if self.gpus(rank) <= request["gpus"]]
@@ -199,7 +203,7 @@ class NewMembers:
     # - the other nodes
 
     def announce(self, member: Member) -> None:
-        """Tell all nodes about a replacement, whose request is answered once they have acknowledged it."""
+        """Tell all nodes about a replacement; its request is answered once they have acknowledged it."""
         self.member, self.acknowledged = member, {self.hub.own}
         for connection in self.hub.admitted_connections():
             connection.send({"type": KIND, **member})
@@ -212,12 +216,12 @@ class NewMembers:
             self.acknowledged.add(node_rank)
 
     def is_agreed(self) -> bool:
-        """Return whether the nodes that do not know the replacement are no majority."""
+        """Return whether the nodes that do not know the replacement cannot form a majority."""
         total = len(self.hub.nodes)
         return total - len(self.acknowledged) < majority(total)
 
     def messages(self) -> Iterator[Data]:
-        """Return what a node that has just connected may not know."""
+        """Return the messages that a newly connected node may have missed."""
         for rank, node in enumerate(self.hub.plan["nodes"]):
             generation = generation_of(self.hub.plan, rank)
             if generation:
@@ -229,7 +233,7 @@ class NewMembers:
         self.awaited.pop(node_rank, None)
 
     def replace(self, member: Member) -> None:
-        """Replace a node in everything that the hub knows; it is a lost one until its supervisor connects."""
+        """Replace a node in the hub's state; the new node counts as lost until its supervisor connects."""
         hub, rank = self.hub, member["node_rank"]
         text = f"{hub.names[rank]} was replaced by {member['name']}"
         for connection in [each for each in hub.admitted_connections() if each.node_rank == rank]:

@@ -131,7 +131,7 @@ class Peer(LifelineEnd):
         self.selector.register(sock, selectors.EVENT_READ, connection)
 
     def try_next_port(self) -> None:
-        """Look for a node that succeeds the first one on the next port, since another program has this one there."""
+        """Look for the first node's successor on the next port, since another program uses the current port there."""
         if self.candidate:
             self.port_number += 1
 
@@ -390,7 +390,7 @@ class Peer(LifelineEnd):
             self.drop(self.connection)
 
     def elect(self, now: float) -> None:
-        """Look for another node that leads the run, or lead it; end this node's part if the run cannot go on."""
+        """Look for another node that leads the run, or lead it; end this node's part if the run cannot continue."""
         if not can_succeed(self.plan) or self.replica.is_final or self.stop_requested or self.leaving:
             self.stop(self.loss)
             ended = "interrupted" if self.is_ending else "failed"  # ranks may have saved

@@ -13,15 +13,15 @@ PORTS = 16  # that an attempt may use, from the master port: another program may
 
 
 def lifeline_port(planned: int, number: int) -> int:
-    """Return a port on which a node leads a run: number 0 is the planned one, the next ones are below it.
+    """Return a port on which a node leads a run: number 0 is the planned port, the next ones are below it.
 
-    Those above it belong to the ranks.
+    The ports above it belong to the ranks.
     """
     return max(1, planned - number % LIFELINE_PORTS)
 
 
 def free_port(first: int, excluded: int) -> int:
-    """Return the first of a few ports that nothing listens on, 0 if none is free. excluded: the lifeline's."""
+    """Return the first of a few ports that nothing listens on, or 0 if none is free. excluded: the lifeline's."""
     for port in range(first, min(first + PORTS, 65536)):
         if port == excluded:
             continue

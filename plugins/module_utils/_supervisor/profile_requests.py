@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let this node's ranks profile some steps when profile.yml asks for it; see programs/rank_profile.py."""
+"""Have this node's ranks profile some steps when profile.yml requests it; see programs/rank_profile.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def choose_processes(
 ) -> tuple[dict[int, Process], list[int]]:
     """Return the processes of the requested ranks of this node, by rank, and the ranks that cannot be profiled.
 
-    ranks: the requested ones of the run, [] for all. processes: by local rank.
+    ranks: the requested ones of the run, or [] for all. processes: by local rank.
     """
     first = plan["node"]["first_rank"]
     requested = [rank for rank in range(first, first + plan["node"]["slots"]) if not ranks or rank in ranks]
@@ -50,7 +50,7 @@ def choose_processes(
 
 
 def answer_profile_request(journal: Journal, launcher: LauncherProcess) -> None:
-    """Signal the ranks that shall profile, and write which these are, if someone has asked for it."""
+    """If a profile is requested, signal the ranks to be profiled, and record which they are."""
     path = journal.path(PROFILE_REQUEST)
     if not os.path.lexists(path):
         return

@@ -115,7 +115,7 @@ def ended_by_force(code: int, text: str) -> bool:
 
 
 def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
-    """Return {rank: the exception that ended it, or ""} for ranks that share a log, None if it does not say.
+    """Return {rank: the exception that ended it, or ""} for ranks that share a log, or None if it does not say.
 
     torch puts "[rank3]: " before each line of an uncaught exception.
     """
@@ -140,7 +140,7 @@ def log_of_failure(report: NodeReport) -> str:
 def last_output(report: NodeReport) -> tuple[str, str]:
     """Return the log of the rank that failed first, and its last lines.
 
-    Of a node that was ended, those of its first rank: they show what it did while others waited for it in vain.
+    For a node that was ended, those of its first rank: they show what it was doing while others waited for it.
     """
     log = log_of_failure(report)
     if log:
@@ -209,7 +209,7 @@ def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
 
 
 def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
-    """Return the local rank that failed first, None if none did; ends: exit code and end time of each.
+    """Return the local rank that failed first, or None if none did; ends: exit code and end time of each.
 
     until: when the supervisor began to end this node's processes. A rank that SIGTERM ended earlier was ended by its
     launcher, which will report why.

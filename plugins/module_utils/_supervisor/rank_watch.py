@@ -68,9 +68,9 @@ class RankWatch:
         return {number for number, directory in self.missing.items() if before.get(number) == directory}
 
     def missing_local_ranks(self, running: set[int]) -> dict[int, str]:
-        """Return the local ranks that do not run, with their directory, which torchrun makes before it starts them.
+        """Return the local ranks that are not running, with the directory that torchrun creates before it starts them.
 
-        Such a rank has ended if it is still missing at the next check, whatever the clock says.
+        Such a rank has ended if it is still missing at the next check, regardless of the clock.
         """
         ranks = os.path.join(self.logs, "ranks")
         numbers = [number for number in range(self.plan["node"]["slots"]) if number not in running]

@@ -89,7 +89,7 @@ class Replica:
                 self.events = [*self.events, line][-MAX_EVENTS:]
 
     def forget_node(self, node_rank: int) -> None:
-        """Forget that a node was lost, since another one has its place."""
+        """Forget that a node was lost, since another node has replaced it."""
         self.lost = [rank for rank in self.lost if rank != node_rank]
         self.excluded = [rank for rank in self.excluded if rank != node_rank]
 

@@ -126,7 +126,7 @@ class Process:
         self.inner = pid  # its pid in its own container
         self.has_handler = False
         self.has_profile_handler = False
-        self.path = ""  # of its file, "" if it shares that of its parent
+        self.path = ""  # of its file, or "" if it shares that of its parent
         self.local_rank: int | None = None  # if it is a rank
 
     def read_status(self) -> None:
@@ -169,7 +169,7 @@ class StackCollector:
         self.ticks: dict[int, int] = {}  # CPU time at the previous collection, by pid
         self.consumed: dict[str, int] = {}  # bytes of each file that were read
         self.last: list[Data] = []  # the groups of the last collection
-        self.since = time.time()  # from which time on a dump of the flight recorder is this attempt's
+        self.since = time.time()  # time from which on dumps of the flight recorder belong to this attempt
 
     # - processes
 
@@ -205,7 +205,7 @@ class StackCollector:
         known = {process.local_rank for process in processes.values()}
         if self.plan["rank_logs"] != "launcher" or len(known - {None}) == slots:
             return
-        # a container engine's client, which is written in Go, handles all signals, but is no Python process
+        # a container engine's client, which is written in Go, handles all signals, but is not a Python process
         offering = [process for process in processes.values() if process.path]
         tops = [process for process in offering if not any(is_below(process, other, processes) for other in offering)]
         if len(tops) != 1:
@@ -339,7 +339,7 @@ class StackCollector:
         return merge_groups(groups)
 
     def final_operations(self) -> list[Data]:
-        """Return in which collectives the ranks were, from the dumps of torch's flight recorder in this attempt."""
+        """Return the ranks' collectives from the dumps of torch's flight recorder in this attempt."""
         return read_operations(self.directory, self.plan, self.since)
 
     def source_line(self, path: str, number: int) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, Timeouts
 
 
-MAX_CANDIDATES = 8  # that do not answer; without so many of its nodes, a run is not continued
+MAX_CANDIDATES = 8  # candidates that do not answer; without this many of its nodes, a run does not continue
 
 
 def majority(nnodes: int) -> int:
@@ -38,8 +38,8 @@ def majority(nnodes: int) -> int:
 def keeps_quorum(plan: Plan, hub: int, connected: Collection[int]) -> bool:
     """Return whether a hub may begin another attempt; connected: the nodes that it can reach.
 
-    If it may not, the others are a majority and may have a successor. A node follows only those before it, except for
-    one that has joined the run in the place of a node before the hub.
+    If not, the other nodes are a majority and may have a successor. A node follows only nodes before it, except for a
+    node that has joined the run in place of a node before the hub.
     """
     others = [rank for rank in possible_followers(plan, hub) if rank not in connected]
     return not can_succeed(plan) or len(others) < majority(len(plan["nodes"]))
@@ -60,15 +60,15 @@ def gather_timeout(nnodes: int) -> float:
 
 
 def gives_up(own: int, hub: int, elapsed: float, total: int) -> bool:
-    """Return whether a node has looked for a leader long enough: one that does not become a candidate in time.
+    """Return whether a node has looked for a leader long enough, if it cannot become a candidate in time.
 
-    A node before the hub only follows. Others wait for all candidates before them, which may be many.
+    A node before the hub only follows. Other nodes wait for all candidates before them, which may be many.
     """
     return (own < hub or own - hub > MAX_CANDIDATES) and elapsed > gather_timeout(total)
 
 
 def choose_candidate(own: int, hub: int, lost: Collection[int], elapsed: float, total: int = 0) -> int:
-    """Return the node that shall lead the run from the point of view of node `own`.
+    """Return the node that should lead the run, from the point of view of node `own`.
 
     hub: node_rank of the lost hub. lost: nodes that it had already lost. elapsed: seconds since the election began;
     each candidate has CANDIDATE_TIMEOUT to answer. A node before the hub, which has joined the run later, only follows:

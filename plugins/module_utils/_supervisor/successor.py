@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hub on a node that succeeds a lost one: it gathers a majority of the nodes, and goes on with the run."""
+"""The hub on a node that succeeds a lost one: it gathers a majority of the nodes, and continues with the run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Successor(Hub):
             self.attempts.policy = None
         self.notices.number = peer.notice_number
         self.notices.started = replica.started
-        self.notices.warnings(now)  # the hub before has given these
+        self.notices.warnings(now)  # assigned by the previous hub
         self.journal.restore_events(replica.events)
         self.go, self.stop_reason, self.first_node = True, self.loss, self.names[self.predecessor]
         followers = possible_followers(self.plan, self.own)
@@ -112,7 +112,7 @@ class Successor(Hub):
         super().add_spare(node, is_back and self.leads)
 
     def judge(self, now: float) -> None:
-        """Wait for a majority, then go on like the hub before."""
+        """Wait for a majority, then continue like the hub before."""
         if self.leads:
             super().judge(now)
         elif self.stop_requested:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 SNAPSHOT_AT = 8  # number of samples before nvidia-smi's full output is recorded, once
 
-# Lists a directory; the exit code is the errno, 0 if the directory responds.
+# Lists a directory; the exit code is the errno, or 0 if the directory responds.
 MOUNT_CHECK = """
 import os, sys
 try:
@@ -67,9 +67,9 @@ def mount_points() -> set[str]:
 
 
 def read_sample(text: str, code: int, known_indices: set[str], tool: str = "nvidia-smi") -> tuple[set[str], str]:
-    """Return the indices of the GPUs in a sample and an error message, "" if all are well.
+    """Return the indices of the GPUs in a sample, and an error message or "" if all are healthy.
 
-    No index and no error: the sample is inconclusive. text, code: nvidia-smi's output, in the columns of gpus.csv, and
+    Without indices or an error, the sample is inconclusive. text, code: nvidia-smi's output, in gpus.csv's columns, and
     its exit code; known_indices: those in an earlier sample; tool: the program's name.
     """
     indices, failed, message = set(), [], ""

@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import (
     StepError,
@@ -36,6 +37,8 @@ COMPANIONS = {
     "torchaudio": "import torchaudio",
     "torchcodec": "import shutil; shutil.which('ffmpeg') and __import__('torchcodec')",  # it also needs FFmpeg
 }
+MAX_ERROR = 400  # characters of an error within a sentence
+MAX_OUTPUT = 800  # characters of the output of a rank
 RANKS = 2
 TIMEOUT = 300  # seconds for two processes; importing torch alone takes 10 with cold caches
 RANK = """
@@ -75,6 +78,19 @@ def installed_builds() -> dict[str, list[str]]:
     return builds
 
 
+def last_error(output: str) -> str:
+    """Return the last line of a program's output for use within a sentence: cut after a word, without a full stop."""
+    line = (output.strip().splitlines() or [""])[-1]
+    return textwrap.shorten(line, MAX_ERROR, placeholder=" ...") if len(line) > MAX_ERROR else line.rstrip(". ")
+
+
+def last_lines(output: str) -> str:
+    """Return the last whole lines of a program's output for use within a sentence, without a full stop."""
+    text = output.strip()
+    end = text[-MAX_OUTPUT:]
+    return (end if len(text) <= MAX_OUTPUT else end.partition("\n")[2] or end).rstrip(". ")
+
+
 def check_companions() -> list[str]:
     """Check that the packages built against torch work with it; return their names and versions."""
     builds = installed_builds()
@@ -85,8 +101,7 @@ def check_companions() -> list[str]:
         argv = [sys.executable, "-c", statement]
         completed = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if completed.returncode:
-            lines = completed.stderr.strip().splitlines() or [f"exit code {completed.returncode}"]
-            error = lines[-1][-400:]
+            error = last_error(completed.stderr) or f"exit code {completed.returncode}"
             raise StepError(
                 f"{name} {builds[name][0]} does not work with torch {builds['torch'][0]}: {error}. Both must "
                 f"be of the same build. Set pytorch_index_url to an index that has {name} for this torch, or remove it "
@@ -97,7 +112,7 @@ def check_companions() -> list[str]:
 
 
 def rocm_version(request: Data) -> str:
-    """Return the version of ROCm that the requested build is for, "" for another build."""
+    """Return the version of ROCm that the requested build is for, or "" for another build."""
     build = str(request["build"])
     return build[len("rocm") :] if build.startswith("rocm") else ""
 
@@ -162,7 +177,7 @@ def check_sum(count: int) -> str:
                 for running in ranks:
                     running.kill()
             if out.split() != ["3.0", "3.0"]:
-                error = errors.strip()[-800:] or out.strip()
+                error = last_lines(errors) or out.strip()
                 raise StepError(
                     f"a sum over two processes by {backend} fails in process {number}: {error}. Check the "
                     "limits of this machine (ansible-playbook site.yml --tags base_packages), and NCCL with "

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of AMD's GPUs: their driver, and amd-smi. Nobody has run them on such nodes."""
+"""Check AMD GPUs: their driver, and amd-smi. Not yet run on real hardware."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
 
 INSTALL_REMEDY = (
     "install AMD's driver and ROCm as on https://rocm.docs.amd.com/projects/install-on-linux (amdgpu-dkms and rocm), "
-    "then reboot the node: the role nvidia_driver does not install them"
+    "then reboot the node: muster does not install them"
 )
 
 
 def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
-    """Return the first problem of a node's driver; its consequences are not reported separately."""
+    """Return the first problem with a node's driver, without reporting its consequences separately."""
     state, message, loaded = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]["loaded"]
     if state == "hangs":
         return [
@@ -45,11 +45,11 @@ def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
             error(
                 "amd-smi-missing",
                 [name],
-                problem=f"the node has {gpus['pci']} GPU{'' if gpus['pci'] == 1 else 's'} of AMD, but no amd-smi, "
+                problem=f"the node has {gpus['pci']} AMD GPU{'' if gpus['pci'] == 1 else 's'}, but no amd-smi, "
                 "which shows them",
                 requirement="amd-smi in PATH or /opt/rocm/bin",
                 remedy="sudo apt-get install amd-smi-lib from AMD's package source; or set node_slots and run without "
-                "samples of the GPUs: -e preflight_skip=amd-smi-missing",
+                "GPU samples: -e preflight_skip=amd-smi-missing",
             )
         ]
     if state in ("failed", "no-gpu"):

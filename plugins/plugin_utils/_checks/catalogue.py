@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks import start_conditions
 from ansible_collections.muster.training.plugins.plugin_utils._checks.bad_nodes import check_bad_nodes
@@ -16,6 +17,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.code impor
 from ansible_collections.muster.training.plugins.plugin_utils._checks.connections import check_connections
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.debugger import check_debugger
+from ansible_collections.muster.training.plugins.plugin_utils._checks.environments import (
+    check_environments,
+    facts_without_software,
+    nodes_without_environment,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gpu_vendors import check_gpu_vendors
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gpudirect import check_gpudirect
@@ -39,7 +45,7 @@ IDS = {
     "address-not-here": "node_address is not on any interface of the node",
     "amd-driver-not-loaded": "the amdgpu driver is not loaded",
     "amd-smi-hangs": "amd-smi does not respond",
-    "amd-smi-missing": "the node has GPUs of AMD, but not amd-smi",
+    "amd-smi-missing": "the node has AMD GPUs, but not amd-smi",
     "bad-node": "the machine is recorded in bad-nodes.json",
     "bucket-credentials": "the job reads a bucket, and the node has no AWS credentials",
     "bucket-unreachable": "the node does not reach the endpoint of the job's bucket",
@@ -59,7 +65,7 @@ IDS = {
     "compiler-missing": "the job compiles code, and a compiler or header is missing",
     "credentials-expire": "temporary AWS credentials have expired or soon will",
     "cuda-fails": "the job's torch cannot run a kernel on a GPU",
-    "debug-rank": "the rank to debug does not exist",
+    "debug-rank": "the rank to debug does not exist, or would not wait",
     "debugpy-missing": "the rank to debug has no debugpy",
     "deepspeed-arguments": "the DeepSpeed configuration contradicts the job's arguments",
     "deepspeed-batch": "the batch sizes of the DeepSpeed configuration do not fit the number of ranks",
@@ -74,6 +80,7 @@ IDS = {
     "duplicate-address": "two machines have the same node_address",
     "duplicate-hostname": "two nodes have the same hostname",
     "environment-left-over": "RANK, WORLD_SIZE, PET_* or similar variables are set on the node",
+    "environment-missing": "the job's project has no Python environment on the node",
     "fabric-manager": "the NVSwitch fabric is not ready: CUDA does not start",
     "gpu-broken": "a GPU does not respond",
     "gpu-busy": "a process is using a GPU",
@@ -199,6 +206,10 @@ def find_skip_errors(ids: Iterable[str]) -> str:
 def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Finding]:
     """Return all findings; unreached: the reason by node name."""
     job, table, facts = context.job, context.table, context.facts
+    environments = check_environments(context)
+    lacking = set(nodes_without_environment(context))
+    known = {name: facts_without_software(item) if name in lacking else item for name, item in facts.items()}
+    context = replace(context, facts=known)
     return [
         *start_conditions.check_reachable([node.name for node in table.nodes], unreached),
         *(
@@ -211,11 +222,12 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
             )
             for problem in get_launcher(job).problems(job, table)
         ),
-        *start_conditions.check_launch(job, table, facts, context.replace),
+        *start_conditions.check_launch(job, table, facts, context.replace, context.code),
         *check_code(context),
         *check_network(context),
         *check_names(context),
         *check_connections(context),
+        *environments,
         *check_software(context),
         *check_debugger(context),
         *check_launchers(context),

@@ -38,6 +38,7 @@ class ControllerCode:
     requirements: str = ""  # its requirements file
     required: str = ""  # the hash of the requirements
     skip_reason: str = ""  # why it was not copied to the nodes: launch_plan's code_left
+    files: tuple[str, ...] = ()  # paths of its files, relative to the source; empty if there are too many
 
     @property
     def will_be_copied(self) -> bool:
@@ -74,6 +75,10 @@ class CheckContext:
     def requires_name_resolution(self) -> bool:
         """Return whether names must resolve correctly: the launcher uses them, or the user requires it."""
         return self.names_needed or get_launcher(self.job).uses_names
+
+    def interpreter_of(self, name: str) -> str:
+        """Return the interpreter of the job on a node: of several that it may use, the first that the node has."""
+        return str(self.facts[name].get("interpreter") or self.job.interpreter)
 
     def nodes_with(self, part: str) -> list[tuple[Node, Any]]:
         """Return the nodes whose facts have this part, each with the part."""

@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a rank that waits for a debugger: whether it exists, and whether its environment has debugpy."""
+"""Check a rank that is to wait for a debugger: that it exists, and that its environment has debugpy."""
 
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
+from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher
 
 
 def check_debugger(context: CheckContext) -> list[Finding]:
@@ -22,9 +23,21 @@ def check_debugger(context: CheckContext) -> list[Finding]:
             error(
                 "debug-rank",
                 [context.table.nodes[0].name],
-                problem=f"there is no rank {rank} to debug",
+                problem=f"rank {rank}, which is to be debugged, does not exist",
                 requirement=f"a rank from 0 to {last}",
                 remedy=f"choose one with -e debug_rank={min(rank, last)}",
+            )
+        ]
+    launcher = get_launcher(context.job)
+    if launcher.rank_logs == "launcher" and any(node.slots > 1 for node in context.table.nodes):
+        return [
+            error(
+                "debug-rank",
+                names,
+                problem=f"with launch_launcher: {context.job.launcher}, the script itself starts rank {rank}, which "
+                "would not wait for a debugger",
+                requirement="a launcher that starts each rank, or one rank per node",
+                remedy="use launch_launcher: torchrun, or nproc_per_node=1",
             )
         ]
     software = context.facts.get(names[0], {}).get("software") or {}
@@ -34,7 +47,7 @@ def check_debugger(context: CheckContext) -> list[Finding]:
         error(
             "debugpy-missing",
             names,
-            problem=f"{context.job.interpreter} has no debugpy, for which rank {rank} would wait",
+            problem=f"{context.interpreter_of(names[0])} has no debugpy, with which rank {rank} waits for a debugger",
             requirement="debugpy in the environment of the job's interpreter",
             remedy="add debugpy to the project's requirements, then run ansible-playbook site.yml --tags python_env",
         )

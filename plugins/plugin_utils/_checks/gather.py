@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._code.compare import is_file, unpack
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import check_all, find_skip_errors
 from ansible_collections.muster.training.plugins.plugin_utils._checks.code import facts_after_copy
@@ -98,7 +99,9 @@ def parse_controller_code(args: Mapping[str, Any]) -> ControllerCode:
     """Return the code on the controller from the arguments code and code_left."""
     argument = args.get("code") or {}
     fields = {name: str(argument.get(name) or "") for name in ("source", "problem", "requirements", "required")}
-    return ControllerCode(**fields, skip_reason=args.get("code_left") or "")
+    tree = unpack(argument["listing"]) if argument.get("listing") else {}
+    files = tuple(name for name, entry in tree.items() if entry is not None and is_file(entry))
+    return ControllerCode(**fields, skip_reason=args.get("code_left") or "", files=files)
 
 
 def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tuple[RankTable, list[Finding]]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks across nodes with GPUs of different vendors or different processors, and torch for the vendor."""
+"""Check for nodes with different GPU vendors or processors, and that torch matches the vendor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 
 def names_by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the nodes with each value."""
+    """Return the names of the nodes by their value."""
     names: dict[str, list[str]] = {}
     for name, value in values.items():
         names.setdefault(value, []).append(name)
@@ -25,7 +25,7 @@ def names_by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
 def split_remedy(names: dict[str, list[str]]) -> str:
     """Return how to launch on the largest group of equal nodes."""
     largest = max(names.values(), key=len)
-    return f"launch on nodes of one kind: -e nodes={','.join(largest)}"
+    return f"launch only on nodes of the same kind: -e nodes={','.join(largest)}"
 
 
 def check_mixed_vendors(context: CheckContext) -> list[Finding]:
@@ -34,14 +34,14 @@ def check_mixed_vendors(context: CheckContext) -> list[Finding]:
     names = names_by_value(vendors)
     if len(names) < 2:
         return []
-    parts = "; ".join(f"{format_list(nodes, 3)}: GPUs of {vendor}" for vendor, nodes in sorted(names.items()))
+    parts = "; ".join(f"{format_list(nodes, 3)}: {vendor} GPUs" for vendor, nodes in sorted(names.items()))
     return [
         error(
             "mixed-gpus",
             vendors,
             problem=f"the nodes have GPUs of different vendors ({parts})",
-            requirement="GPUs of one vendor: NVIDIA's NCCL and AMD's RCCL cannot exchange data, and torch is built for "
-            "one of them",
+            requirement="GPUs of one vendor: NCCL (NVIDIA) and RCCL (AMD) cannot exchange data, and torch is built for "
+            "only one of them",
             remedy=split_remedy(names),
         )
     ]
@@ -60,15 +60,14 @@ def check_mixed_processors(context: CheckContext) -> list[Finding]:
             "mixed-processors",
             architectures,
             problem=f"the nodes have different processors ({parts})",
-            requirement="processors of one architecture: an environment, an image and compiled packages are for one of "
-            "them",
+            requirement="processors of one architecture: environments, images and compiled packages support only one",
             remedy=split_remedy(names),
         )
     ]
 
 
 def check_torch_vendor(context: CheckContext) -> list[Finding]:
-    """Check that torch is built for the vendor of the GPUs. software.py reports a CPU build on NVIDIA's."""
+    """Check that torch is built for the GPUs' vendor. software.py reports a CPU build on nodes with NVIDIA GPUs."""
     if context.job.image:
         return []
     findings = []
@@ -84,7 +83,7 @@ def check_torch_vendor(context: CheckContext) -> list[Finding]:
             error(
                 "torch-other-vendor",
                 [node.name],
-                problem=f"the node has GPUs of {vendor.title}, but torch {software['packages']['torch']} is built for "
+                problem=f"the node has {vendor.title} GPUs, but torch {software['packages']['torch']} is built for "
                 f"{built_for}",
                 requirement=f"a torch build for {vendor.platform}",
                 remedy="install it (ansible-playbook site.yml --tags pytorch), with pytorch_cuda at auto; or set "

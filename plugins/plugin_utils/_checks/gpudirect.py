@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the way between GPUs and RDMA adapters: GPUDirect RDMA, and PCI bridges that redirect it."""
+"""Check the path between GPUs and RDMA adapters: GPUDirect RDMA, and PCI bridges that redirect it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EFA_DRIVER = "efa"  # it brings its own support for GPU memory
 
 
 def nodes_with_rdma(context: CheckContext) -> set[str]:
-    """Return the names of the nodes whose GPUs reach other nodes by RDMA adapters other than EFA."""
+    """Return the names of the nodes whose GPUs reach other nodes through RDMA adapters other than EFA."""
     environment = context.environment
     refused = environment.get("NCCL_IB_DISABLE") == "1" or environment.get("NCCL_NET") == "Socket"
     if refused or context.table.nnodes < 2:
@@ -27,7 +27,7 @@ def nodes_with_rdma(context: CheckContext) -> set[str]:
 
 
 def check_gpudirect_rdma(context: CheckContext) -> list[Finding]:
-    """Warn of nodes whose RDMA adapters cannot access the GPUs' memory: each transfer goes through the host's."""
+    """Warn of nodes whose RDMA adapters cannot access GPU memory: each transfer goes through host memory."""
     if context.environment.get("NCCL_NET_GDR_LEVEL") in ("LOC", "0"):
         return []
     with_rdma = nodes_with_rdma(context)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
@@ -40,6 +41,11 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
         f"that library was built for another torch: install a release for the installed one ({REINSTALL})",
     ),
     (
+        r"No module named '\w+\.[\w.]+'$",
+        "the installed release of that package lacks this part: pin a release that has it in the project's "
+        f"requirements and run {REINSTALL}",
+    ),
+    (
         r"No module named|DistributionNotFound|PackageNotFoundError",
         f"add its package to the project's requirements and run {REINSTALL}, or set launch_python to the interpreter "
         "that has it",
@@ -55,6 +61,42 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
         "install the library that is missing on the node, or set LD_LIBRARY_PATH in launch_environment",
     ),
 )
+MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+# Packages that are named otherwise than their modules.
+PACKAGE_NAMES = {
+    "Bio": "biopython",
+    "OpenSSL": "pyopenssl",
+    "PIL": "pillow",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+    "fitz": "pymupdf",
+    "git": "gitpython",
+    "google.protobuf": "protobuf",
+    "hydra": "hydra-core",
+    "ignite": "pytorch-ignite",
+    "lightning_fabric": "lightning",
+    "magic": "python-magic",
+    "mpl_toolkits": "matplotlib",
+    "open_clip": "open-clip-torch",
+    "pkg_resources": "setuptools<81",
+    "pynvml": "nvidia-ml-py",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "umap": "umap-learn",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}
+# Packages that have a role of their own, each with the options of site.yml.
+ROLE_OPTIONS = {
+    "torch": "--tags pytorch",
+    "torchvision": "--tags pytorch",
+    "torchaudio": "--tags pytorch",
+    "deepspeed": "--tags deepspeed -e deepspeed_enabled=true",
+    "flash_attn": "--tags flash_attention -e flash_attention_enabled=true",
+}
 DEFAULT_REMEDY = "run that import by hand on the node to see all of its output"
 CUDA_REMEDIES: tuple[tuple[str, str], ...] = (
     (
@@ -112,6 +154,94 @@ def python_name(context: CheckContext, name: str) -> str:
     return f"image {context.job.image}" if context.job.image else str(context.facts[name]["interpreter"])
 
 
+def missing_module(failure: Mapping[str, Any]) -> str:
+    """Return the name of the module that a failed import did not find, "" if it failed for another reason.
+
+    A part of an installed package counts only if another package provides it.
+    """
+    match = MISSING_MODULE.fullmatch(one_line(failure["error"]))
+    return match[1] if match and ("." not in match[1] or match[1] in PACKAGE_NAMES) else ""
+
+
+def has_old_requirements(context: CheckContext, name: str) -> bool:
+    """Return whether the environment on a node lacks the project's current requirements."""
+    part = context.facts[name].get("code")
+    return part is not None and bool(context.code.required) and part["required"] not in (None, context.code.required)
+
+
+def install_remedy(modules: list[str], is_certain: bool, is_outdated: bool) -> str:
+    """Return how to install modules that are missing.
+
+    Args:
+        modules: their names.
+        is_certain: False if they may be the user's own.
+        is_outdated: whether the project's requirements, which may include them, are not installed.
+    """
+    packages = [PACKAGE_NAMES.get(module, module) for module in modules if module not in ROLE_OPTIONS]
+    commands = dict.fromkeys(ROLE_OPTIONS[module] for module in modules if module in ROLE_OPTIONS)
+    steps = [f"ansible-playbook site.yml {options}" for options in commands]
+    if packages:
+        condition = "" if is_certain else "if they are libraries: " if modules[1:] else "if it is a library: "
+        step = f"add {', '.join(packages)} to the project's requirements and run {REINSTALL}"
+        if is_outdated:
+            step = f"install the project's requirements, with {', '.join(packages)} among them: {REINSTALL}"
+        steps.append(f"{condition}{step}")
+    owner = "them" if modules[1:] else "it"
+    return f"{'; '.join(steps)}, or set launch_python to the interpreter that has {owner}"
+
+
+def describe_failures(failures: list[dict[str, Any]], interpreter: str) -> str:
+    """Describe failed imports that have the same remedy."""
+    texts = [one_line(failure["error"]) for failure in failures]
+    locations = [describe_location(failure) for failure in failures]
+    uncertainty = f"; the job changes its search path, so it may still find {'them' if failures[1:] else 'it'}"
+    if failures[0]["certain"]:
+        uncertainty = ""
+    if not failures[1:]:
+        return f"{locations[0]} fails in {interpreter}: {texts[0]}{uncertainty}"
+    modules = [missing_module(failure) for failure in failures]
+    if all(modules):
+        return f"{', '.join(locations)} fail in {interpreter}: there are no modules {', '.join(modules)}{uncertainty}"
+    described = "; ".join(f"{location}: {text}" for location, text in zip(locations, texts, strict=True))
+    return f"{len(failures)} imports fail in {interpreter}: {described}{uncertainty}"
+
+
+def is_reported(context: CheckContext, name: str, failure: Mapping[str, Any]) -> bool:
+    """Return whether a failed import is a consequence of a missing torch, which check_torch() reports."""
+    software = context.facts[name].get("software")
+    return (
+        missing_module(failure) == "torch"
+        and context.job.launcher == "torchrun"
+        and not context.job.image
+        and software is not None
+        and not software["error"]
+        and "torch" not in software["packages"]
+    )
+
+
+def group_failures(failures: list[dict[str, Any]], is_outdated: bool) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return failed imports by their remedy, each remedy with its failures.
+
+    is_outdated: whether the project's requirements are not installed.
+    """
+    groups: dict[tuple[bool, str], list[dict[str, Any]]] = {}
+    for failure in failures:
+        is_missing = bool(missing_module(failure))
+        remedy = "" if is_missing else choose_remedy(one_line(failure["error"]), IMPORT_REMEDIES, DEFAULT_REMEDY)
+        groups.setdefault((failure["certain"], remedy), []).append(failure)
+    return [
+        (remedy or install_remedy(list(dict.fromkeys(map(missing_module, group))), is_certain, is_outdated), group)
+        for (is_certain, remedy), group in groups.items()
+    ]
+
+
+def describe_slow_import(failures: list[dict[str, Any]]) -> str:
+    """Describe an import test that has not ended."""
+    if not failures:
+        return "the GPUs did not answer in time"
+    return f"{failures[0]['statement'] or 'the first import'} has not ended: {failures[0]['error']}"
+
+
 def check_import_failures(context: CheckContext) -> list[Finding]:
     """Report imports of the job that fail; a module that the job may find by a path of its own is a warning."""
     findings = []
@@ -121,27 +251,23 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
                 warning(
                     "import-slow",
                     [node.name],
-                    problem=f"{imports['failures'][0]['statement'] or 'the first import'} has not ended: "
-                    f"{imports['failures'][0]['error']}"
-                    if imports["failures"]
-                    else "the GPUs did not answer in time",
+                    problem=describe_slow_import(imports["failures"]),
                     requirement="libraries that load in time: the other ranks wait for a late one only until a timeout",
                     remedy="put the environment on a local disk instead of a network drive, and check the disk; "
                     f"{SKIP_HINT}",
                 )
             )
             continue
-        for failure in imports["failures"]:
-            text = one_line(failure["error"])
-            make_finding = error if failure["certain"] else warning
+        failures = [failure for failure in imports["failures"] if not is_reported(context, node.name, failure)]
+        for remedy, group in group_failures(failures, has_old_requirements(context, node.name)):
+            make_finding = error if group[0]["certain"] else warning
             findings.append(
                 make_finding(
                     "import-fails",
                     [node.name],
-                    problem=f"{describe_location(failure)} fails in {python_name(context, node.name)}: {text}"
-                    + ("" if failure["certain"] else "; the job changes its search path, so it may still find it"),
+                    problem=describe_failures(group, python_name(context, node.name)),
                     requirement="libraries that the job can import",
-                    remedy=f"{choose_remedy(text, IMPORT_REMEDIES, DEFAULT_REMEDY)}; {SKIP_HINT}",
+                    remedy=f"{remedy}; {SKIP_HINT}",
                 )
             )
     return findings

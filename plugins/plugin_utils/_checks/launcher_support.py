@@ -75,7 +75,8 @@ def check_modules(context: CheckContext) -> list[Finding]:
                 error(
                     "package-missing",
                     missing,
-                    problem=f"{context.job.interpreter} has no {module}, and launch_launcher is {context.job.launcher}",
+                    problem=f"{context.interpreter_of(missing[0])} has no {module}, and launch_launcher is "
+                    f"{context.job.launcher}",
                     requirement=f"{module} in the environment of the job's interpreter",
                     remedy=f"install it there ({MODULES.get(module, f'pip install {module}')}), or set launch_python "
                     "to the interpreter that has it",

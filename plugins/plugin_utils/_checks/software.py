@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext, find_outliers
+from ansible_collections.muster.training.plugins.plugin_utils._checks.environments import use_project_environment
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_name, vendor_of
 from ansible_collections.muster.training.plugins.plugin_utils._software.versions import MIN_DRIVER, version_tuple
@@ -53,7 +54,7 @@ def gpu_models(facts: Mapping[str, Any]) -> Any:
 
 
 def driver_of(gpus: Mapping[str, Any], vendor: str) -> Any:
-    """Return the version of a node's GPU driver, None if its GPUs are of another vendor."""
+    """Return the version of a node's GPU driver, or None if its GPUs are of another vendor."""
     if vendor_name(gpus) != vendor:
         return None
     return gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), None)
@@ -61,20 +62,37 @@ def driver_of(gpus: Mapping[str, Any], vendor: str) -> Any:
 
 # What must be equal: check id, label, function that reads the value, part of the facts, severity, remedy.
 # A package missing on one node is a difference, too.
-INSTALL_REMEDY = "install the same version on all nodes, into the environment of launch_python"
+INSTALL_REMEDY = (
+    "install the same version on all nodes, into the environment of launch_python: ansible-playbook site.yml --tags "
+)
+PACKAGES_REMEDY = f"{INSTALL_REMEDY}pytorch,python_env"
 EQUALITY_CHECKS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, Callable[..., Finding], str], ...] = (
-    ("skew-python", "Python", lambda facts: facts["software"]["python"], "software", error, INSTALL_REMEDY),
-    ("skew-torch", "torch", package_version("torch"), "software", error, INSTALL_REMEDY),
-    ("skew-cuda", "the CUDA of torch", lambda facts: facts["software"]["cuda"], "software", error, INSTALL_REMEDY),
-    ("skew-rocm", "the ROCm of torch", lambda facts: facts["software"]["hip"], "software", error, INSTALL_REMEDY),
-    ("skew-nccl", "NCCL", package_version("nccl"), "software", error, INSTALL_REMEDY),
-    ("skew-flash-attn", "flash-attn", package_version("flash_attn"), "software", error, INSTALL_REMEDY),
-    ("skew-deepspeed", "DeepSpeed", package_version("deepspeed"), "software", error, INSTALL_REMEDY),
-    ("skew-transformers", "transformers", package_version("transformers"), "software", error, INSTALL_REMEDY),
-    ("skew-accelerate", "accelerate", package_version("accelerate"), "software", error, INSTALL_REMEDY),
-    ("skew-lightning", "lightning", package_version("lightning"), "software", error, INSTALL_REMEDY),
-    ("skew-numpy", "numpy", package_version("numpy"), "software", warning, INSTALL_REMEDY),
-    ("skew-cudnn", "cuDNN", package_version("cudnn"), "software", warning, INSTALL_REMEDY),
+    ("skew-python", "Python", lambda facts: facts["software"]["python"], "software", error, PACKAGES_REMEDY),
+    ("skew-torch", "torch", package_version("torch"), "software", error, PACKAGES_REMEDY),
+    ("skew-cuda", "the CUDA of torch", lambda facts: facts["software"]["cuda"], "software", error, PACKAGES_REMEDY),
+    ("skew-rocm", "the ROCm of torch", lambda facts: facts["software"]["hip"], "software", error, PACKAGES_REMEDY),
+    ("skew-nccl", "NCCL", package_version("nccl"), "software", error, PACKAGES_REMEDY),
+    (
+        "skew-flash-attn",
+        "flash-attn",
+        package_version("flash_attn"),
+        "software",
+        error,
+        f"{INSTALL_REMEDY}flash_attention -e flash_attention_enabled=true",
+    ),
+    (
+        "skew-deepspeed",
+        "DeepSpeed",
+        package_version("deepspeed"),
+        "software",
+        error,
+        f"{INSTALL_REMEDY}deepspeed -e deepspeed_enabled=true",
+    ),
+    ("skew-transformers", "transformers", package_version("transformers"), "software", error, PACKAGES_REMEDY),
+    ("skew-accelerate", "accelerate", package_version("accelerate"), "software", error, PACKAGES_REMEDY),
+    ("skew-lightning", "lightning", package_version("lightning"), "software", error, PACKAGES_REMEDY),
+    ("skew-numpy", "numpy", package_version("numpy"), "software", warning, PACKAGES_REMEDY),
+    ("skew-cudnn", "cuDNN", package_version("cudnn"), "software", warning, PACKAGES_REMEDY),
     (
         "skew-driver",
         "the NVIDIA driver",
@@ -117,6 +135,19 @@ def format_version(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
+def uses_deepspeed(context: CheckContext) -> bool:
+    """Return whether the job uses DeepSpeed, or may use it: its imports are unknown."""
+    job = context.job
+    if job.launcher == "deepspeed" or "deepspeed" in f"{job.args} {dict(job.accelerate_config)}".lower():
+        return True
+    if context.nodes_with("deepspeed_config"):
+        return True
+    sources = [imports for _node, imports in context.nodes_with("imports") if imports["files"]]
+    return not sources or any(
+        "deepspeed" in imports["libraries"] or "deepspeed-ops" in imports["features"] for imports in sources
+    )
+
+
 def check_versions(context: CheckContext) -> list[Finding]:
     """Check that versions are the same on all nodes. Reports the nodes that differ from the majority."""
     findings = []
@@ -130,12 +161,14 @@ def check_versions(context: CheckContext) -> list[Finding]:
             values = {name: value for name, value in values.items() if value is not None}
         usual, odd = find_outliers(values)
         if odd:
+            is_unused = check_id == "skew-deepspeed" and not uses_deepspeed(context)
             differences = format_list(f"{name} has {format_version(value)}" for name, value in odd.items())
             findings.append(
-                make_finding(
+                (warning if is_unused else make_finding)(
                     check_id,
                     odd,
-                    problem=f"{label}: {differences}; the others have {format_version(usual)}",
+                    problem=f"{label}: {differences}; the others have {format_version(usual)}"
+                    + ("; the job does not import it" if is_unused else ""),
                     requirement="the same version on all nodes",
                     remedy=remedy,
                 )
@@ -182,69 +215,22 @@ def check_interpreter_starts(context: CheckContext) -> list[Finding]:
     ]
 
 
-def describe_environment(environment: Mapping[str, Any]) -> str:
-    """Describe an environment of a machine's image, such as "torch 2.7.0 (CUDA 12.8) in /opt/pytorch/bin/python"."""
-    build = f" (CUDA {environment['cuda']})" if environment["cuda"] else ""
-    return f"torch {environment['torch']}{build} in {environment['interpreter']}"
-
-
-def check_image_environment(context: CheckContext) -> list[Finding]:
-    """Report environments with torch that came with the machines, if the job's interpreter has no torch."""
-    if context.job.image:
-        return []
-    nodes: dict[tuple[str, str], list[str]] = {}
-    for node, software in context.nodes_with("software"):
-        if software["error"] or "torch" in software["packages"]:
-            continue
-        environments = [
-            environment
-            for environment in context.facts[node.name].get("environments") or []
-            if not environment.get("project")
-        ]
-        if environments:
-            described = (environments[0]["interpreter"], describe_environment(environments[0]))
-            nodes.setdefault(described, []).append(node.name)
-    return [
-        warning(
-            "image-environment",
-            names,
-            problem=f"the machine's image has {description}, and the job's interpreter has no torch",
-            requirement="torch in the environment of the job's interpreter",
-            remedy=f"to use the image's: launch_python: {interpreter} in group_vars/training.yml. To install another "
-            "into an environment of its own: ansible-playbook site.yml",
-        )
-        for (interpreter, description), names in nodes.items()
-    ]
-
-
-def use_project_environment(context: CheckContext, names: list[str]) -> str:
-    """Return how to use an environment that a project has on all of these nodes, "" if there is none."""
-    projects = [
-        {entry["project"] for entry in context.facts[name].get("environments") or [] if entry.get("project")}
-        for name in names
-    ]
-    shared = sorted(set.intersection(*projects))
-    if not shared:
-        return ""
-    examples = f" (or {format_list(shared[1:], 3)})" if shared[1:] else ""
-    return f"use the environment of a project: -e python_env_name={shared[0]}{examples}; "
-
-
 def check_torch(context: CheckContext) -> list[Finding]:
     """Check that torchrun has torch, and that nodes with GPUs have a torch with CUDA and a driver that supports it."""
     findings = []
     software = {node.name: facts for node, facts in context.nodes_with("software") if not facts["error"]}
     lacking = [name for name, facts in software.items() if "torch" not in facts["packages"]]
     if lacking and len(lacking) == len(software) and context.job.launcher == "torchrun":
+        alternative = use_project_environment(context, lacking)
         findings.append(
             error(
                 "torch-missing",
                 lacking,
-                problem=f"{context.job.interpreter} has no torch",
+                problem=f"{context.interpreter_of(lacking[0])} has no torch",
                 requirement="torch, which includes torchrun, in the environment of the job's interpreter",
-                remedy=use_project_environment(context, lacking)
-                + "install torch (ansible-playbook site.yml --tags pytorch), or set launch_python to the "
-                "interpreter that has it",
+                remedy=(f"{alternative}; " if alternative else "")
+                + "install torch (ansible-playbook site.yml --tags pytorch), or set launch_python to the interpreter "
+                "that has it",
             )
         )
     cpu_only, too_old = [], {}
@@ -320,6 +306,5 @@ def check_software(context: CheckContext) -> list[Finding]:
         *check_versions(context),
         *check_script_hash(context),
         *([] if context.job.image else check_torch(context)),
-        *check_image_environment(context),
         *([] if context.job.image else check_kernels(context)),
     ]

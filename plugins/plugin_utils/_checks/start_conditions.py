@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable, ip_literal
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_claims import describe_gpus, share_gpus
+from ansible_collections.muster.training.plugins.plugin_utils._checks.context import ControllerCode
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.plugin_utils._checks.ssh_errors import connection_findings
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import format_gpus
@@ -20,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 Facts = Mapping[str, Mapping[str, Any]]
+NO_CODE = ControllerCode()
 
 
 def check_reachable(names: list[str], unreached: Mapping[str, str]) -> list[Finding]:
@@ -205,7 +209,47 @@ def check_working_directory(table: RankTable, facts: Facts) -> list[Finding]:
     ]
 
 
-def check_script(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
+def suggest_script(path: str, code_path: str, directory: str, files: Iterable[str]) -> str:
+    """Return the path of the project's file that was probably meant, as the user types it, "" if none is similar.
+
+    Args:
+        path: of the missing script on a node.
+        code_path: the directory of the code on that node.
+        directory: where a relative path starts.
+        files: paths of the project's files, relative to code_path.
+    """
+    name = posixpath.relpath(path, code_path)
+    same_kind = [file for file in files if posixpath.splitext(file)[1] == posixpath.splitext(name)[1]]
+    elsewhere = [file for file in same_kind if posixpath.basename(file) == posixpath.basename(name)]
+    by_name = {posixpath.basename(file): file for file in sorted(same_kind, reverse=True)}
+    similar = difflib.get_close_matches(name, same_kind, 1) or [
+        by_name[match] for match in difflib.get_close_matches(posixpath.basename(name), by_name, 1)
+    ]
+    matches = elsewhere or similar
+    return posixpath.relpath(posixpath.join(code_path, matches[0]), directory) if matches else ""
+
+
+def describe_missing_script(job: Job, facts: Mapping[str, Any], code: ControllerCode) -> tuple[str, str]:
+    """Return what is wrong with a node's script, and what to do."""
+    path, part = facts["script"]["path"], facts.get("code")
+    directory = facts["working_directory"]["path"]
+    if part and code.source and not part["script"] and path.startswith(part["path"] + "/"):
+        suggestion = suggest_script(path, part["path"], directory, code.files)
+        remedy = f"did you mean {suggestion}?" if suggestion else "correct launch_script or launch_working_directory"
+        return f"{posixpath.relpath(path, part['path'])} is missing, in {code.source} too", remedy
+    if not job.working_directory and not job.script.startswith(("/", "~")):
+        explanation = " (launch_working_directory is not set, so a relative path starts in the user's home)"
+        alternative = "set launch_working_directory, or correct launch_script"
+    else:
+        explanation, alternative = "", "or correct launch_script or launch_working_directory"
+    return (
+        f"{path} is missing or not readable{explanation}",
+        "copy your project to the nodes (ansible-playbook site.yml --tags code -e code_source=DIRECTORY), "
+        f"{alternative}",
+    )
+
+
+def check_script(job: Job, table: RankTable, facts: Facts, code: ControllerCode) -> list[Finding]:
     """Check that the script is readable on each node. Below a missing directory it is not reported separately."""
     missing = []
     for node in nodes_with_facts(table, facts):
@@ -217,19 +261,14 @@ def check_script(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
             missing.append(node.name)
     if not missing:
         return []
-    if not job.working_directory and not job.script.startswith(("/", "~")):
-        explanation = " (launch_working_directory is not set, so a relative path starts in the user's home)"
-        alternative = "set launch_working_directory, or correct launch_script"
-    else:
-        explanation, alternative = "", "or correct launch_script or launch_working_directory"
+    problem, remedy = describe_missing_script(job, facts[missing[0]], code)
     return [
         error(
             "script-missing",
             missing,
-            problem=f"{facts[missing[0]]['script']['path']} is missing or not readable{explanation}",
+            problem=problem,
             requirement="the script at the same path on each node",
-            remedy="copy your project to the nodes (ansible-playbook site.yml --tags code -e code_source=DIRECTORY), "
-            f"{alternative}",
+            remedy=remedy,
         )
     ]
 
@@ -294,7 +333,9 @@ def check_order(job: Job, inventory_table: RankTable, table: RankTable) -> list[
     ]
 
 
-def check_launch(job: Job, table: RankTable, facts: Facts, replace: bool = False) -> list[Finding]:
+def check_launch(
+    job: Job, table: RankTable, facts: Facts, replace: bool = False, code: ControllerCode = NO_CODE
+) -> list[Finding]:
     """Run all checks of this file on the nodes that replied."""
     busy = check_busy(job, table, facts)
     is_master_busy = any(
@@ -309,6 +350,6 @@ def check_launch(job: Job, table: RankTable, facts: Facts, replace: bool = False
         *([] if is_master_busy else check_ports(job, table, facts)),
         *([] if job.image else check_interpreter(job, table, facts)),
         *check_working_directory(table, facts),
-        *check_script(job, table, facts),
+        *check_script(job, table, facts, code),
         *check_runs_directory(table, facts),
     ]

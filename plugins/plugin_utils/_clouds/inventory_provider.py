@@ -85,6 +85,6 @@ def _read_source(path: Path) -> dict[str, Any]:
 
 
 def has_provider(sources: Iterable[str]) -> bool:
-    """Return whether a source of the inventory lists the machines of a provider that can create some."""
+    """Return whether an inventory source lists the machines of a provider that can create machines."""
     providers = inventory_plugins()
     return any(str(_read_source(path).get("plugin")) in providers for path in _source_files(sources))

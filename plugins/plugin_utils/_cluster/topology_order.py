@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The order of nodes by their location in the network: neighbouring ranks are on neighbouring machines. Pure.
+"""Order nodes by their location in the network, so that neighbouring ranks are on neighbouring machines. Pure.
 
-A ring of NCCL then crosses each link between two racks once per direction, and not once for each rank.
+An NCCL ring then crosses each link between two racks once per direction instead of once per rank.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 
 def parse_location(value: object) -> tuple[str, ...]:
-    """Return a location as names from the outermost to the innermost part of the network, () if it is unknown.
+    """Return a location as names from the outermost to the innermost part of the network, or () if it is unknown.
 
     value: text such as "spine1/rack7", a number, a list of them, or None. Raise ValueError for anything else.
     """
@@ -26,10 +26,10 @@ def parse_location(value: object) -> tuple[str, ...]:
 
 
 def order_by_location(locations: Sequence[tuple[str, ...]]) -> list[int]:
-    """Return the indexes of nodes so that those in the same part of the network follow each other.
+    """Return the indexes of nodes, ordered so that nodes in the same part of the network are adjacent.
 
-    Parts, and nodes within the innermost part, keep the order in which they are listed first, so the first node stays
-    the first one. A node without a location keeps its place among the parts.
+    Parts, and nodes within the innermost part, keep the order in which they are first listed, so the first node stays
+    first. A node without a location keeps its position among the parts.
     """
     first: dict[tuple[str, ...], int] = {}
     for index, location in enumerate(locations):

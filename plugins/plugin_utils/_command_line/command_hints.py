@@ -22,14 +22,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.must
 )
 
 COLLECTION = "muster.training"
+ENVIRONMENT_VARIABLES = ("python_env_name", "python_env_directory")
+"""Variables that choose the Python environment, which site.yml changes and a launch uses."""
 COMMAND = re.compile(r"ansible-playbook (\w+)\.yml")
 
 
 def adapt_commands(text: str, arguments: Mapping[str, Any] | None = None) -> str:
     """Adapt each `ansible-playbook NAME.yml` in a text to the path of the current playbook and the inventory.
 
-    For a user of ./muster, each becomes a command of ./muster. site.yml also gets the options that select the code:
-    without them, it would remove that code's requirements.
+    For a user of ./muster, each becomes a command of ./muster. site.yml also gets the options that select the code and
+    its environment: without them, it would remove that code's requirements, or change another environment.
 
     arguments: Ansible's CLIARGS, by default of this process.
     """
@@ -52,20 +54,30 @@ def adapt_commands(text: str, arguments: Mapping[str, Any] | None = None) -> str
 
 
 def code_options(cli_args: Mapping[str, Any]) -> str:
-    """Return the typed options that select the code: -e @FILE, such as a job file, and code_source."""
+    """Return the typed options that select the code and its environment: job files and other -e @FILE, variables."""
     extra_vars = [str(text) for text in cli_args.get("extra_vars") or ()]
     file_options = [f" -e {shlex.quote('@' + shorten_path(text[1:]))}" for text in extra_vars if text.startswith("@")]
-    source = typed_variables(extra_vars).get("code_source")
-    return "".join([*file_options, f" -e code_source={shlex.quote(str(source))}" if source else ""])
+    variables = typed_variables(extra_vars)
+    source = variables.get("code_source")
+    source_option = f" -e code_source={shlex.quote(str(source))}" if source else ""
+    return "".join([*file_options, source_option, environment_options(variables)])
+
+
+def environment_options(variables: Mapping[str, Any]) -> str:
+    """Return the options that choose the Python environment, of the typed variables."""
+    return "".join(
+        f" -e {name}={shlex.quote(str(variables[name]))}" for name in ENVIRONMENT_VARIABLES if variables.get(name)
+    )
 
 
 def code_arguments_typed(cli_args: Mapping[str, Any]) -> str:
     """Return what code_options() does, as arguments of ./muster."""
     extra_vars = [str(text) for text in cli_args.get("extra_vars") or ()]
     files = [path_as_typed(text[1:]) for text in extra_vars if text.startswith("@")]
-    source = typed_variables(extra_vars).get("code_source")
+    variables = typed_variables(extra_vars)
+    source = variables.get("code_source")
     option = f" -e code_source={shlex.quote(path_as_typed(str(source)))}" if source else ""
-    return "".join(f" {shlex.quote(file)}" for file in files) + option
+    return "".join(f" {shlex.quote(file)}" for file in files) + option + environment_options(variables)
 
 
 def sibling_playbook(playbook: str, name: str) -> str:

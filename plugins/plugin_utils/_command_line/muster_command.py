@@ -66,7 +66,7 @@ def to_muster_commands(text: str, program: str, site_arguments: str = "") -> str
 def option_arguments(
     variables: Mapping[str, Any], options: Mapping[str, str], args_variable: str = "launch_args"
 ) -> str:
-    """Return variables as arguments of a command with these options, each after a space.
+    """Format variables as arguments of a command with these options, each after a space.
 
     args_variable: the variable with the arguments of the script.
     """

@@ -45,17 +45,17 @@ VAGUE = re.compile(
 )
 # A line as an exception ends, in contrast to one that quotes it.
 EXCEPTION = re.compile(rf"{LINE_PREFIX}[A-Za-z_][\w.]{{0,100}}(?:Error|Exception): ")
-# What a message is about: (host, port), [host]:port, a name in quotes, a path, an address, after "hostname" or "node:".
+# Subjects of a message: (host, port), [host]:port, a name in quotes, a path, an address, after "hostname" or "node:".
 SUBJECT = re.compile(
     r"\(([\w.-]{4,255}), \d{1,5}\)|\[([\w.-]{4,255})\]:\d|'([^'\s]{5,300})'|(?<![\w/])(/[\w.-]{1,100}/[\w./-]{1,300})|"
     r"\b(\d{1,3}(?:\.\d{1,3}){3})\b|\b(?:[Hh]ostname|[Hh]ost|node:) {1,8}([\w.-]{4,255})|\b((?i:numpy|cudnn))\b"
 )
 SOURCE_FILE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|hpp)$|/site-packages/|/dist-packages/|^/(?:dev|proc)/")
-MAX_SUBJECT_TEXT = 4000  # characters of a message to look for what it is about
+MAX_SUBJECT_TEXT = 4000  # characters of a message in which to look for its subjects
 LAST_ERROR = re.compile(
     r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE
 )
-MAX_WARNINGS = 20  # of NCCL, from the end of a log, to look for one that the catalogue does not know
+MAX_WARNINGS = 20  # NCCL lines at the end of a log in which to look for one that is not in the catalogue
 NCCL_WARNING = re.compile(r"\bNCCL WARN [^\n]{1,1000}")
 LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 NODE_LOST: Explanation = {
@@ -159,8 +159,8 @@ def priority(match: Match) -> int:
 def explain(text: str) -> list[Match]:
     """Return the catalogue's matches in a text, most important first, each entry once.
 
-    text: a log or an error, with arbitrary content; a carriage return also ends a line. Each line is explained by only
-    one entry, the first in the catalogue that is neither general nor a summary.
+    text: a log or an error, with arbitrary content; a carriage return also ends a line. Each line matches only one
+    entry: the first in the catalogue that is neither general nor a summary.
     """
     lines = ESCAPE.sub("", text[-MAX_TEXT:]).replace("\r", "\n")
     explained: set[int] = set()
@@ -201,21 +201,25 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
 
 
 def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | None:
-    """Return the line of the log that tells more than the error itself, or None.
+    """Return the log line that is more informative than the error itself, or None.
 
     Args:
         error: The error.
-        own: Its most important match.
-        of_log: Those of its log, most important first.
+        own: The error's most important match.
+        of_log: The matches in its log, most important first.
     """
     vague = says_little(error, own)
     refined = None if own is None else refinement(own, of_log)
+    if refined is not None and own is not None and priority(own) and refined.entry.recoverable:
+        return next(filter(is_certain, of_log), refined)
     if refined is not None or (own is not None and priority(own) == 0 and not own.entry.general):
         return refined
     causes = [match for match in of_log if priority(match) < 2]
     causes.sort(key=lambda match: not same_subject(error, match.line))  # stable
     specific = [match for match in causes if priority(match) == 0 and not match.entry.general]
-    if own is not None and priority(own) == 0:  # general: a specific line about the same file, path or host tells more
+    if (
+        own is not None and priority(own) == 0
+    ):  # general: a specific line about the same file, path or host is more informative
         return next((match for match in specific if same_subject(error, match.line)), None)
     if causes and (own is None or priority(causes[0]) < priority(own)):
         return causes[0]
@@ -227,13 +231,18 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
     return telling[0] if telling and vague and (own is None or own.entry.general) else None
 
 
+def is_certain(match: Match) -> bool:
+    """Return whether a match is a specific cause, and its message ends a program wherever it stands."""
+    return priority(match) == 0 and not (match.entry.general or match.entry.recoverable)
+
+
 def says_little(error: str, own: Match | None) -> bool:
-    """Return whether an error only says that a process ended, so that the log counts."""
+    """Return whether an error only states that a process ended, so that the log counts."""
     return bool(VAGUE.match(error)) or (own is not None and own.entry.summary)
 
 
 def refinement(match: Match, of_log: list[Match]) -> Match | None:
-    """Return the line of the log that takes the place of a match, or None."""
+    """Return the log line that replaces a match, or None."""
     return next((other for other in of_log if match.entry.id in other.entry.refines), None)
 
 
@@ -243,14 +252,14 @@ def shows_cause(error: str) -> bool:
 
 
 def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None = None) -> list[Match]:
-    """Return the matches in the end of a log that may tell why the program ended, most important first.
+    """Return the matches at the end of a log that may explain why the program ended, most important first.
 
-    Not the messages that programs also print when they go on, unless they are about the same file, path, host or
+    Not the messages that programs also print when they continue, unless they are about the same file, path, host or
     package as the error, or refine it; nor those after which this one went on.
 
     Args:
         last_lines: The end of the log.
-        error: The error that ended it. If nothing says why it ended, an exception in the log may be the reason.
+        error: The error that ended it. If nothing else explains its end, an exception in the log may be the reason.
         own: The error's match.
     """
     lines = list(last_lines)[-MAX_TAIL_LINES:]
@@ -276,7 +285,7 @@ def subjects(text: str) -> set[str]:
 
 
 def same_subject(error: str, line: str) -> bool:
-    """Return whether an error and a line of its log name the same file, path, host or package."""
+    """Return whether an error and a log line name the same file, path, host or package."""
     ours, others = subjects(error), subjects(line)
     return any(
         name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")  # a host, with or without domain
@@ -286,9 +295,9 @@ def same_subject(error: str, line: str) -> bool:
 
 
 def unexplained_line(error: str, last_lines: list[str]) -> str:
-    """Return the line that says more about an error with several causes, or "".
+    """Return the line that further describes an error with several causes, or "".
 
-    That is NCCL's last error, or its last warning, unless the catalogue knows it as something else.
+    This is NCCL's last error or last warning, unless the catalogue explains it as something else.
     """
     text = ESCAPE.sub("", "\n".join([*last_lines, error])).replace("\r", "\n")
     last_errors = [match["line"] for match in LAST_ERROR.finditer(text)]
@@ -303,6 +312,6 @@ def explanation_of(match: Match, confidence: Confidence, seen: str) -> Explanati
 
 
 def with_local_advice(explanation: Explanation, lines: Iterable[str]) -> Explanation:
-    """Return an explanation with what to do on the kind of cluster that the lines show."""
+    """Add advice to an explanation for the kind of cluster that the lines show."""
     advice = local_advice(explanation["id"], lines)
     return {**explanation, "remedy": ". ".join([explanation["remedy"], *advice])}

@@ -18,7 +18,7 @@ Confidence = Literal["error", "log"]
 class Explanation(TypedDict):
     """The error catalogue's entry for a failure.
 
-    seen: the log line that shows it or, for a possible cause of the error itself, says more; "" if there is none.
+    seen: the log line that shows it or, for a possible cause of the error itself, describes it further; "" if none.
     """
 
     id: str

@@ -163,7 +163,7 @@ def choose_culprits(ranks: RunRanks, ended: Sequence[int]) -> list[int]:
     if not ranks.timed_out:  # they lost a peer: only one that had ended early explains that
         return [rank for rank in ended if rank in ranks.nodes]
     culprits = [rank for rank in find_culprits(ranks.groups, ended) if rank in ranks.nodes]
-    # NCCL's watchdog aborts each rank somewhere else, so that those that waited may differ among themselves
+    # NCCL's watchdog aborts each rank at a different line, so even waiting ranks may differ
     culprits = [rank for rank in culprits if rank not in ranks.victims] or culprits
     return culprits or (ranks.silent() if len(ranks.silent()) == 1 else [])
 

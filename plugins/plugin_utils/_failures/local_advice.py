@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What to do about a failure on a cluster that Slurm or Kubernetes manages, or whose nodes share a file system."""
+"""Advice on failures for clusters managed by Slurm or Kubernetes, or whose nodes share a file system."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TOPIC_OF = {entry.id: topic for topic, entries in TOPICS.items() for entry in en
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A kind of cluster. shows: in a log of its jobs. advice: what to do there, by the id or topic of an entry."""
+    """A kind of cluster. shows: matches the logs of its jobs. advice: by id or topic of a catalogue entry."""
 
     shows: re.Pattern[str]
     advice: dict[str, str]
 
 
 NETWORK = (
-    "In Kubernetes: the Service of the pods must be headless and resolve their names (kubectl get endpoints), and no "
+    "In Kubernetes, the Service of the pods must be headless and resolve their names (kubectl get endpoints), and no "
     'NetworkPolicy or proxy sidecar may stand between them (annotation sidecar.istio.io/inject: "false")'
 )
 RANKS_SEE_ONE_GPU = (
@@ -112,11 +112,11 @@ ALL = (SLURM, KUBERNETES, SHARED_DRIVE)
 
 
 def local_advice(entry: str, lines: Iterable[str]) -> list[str]:
-    """Return what to do about a failure on the kind of cluster that a log shows: one sentence for each, without a stop.
+    """Return advice on a failure for each kind of cluster that a log shows: a sentence each, without a full stop.
 
     Args:
-        entry: The id of its entry in the catalogue.
-        lines: Of its error and log.
+        entry: The id of the failure's entry in the catalogue.
+        lines: The lines of its error and log.
     """
     text = "\n".join(lines)[-MAX_TEXT:]
     topic = TOPIC_OF.get(entry, "")

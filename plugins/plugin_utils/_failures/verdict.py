@@ -42,6 +42,7 @@ CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' fa
 AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
 ENDED_AS_ASKED = ("succeeded", "stopped", "interrupted")  # states of runs of which no rank failed first
 STOPPED_BY_US = (-signal.SIGTERM, None)
+TRACEBACK = "Traceback (most recent call last):"
 SHOWN_LINES = 20  # lines of a log shown with the verdict
 MAX_LINE = 500  # characters of a line of a log
 MAX_ERROR = 300  # characters of an error in one line: a failed compilation's has the whole command
@@ -80,7 +81,7 @@ def attribute_to_rank(rank: Mapping[str, Any], ranks: list[Any], error: str) -> 
 
 
 def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
-    """Return the last lines of a log, [] if they are not in the report. Bounded: a node may send anything."""
+    """Return the last lines of a log, or [] if they are not in the report. Bounded: a node may send anything."""
     text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
     return [line[:MAX_LINE] for line in text.split("\n")[-MAX_TAIL_LINES:]] if text else []
 
@@ -156,7 +157,7 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def earliest_failure(failures: list[dict[str, Any]], first_node: str | None) -> dict[str, Any] | None:
-    """Return the earliest cause, or None. A rank that exited without any output is passed over if another shows why."""
+    """Return the earliest cause, or None. A rank that exited without any output is skipped if another shows why."""
 
     def order(failure: dict[str, Any]) -> tuple[Any, ...]:
         return (failure["weight"], failure["node"] != first_node, failure["since"], not failure["first"])
@@ -367,25 +368,46 @@ def describe_interruption(run_id: str) -> list[str]:
     ]
 
 
-def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
+def render_last_lines(verdict: Mapping[str, Any], watched: tuple[int, int] | None) -> str:
     """Return the last output of the rank or launcher that failed first, for a terminal; empty if unknown.
 
-    watched: whether all output of the first node's first rank was already on the screen, and need not be repeated.
+    watched: node_rank and local rank of the rank whose output is already on the screen, and need not be repeated.
     """
     failure = verdict["first_failure"] or {}
-    watched_logs = [rank["log"] for rank in verdict["nodes"][0]["ranks"] if rank.get("local_rank") == 0]
-    if not failure.get("last_lines") or (watched and failure["node_rank"] == 0 and failure["log"] in watched_logs):
+    if not failure.get("last_lines") or failure["log"] in watched_logs(verdict, watched, failure["node_rank"]):
         return ""
     source = "the launcher" if failure["rank"] is None else f"rank {failure['rank']}"
     lines = [f"    {clean_line(line)}".rstrip() for line in failure["last_lines"][-SHOWN_LINES:]]
     return "\n".join([f"the last lines of {source} on {failure['node']}:", *lines])
 
 
-def render_explanation(explanation: Explanation | None, error: str) -> list[str]:
+def watched_logs(verdict: Mapping[str, Any], watched: tuple[int, int] | None, node_rank: int) -> list[str]:
+    """Return the logs of a node that are on the screen."""
+    if watched is None or watched[0] != node_rank:
+        return []
+    return [
+        rank["log"]
+        for node in verdict["nodes"]
+        if node["node_rank"] == node_rank
+        for rank in node["ranks"]
+        if rank.get("local_rank") == watched[1]
+    ]
+
+
+def has_traceback(failure: Mapping[str, Any]) -> bool:
+    """Return whether the last lines of a failure, which are on the screen, show where its error was raised."""
+    lines = failure.get("last_lines") or []
+    first = failure["error"].partition("\n")[0]
+    return any(TRACEBACK in line for line in lines) and any(first[:MAX_LINE] in line for line in lines)
+
+
+def render_explanation(explanation: Explanation | None, failure: Mapping[str, Any]) -> list[str]:
     """Return why the first failure happened, and how certain that is; if unknown, the complete error."""
     if explanation is None:
+        error = failure["error"]
         complete = complete_error(error) if brief_error(error) != error else []
-        return [*complete, "  cause:        unknown; the last lines of its log may show it"]
+        unknown = [] if has_traceback(failure) else ["  cause:        unknown; the last lines of its log may show it"]
+        return [*complete, *unknown]
     if explanation["confidence"] == "error":
         return [f"  cause:        {explanation['cause']}", f"  what to do:   {explanation['remedy']}"]
     seen = clean_line(explanation["seen"])
@@ -415,9 +437,9 @@ def render_verdict(  # noqa: C901
 
     Args:
         verdict: The verdict.
-        record: Path of result.json, "" if it is not written.
+        record: Path of result.json, or "" if it is not written.
         reported: The job's own reports by MUSTER_RESULT.
-        explanation: Of the first failure, None if unknown.
+        explanation: Of the first failure, or None if unknown.
     """
     duration = f" after {format_duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
@@ -433,7 +455,7 @@ def render_verdict(  # noqa: C901
             f"  failed first: node {failure['node']} (node_rank {failure['node_rank']}){rank}: "
             f"{brief_error(failure['error'])}"
         )
-        lines += render_explanation(explanation, failure["error"])
+        lines += render_explanation(explanation, failure)
         if verdict.get("reactions"):  # records of earlier versions have none
             lines.append(f"  consequences: {format_reactions(verdict['reactions'])}")
         if failure["log"]:

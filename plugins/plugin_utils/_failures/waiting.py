@@ -29,8 +29,8 @@ WATCHDOG = re.compile(
     r"Received a dump signal due to a collective timeout from this local rank"
 )
 GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\d{1,6})\b")  # the process group of that operation, since torch 2.3
-POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # which differ between two ranks that talk to each other
-# The last output of a rank that does work of its own, in contrast to one that trains, and may wait like the others.
+POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # differ between two ranks that communicate with each other
+# The last output of a rank with separate work, as opposed to a rank that trains, which may wait like the others.
 WORKING = re.compile(
     r"\b(?:scann|tokeni|download|generat|load|sav(?:e|ing)\b|evaluat|validat|build|extract|pre-?process|prepar|convert|cach|pack|"
     r"index|group|mapp?\b|mapping|filter|compil|copy|upload)",
@@ -40,7 +40,7 @@ GLOO_WAITED = re.compile(r"Timed out waiting \d{1,10}ms for (?:send|recv) operat
 FINISHED = re.compile(r"\b(?:finished|completed|done|exiting|stopped)\b|\bend of training\b", re.IGNORECASE)
 MIN_WAITING = 2  # ranks that timed out: with fewer, the rank without a timeout may only have been ended sooner
 MAX_QUOTED = 300  # characters of a waiting rank's error
-MAX_OUTPUT = 160  # characters of the last output of a rank that still runs
+MAX_OUTPUT = 160  # characters of the last output of a rank that is still running
 STOPPED = (None, -signal.SIGTERM, -signal.SIGKILL)
 
 
@@ -52,7 +52,7 @@ def ranks_of(result: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Map
 
 
 def waiting_failures(failures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the failures that are timeouts of ranks, by their error or, for a rank that aborted, by its log."""
+    """Return the failures that are timeouts, according to the rank's error or, if it aborted, its log."""
     return [
         failure
         for failure in failures
@@ -131,9 +131,9 @@ def name_different_collectives(first: dict[str, Any], failures: list[dict[str, A
 def name_last_output(
     first: dict[str, Any], result: Mapping[str, Any], failures: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the first failure; if it waited in a collective, with the last output of a rank without a timeout.
+    """Return the first failure; if its rank waited in a collective, add the last output of a rank without a timeout.
 
-    A rank whose last output is only a step of the training may have waited as well: it is not named.
+    A rank whose last output is only a training step may have been waiting as well, so it is not named.
     """
     waiting = {failure["rank"] for failure in waiting_failures(failures)}
     if first["rank"] not in waiting or not (collective_of(first) or GLOO_WAITED.search(first["error"])):

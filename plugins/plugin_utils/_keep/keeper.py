@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Watch a run, and replace the nodes that it loses, with the playbooks that a user would run."""
+"""Watch a run and replace the nodes that it loses, using the playbooks that a user would run."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ NOTES = {
 
 
 class Steps(Protocol):
-    """What keep can do. Each method can be repeated, and returns why it failed, "" if it succeeded."""
+    """The steps of keep. Each method can be repeated, and returns why it failed, or "" if it succeeded."""
 
     def observe(self) -> Situation:
         """Return the situation."""
 
     def rent(self, nnodes: int) -> str:
-        """Have the provider create machines until the cluster has so many."""
+        """Have the provider create machines until the cluster has this many."""
 
     def prepare(self, names: tuple[str, ...]) -> str:
         """Set up machines."""
@@ -60,7 +60,7 @@ class Steps(Protocol):
 
 
 class Clock(NamedTuple):
-    """The time in seconds since 1970, a pause that returns whether keep shall end, and the time between two looks."""
+    """The time in seconds since 1970, a pause that returns whether keep should end, and the polling interval."""
 
     now: Callable[[], float]
     pause: Callable[[float], bool]
@@ -68,7 +68,7 @@ class Clock(NamedTuple):
 
 
 def read_notes(record: Path) -> Notes | None:
-    """Return the notes in a record, None if there are none."""
+    """Return the notes in a record, or None if there are none."""
     value: Any = read_object(record / FILE)
     if not conforms(value, NOTES) or not all(conforms(entry, FAILURES) for entry in value["failures"].values()):
         return None
@@ -92,7 +92,7 @@ class Keeper:
 
     def __init__(self, record: Path, steps: Steps, clock: Clock, show: Callable[[str], None]) -> None:
         self.record, self.steps, self.clock, self.show = record, steps, clock, show
-        self.shown = ""  # the last text about something that keep waits for
+        self.shown = ""  # the last text about what keep is waiting for
 
     def run(self) -> bool:
         """Watch until the run ends; return False if keep was interrupted before."""
@@ -104,7 +104,7 @@ class Keeper:
                 return False
 
     def step(self) -> Action:
-        """Look at the run, and do what is next."""
+        """Observe the run, and carry out the next action."""
         situation = self.steps.observe()
         stored = read_notes(self.record)
         notes = stored or first_notes(max(len(situation.machines), len(situation.nodes)))
@@ -124,7 +124,7 @@ class Keeper:
         return action
 
     def carry_out(self, action: Action) -> str | None:
-        """Carry out an action; return why it failed, "" if it succeeded, None if there was nothing to do."""
+        """Carry out an action; return why it failed, or "" if it succeeded, or None if there was nothing to do."""
         if isinstance(action, Rent):
             return self.steps.rent(action.nnodes)
         if isinstance(action, Prepare):
@@ -132,7 +132,7 @@ class Keeper:
         return self.steps.join(action.name) if isinstance(action, Join) else None
 
     def describe(self, action: Action, situation: Situation) -> None:
-        """Tell the user what comes next, each text once."""
+        """Tell the user about the next action, each text once."""
         missing = ", ".join(node.name for node in situation.missing)
         if isinstance(action, Rent):
             text = f"{missing} lost: creating machines until the cluster has {action.nnodes}"

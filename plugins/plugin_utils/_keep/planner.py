@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What keep does next: a pure function of the run, the machines, and what keep has noted before.
+"""Choose the next action of keep, as a pure function of the run, the machines, and keep's notes.
 
-keep may be killed between any two of its steps, and within each of them. So a step is noted only after it has
-succeeded, each step can be repeated, and what the run and the inventory say counts more than the notes.
+keep may be killed between or during any of its steps. A step is therefore noted only after it has succeeded, each step
+can be repeated, and the state of the run and the inventory takes precedence over the notes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple, TypedDict
 
 FIRST_PAUSE = 60.0  # seconds before a failed step is tried again; doubled each time
 LONGEST_PAUSE = 900.0
-MAX_FAILURES = 3  # to prepare a machine, after which it counts as unusable
+MAX_FAILURES = 3  # failed attempts to prepare a machine, after which it counts as unusable
 
 ACTIVE, ENDED, UNKNOWN = "active", "ended", "unknown"  # states of a run
 
@@ -32,8 +32,8 @@ class Notes(TypedDict):
 
     machines: int  # of the cluster when keep was first started
     prepared: list[str]  # machines that are set up, and have not joined yet
-    rented: int  # how often machines were created since the first of the missing nodes was lost
-    joined: int  # how many have joined since then
+    rented: int  # how often machines were created since the first missing node was lost
+    joined: int  # how many nodes have joined since then
     lost: dict[str, bool]  # machines in the inventory that the run has lost; true: they must not be used again
     failures: dict[str, Failures]  # by step, such as "prepare gpu5"
 
@@ -58,7 +58,7 @@ class Situation(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Look again later. text: what to tell the user, once."""
+    """Check again later. text: a message for the user, shown once."""
 
     text: str = ""
 
@@ -68,7 +68,7 @@ class End(NamedTuple):
 
 
 class Rent(NamedTuple):
-    """Have the provider create machines until the cluster has so many. For so many missing nodes."""
+    """Have the provider create machines until the cluster has this many, to replace missing nodes."""
 
     nnodes: int
 
@@ -89,12 +89,12 @@ Action = Watch | End | Rent | Prepare | Join
 
 
 def first_notes(machines: int) -> Notes:
-    """Return the notes of a keep that begins. machines: of the cluster."""
+    """Return the initial notes. machines: those of the cluster."""
     return {"machines": machines, "prepared": [], "rented": 0, "joined": 0, "lost": {}, "failures": {}}
 
 
 def find_candidates(situation: Situation, notes: Notes) -> list[str]:
-    """Return the machines that may join: those outside of the run, and those of lost nodes that answer again."""
+    """Return the machines that may join: those outside the run, and those of lost nodes that respond again."""
     broken = {name for name, is_broken in notes["lost"].items() if is_broken}
     missing = {node.name for node in situation.missing}
     present = set(situation.nodes) - missing
@@ -110,11 +110,11 @@ def find_candidates(situation: Situation, notes: Notes) -> list[str]:
 
 
 def next_action(situation: Situation, notes: Notes, now: float) -> Action:
-    """Return what to do next. now: seconds since 1970."""
+    """Return the next action. now: seconds since 1970."""
     if situation.state == ENDED:
         return End()
     if situation.state == UNKNOWN:
-        return Watch("no node of the run answers: keep goes on asking")
+        return Watch("no node of the run responds; keep retries")
     if not situation.missing:
         return Watch()
     candidates = find_candidates(situation, notes)
@@ -131,16 +131,16 @@ def next_action(situation: Situation, notes: Notes, now: float) -> Action:
 
 
 def choose_to_prepare(due: list[str], lacking: int, notes: Notes) -> tuple[str, ...]:
-    """Return the machines to set up together: new ones, as many as are lacking, otherwise a single one.
+    """Return the machines to set up together: as many new machines as needed, otherwise a single machine.
 
-    A machine that has failed would make the others fail, too.
+    A machine that has already failed would make the others fail, too.
     """
     new = [name for name in due if name not in notes["lost"] and not failures_of(notes, f"prepare {name}")["count"]]
     return tuple(new[:lacking] or due[:1])
 
 
 def plan_rent(situation: Situation, notes: Notes, candidates: int, now: float) -> Action:
-    """Return whether to create machines. candidates: how many may still join, once they can be prepared."""
+    """Decide whether to create machines. candidates: the number of machines that may join once they are prepared."""
     names = ", ".join(node.name for node in situation.missing)
     are_missing = f"{names} {'is' if len(situation.missing) == 1 else 'are'} missing"
     if candidates >= len(situation.missing):
@@ -151,20 +151,20 @@ def plan_rent(situation: Situation, notes: Notes, candidates: int, now: float) -
         )
     if not situation.has_budget:
         return Watch(
-            f"{are_missing}, and nothing is rented without a limit of the cost: start keep again with "
+            f"{are_missing}, and no machine is created without a cost limit: restart keep with "
             "-e max_usd_per_hour=AMOUNT"
         )
     target = rent_target(situation, notes)
     if target is None:
-        return Watch(f"machines were rented for {names}, but cannot be used: see their logs; keep goes on asking")
+        return Watch(f"machines were created for {names}, but cannot be used: see their logs; keep retries")
     return Rent(target) if is_due(notes, "rent", now) else Watch()
 
 
 def rent_target(situation: Situation, notes: Notes) -> int | None:
-    """Return how many machines the cluster should have, None if more would not help.
+    """Return the number of machines that the cluster should have, or None if more would not help.
 
-    First as many as before: a machine that the provider has taken away is missing then. If all still exist, such as one
-    that hangs or has a broken GPU, more, but never more than nodes are missing.
+    First restore the earlier number, in case the provider has taken a machine away. If all still exist, for example if
+    one hangs or has a broken GPU, add machines, but never more than the number of missing nodes.
     """
     extra = notes["rented"]
     return None if extra > len(situation.missing) + notes["joined"] else notes["machines"] + extra
@@ -211,7 +211,7 @@ def after_success(notes: Notes, action: Action, now: float) -> Notes:
 
 
 def after_failure(notes: Notes, action: Action, now: float) -> Notes:
-    """Return the notes after an action has failed. A machine that cannot join is set up again: it may be a new one."""
+    """Return the notes after an action has failed. A machine that cannot join is set up again, since it may be new."""
     failures = dict(notes["failures"])
     for step in steps_of(action):
         count = failures_of(notes, step)["count"] + 1
@@ -221,7 +221,7 @@ def after_failure(notes: Notes, action: Action, now: float) -> Notes:
 
 
 def after_observation(notes: Notes, situation: Situation) -> Notes:
-    """Return the notes with the machines that the run has lost, as long as the inventory has them."""
+    """Return the notes with the machines of lost nodes, as long as they are in the inventory."""
     lost = dict(notes["lost"])
     for node in situation.missing:
         lost[node.name] = node.broken or lost.get(node.name, False)
@@ -229,7 +229,7 @@ def after_observation(notes: Notes, situation: Situation) -> Notes:
 
 
 def after_recovery(notes: Notes, situation: Situation) -> Notes:
-    """Return the notes once no node is missing: the next loss begins anew."""
+    """Return the notes once no node is missing: the next loss starts afresh."""
     if situation.state != ACTIVE or situation.missing or not (notes["rented"] or notes["joined"] or notes["failures"]):
         return notes
     machines = max(notes["machines"], len(situation.machines))

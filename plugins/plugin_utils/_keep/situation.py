@@ -30,11 +30,11 @@ def read_situation(
     """Return the situation.
 
     Args:
-        status: content of the file that status.yml wrote, anything if it failed.
-        has_result: the run's record says how it ended.
+        status: content of the file that status.yml wrote; arbitrary if it failed.
+        has_result: whether the run's record has its result.
         run_nodes: names of the run's nodes in its record.
         machines: in the inventory group.
-        purse: whether a provider creates machines, and whether a limit of the cost is set.
+        purse: whether a provider can create machines, and whether a cost limit is set.
     """
     nodes = status["nodes"] if conforms(status, STATUS) else []
     states = {node["node"]: node["state"] for node in nodes}
@@ -58,9 +58,9 @@ def run_state(states: Mapping[str, str]) -> str:
 
 
 def missing_nodes(nodes: Sequence[Mapping[str, Any]], run_nodes: Collection[str]) -> tuple[MissingNode, ...]:
-    """Return the nodes that the run has lost, as the node says that leads it: the one that lists any.
+    """Return the nodes that the run has lost, according to the node that leads it: the only node that lists any.
 
-    Each of the run's nodes counts once, and other names do not: machines are rented for them.
+    Ignore duplicates and names of nodes outside the run: machines are rented for each entry.
     """
     for node in nodes:
         entries = node.get("missing")

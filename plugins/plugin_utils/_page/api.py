@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the page asks for: a path and its parameters become a JSON document. Knows nothing of HTTP."""
+"""The page's API: returns a JSON document for a path and its parameters. Independent of HTTP."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ApiError(Exception):
 
 
 def read_number(parameters: Parameters, name: str) -> int:
-    """Return a parameter as a number, 0 if it is missing. Raise ApiError."""
+    """Return a parameter as a number, or 0 if it is missing. Raise ApiError."""
     text = parameters.get(name, "0")
     if not (text.isascii() and text.isdigit() and len(text) <= 12):
         raise ApiError(400, f"{name} is not a number")
@@ -79,13 +79,15 @@ class PageApi:
             raise ApiError(404, f"no run {ascii(run_id)[:80]} was launched from here")
 
     def feed(self, run_id: str) -> RunFeed:
-        """Return what reads a run, started if it is new."""
+        """Return the feed of a run, and start it if it is new."""
         self.check_run(run_id)
         with self.lock:
             feed = self.feeds.get(run_id)
             if feed is None or feed.is_closed:
                 plan, result = self.runs.read(run_id)
-                feed = self.feeds[run_id] = RunFeed(RunView(run_id, plan, result), self.call)
+                feed = self.feeds[run_id] = RunFeed(
+                    RunView(run_id, plan, result), self.call, read_plan=lambda: self.runs.read(run_id)[0]
+                )
                 feed.start()
             feed.look()
             while len(self.feeds) > MAX_FEEDS:
@@ -98,7 +100,7 @@ class PageApi:
         return {**snapshot, "command": self.commands.describe(run_id), "commands": COMMANDS}
 
     def curves(self, run_id: str, parameters: Parameters) -> Any:
-        """Return the curves of a run, or only their version if the page has them."""
+        """Return the curves of a run, or only their version if the page already has them."""
         feed, node = self.feed(run_id), parameters.get("node", "")
         curves = feed.view.curves(node if node in feed.names else "")
         return {"version": curves["version"]} if parameters.get("version") == curves["version"] else curves
@@ -111,13 +113,13 @@ class PageApi:
             raise ApiError(404, str(error)) from None
 
     def search(self, run_id: str, parameters: Parameters) -> Any:
-        """Return the lines of all ranks with a text; one search at a time, since each reads all logs."""
+        """Return the lines of all ranks that contain a text; one search at a time, since each reads all logs."""
         text = parameters.get("text", "").strip()
         if not text or len(text) > MAX_SEARCH:
             raise ApiError(400, f"type 1 to {MAX_SEARCH} characters to search for")
         feed = self.feed(run_id)
         if not self.search_lock.acquire(blocking=False):
-            raise ApiError(409, "another search is running: wait for its end")
+            raise ApiError(409, "another search is running: wait until it ends")
         try:
             return feed.search(text)
         finally:

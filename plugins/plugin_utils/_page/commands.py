@@ -47,7 +47,7 @@ def ansible_playbook() -> str:
 
 
 def spawn(argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a command that goes on if the page is closed: a stop that has begun must reach all nodes."""
+    """Start a command that continues if the page is closed: a stop must reach all nodes once it has begun."""
     return subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -93,14 +93,14 @@ class Commands:
         self.lock = threading.Lock()
 
     def run(self, name: str, run_id: str) -> str:
-        """Start a command; return why that is not possible, or an empty string."""
+        """Start a command; return why that is not possible, or "" if it started."""
         typed = adapt_commands(f"ansible-playbook {name}.yml -e run_id={run_id}")
         with self.lock:
             current = self.running.get(run_id)
             if self.obstacle:
                 return f"{self.obstacle}; or type: {typed}"
             if current is not None and current.exit_code is None:
-                return f"{current.name} is still running: wait for its end"
+                return f"{current.name} is still running: wait until it ends"
             command = RunningCommand(name, typed)
             try:
                 process = self.start(playbook_argv(self.argv, self.playbooks, name, run_id))
@@ -111,6 +111,6 @@ class Commands:
         return ""
 
     def describe(self, run_id: str) -> Mapping[str, Any] | None:
-        """Return the newest command of a run, None if there is none."""
+        """Return the newest command of a run, or None if there is none."""
         command = self.running.get(run_id)
         return command.describe() if command is not None else None

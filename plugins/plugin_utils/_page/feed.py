@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read a run for its page: from the node that leads it, over one connection, and from its successor if it is lost.
+"""Read a run for its page from the node that leads it, over one connection, or from its successor if it is lost.
 
-The output of other ranks is read from their nodes, and only while somebody looks at it.
+The output of other ranks is read from their nodes, and only while someone views it.
 """
 
 from __future__ import annotations
@@ -44,22 +44,29 @@ class NodeCallError(Exception):
 
 
 class RankOutput:
-    """The output of a rank, and where the next reply goes on."""
+    """The output of a rank, and the position at which the next reply continues."""
 
     def __init__(self) -> None:
         self.tail = OutputTail()
         self.cursors: dict[str, Any] = {}
-        self.read = 0.0  # when its node was last asked
+        self.read = 0.0  # when its node was last queried
         self.error = ""
         self.lock = threading.Lock()
 
 
 class RunFeed:
-    """Reads one run until nobody looks at it any more."""
+    """Reads a run as long as someone views it."""
 
-    def __init__(self, view: RunView, call: CallNode, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        view: RunView,
+        call: CallNode,
+        clock: Callable[[], float] = time.monotonic,
+        read_plan: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
         self.view = view
         self.call = call
+        self.read_plan = read_plan  # returns the plan in the run's record
         self.clock = clock
         self.names = [node["name"] for node in view.nodes]
         self.hub = 0
@@ -78,11 +85,11 @@ class RunFeed:
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self) -> None:
-        """Read the run until it is closed, has ended, or nobody has looked at it for long."""
+        """Read the run until the feed is closed, the run has ended, or nobody has viewed it for a long time."""
         while not self.is_closed:
             try:
                 pause = self.step()
-            except Exception as error:  # a defect must not freeze the page without a word
+            except Exception as error:  # a bug must not freeze the page silently
                 text = f"reading the run failed: {clean_text(str(error), 300) or type(error).__name__}"
                 self.view.connection = {"node": "", "state": "lost", "text": text}
                 pause = PAGE_IDLE_INTERVAL
@@ -92,19 +99,19 @@ class RunFeed:
             self.wake.clear()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self.is_closed = True
         self.wake.set()
 
     def look(self) -> None:
-        """Note that somebody looks at the run."""
+        """Note that someone views the run."""
         was_idle = self.clock() - self.last_look > PAGE_IDLE_TIMEOUT
         self.last_look = self.clock()
         if was_idle:
             self.wake.set()
 
     def step(self) -> float | None:
-        """Ask the node that leads the run; return the seconds until the next request, None after the last one."""
+        """Query the node that leads the run; return the seconds until the next request, or None after the last."""
         now = self.clock()
         if not self.names or now - self.last_look > PAGE_FEED_TIMEOUT:
             self.is_closed = True
@@ -120,6 +127,7 @@ class RunFeed:
         self.last_reply = self.clock()
         self.cursors, self.sample_cursor = reply["cursors"], reply["sample_cursor"]
         self.view.connection = {"node": name, "state": "connected", "text": ""}
+        self.note_members(reply["status"].get("nodes") or [])
         self.view.take(reply)
         hub = reply["status"].get("hub") or 0
         if self.hub < hub < len(self.names):
@@ -129,8 +137,14 @@ class RunFeed:
             return 0.0 if any(len(text) > 200_000 for text in reply["outputs"].values()) else pause
         return self.after_end(reply, pause)
 
+    def note_members(self, nodes: list[dict[str, Any]]) -> None:
+        """Read the plan again if a node has joined the run: the record, and not a node, says which nodes to ask."""
+        if any(node["name"] not in self.names for node in nodes):
+            self.view.take_plan(self.read_plan())
+            self.names = [node["name"] for node in self.view.nodes]
+
     def after_end(self, reply: Mapping[str, Any], pause: float) -> float | None:
-        """Return the pause after a reply that the run does not go on under this node; None if it has ended."""
+        """Return the pause after a reply that this node no longer leads the run, or None if the run has ended."""
         is_over = bool(self.view.result) and not self.view.result.get("cut_off")
         if is_over:
             return None
@@ -141,7 +155,7 @@ class RunFeed:
         return max(pause, PAGE_IDLE_INTERVAL)
 
     def note_error(self, name: str, error: NodeCallError, pause: float) -> float | None:
-        """Note why a node did not answer, and ask the others if it has been silent for long; return the pause."""
+        """Note why a node did not reply, and query the others if it has been silent for long; return the pause."""
         silent = self.clock() - self.last_reply
         text = clean_text(str(error), 500)
         self.view.connection = {"node": name, "state": "lost" if error.is_final else "retrying", "text": text}
@@ -165,14 +179,14 @@ class RunFeed:
         }
 
     def follow(self, hub: int) -> None:
-        """Read the run from another node, which leads it now."""
+        """Read the run from another node, which now leads it."""
         self.hub = hub
         self.attempt = to_int(self.view.status.get("attempt"), 1000) + 1
         self.cursors, self.sample_cursor = {}, [0, 0, 0]
         self.last_reply = self.clock()
 
     def find_successor(self) -> bool:
-        """Ask all other nodes which one leads the run; return whether it is another one now."""
+        """Ask all other nodes which node leads the run; return whether the leader has changed."""
         others = [name for name in self.names if name != self.names[self.hub]]
         replies = self.call_all(others, self.request("read", hub=self.hub), PAGE_CALL_TIMEOUT)
         hubs = [
@@ -202,7 +216,7 @@ class RunFeed:
     # - output
 
     def output(self, rank: int, after: int) -> dict[str, Any]:
-        """Return the last lines of a rank after a number. Raise LookupError for an unknown rank."""
+        """Return a rank's latest lines from a line number on. Raise LookupError for an unknown rank."""
         if rank == 0:
             return {**self.view.output_after(after), "error": ""}
         nodes = [node for node in self.view.nodes if node["first_rank"] <= rank < node["first_rank"] + node["slots"]]
@@ -215,14 +229,14 @@ class RunFeed:
             return {**rank_output.tail.after(after), "error": rank_output.error}
 
     def rank_output(self, rank: int) -> RankOutput:
-        """Return the output of a rank, and forget that of the rank that was read least recently if there are many."""
+        """Return the output of a rank; drop the least recently used output if there are many."""
         with self.view.lock:
             if rank not in self.outputs and len(self.outputs) >= MAX_TAILS:
                 del self.outputs[min(self.outputs, key=lambda number: self.outputs[number].read)]
             return self.outputs.setdefault(rank, RankOutput())
 
     def read_output(self, rank_output: RankOutput, name: str, local_rank: int) -> None:
-        """Ask a node for the output of one of its ranks."""
+        """Request the output of a rank from its node."""
         rank_output.read = self.clock()
         request = self.request("watch", local_rank=local_rank, cursors=rank_output.cursors, attempt=0)
         try:

@@ -67,7 +67,7 @@ class JobMetrics:
         self.printed.points = sum(len(series.value) for series in self.printed.series.values())
 
     def curves(self) -> list[dict[str, Any]]:
-        """Return each curve: its name, last value and step, and its points as [step, least, mean, most]."""
+        """Return each curve: its name, last value and step, and its points as [step, minimum, mean, maximum]."""
         curves = [describe(name, series) for name, series in self.reported.items() if len(series.value) > 1]
         names = {curve["name"] for curve in curves}
         for key, name in self.printed.names.items():
@@ -83,9 +83,9 @@ class JobMetrics:
 
 
 def thin(series: Series) -> None:
-    """Keep about half of the points of a series, evenly spaced, and the last, from which it goes on.
+    """Keep about half of the points of a series, evenly spaced, and the last point, from which it continues.
 
-    Evenly spaced: however often this is repeated, the points span the whole run.
+    The points span the whole run however often this is repeated.
     """
     parts = max(1, len(series.step) // 2)
     start, span = min(series.step), max(series.step) - min(series.step) or 1.0

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Send requests of the page to nodes, over a connection for each node that is asked."""
+"""Send the page's requests to nodes, over one connection per node."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NodeCaller:
         self.fields = {"user": user, "runs_directory": runs_directory}
         self.connections: dict[str, tuple[ActionBase, dict[str, Any]]] = {}
         self.locks: dict[str, threading.Lock] = {}
-        self.lock = threading.Lock()  # of the inventory, whose variables are rendered
+        self.lock = threading.Lock()  # of the inventory; their variables are rendered
 
     def connection(self, name: str) -> tuple[ActionBase, dict[str, Any]]:
         """Return an action whose commands run on the node, and the node's variables. Raise NodeCallError."""
@@ -52,7 +52,8 @@ class NodeCaller:
             if name not in self.connections:
                 if name not in self.hostvars:
                     raise NodeCallError(
-                        f"{name} is not in this inventory: use the one with which the run was launched", is_final=True
+                        f"{name} is not in this inventory: use the inventory with which the run was launched",
+                        is_final=True,
                     )
                 variables = self.hostvars[name]
                 node_action = connect(self.action, name, variables, become=bool(self.fields["user"]))

@@ -15,7 +15,7 @@ GPU = "gpu"
 
 
 class Measure(NamedTuple):
-    """What a strip of curves shows. maximum: the end of its scale; None: the largest value."""
+    """The quantity that a strip of curves shows. maximum: the end of its scale, or None for the largest value."""
 
     name: str
     title: str
@@ -37,7 +37,7 @@ MEASURES = {
 
 
 def share(part: float | None, whole: float | None) -> float | None:
-    """Return a part in percent of the whole, None if one of them is unknown."""
+    """Return a part as a percentage of the whole, or None if either is unknown."""
     return 100.0 * part / whole if part is not None and whole else None
 
 
@@ -52,7 +52,7 @@ def gpu_values(gpu: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def node_values(sample: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the measures of a node in a sample: of its GPUs the mean, and the peak of memory and temperature."""
+    """Return the measures of a node in a sample: the mean of its GPUs, but the peak of memory and temperature."""
     gpus = [gpu_values(gpu) for gpu in sample["gpus"]]
     free, total = sample.get("disk_free"), sample.get("disk_total")
     peaks = {
@@ -78,7 +78,7 @@ class NodeSamples:
         self.number = 0  # of all samples: changes with each
 
     def add(self, sample: Mapping[str, Any]) -> None:
-        """Add a sample that conforms to STORED_SAMPLE; those of unknown nodes do not count."""
+        """Add a sample that conforms to STORED_SAMPLE; ignore samples of unknown nodes."""
         node, moment = sample["node"], float(sample["time"])
         if node not in self.names:
             return
@@ -92,7 +92,7 @@ class NodeSamples:
                 self.table.add((GPU, node, name, str(index)), moment, value)
 
     def strips(self, node: str) -> list[dict[str, Any]]:
-        """Return for each measure its rows over time: those of all nodes, or of the GPUs of one node."""
+        """Return the rows of each measure over time, for all nodes or for the GPUs of one node."""
         strips = []
         for measure in MEASURES.values():
             series: dict[str, tuple[str, ...]]
@@ -113,5 +113,5 @@ class NodeSamples:
 
 
 def round_value(value: float | None) -> float | None:
-    """Return a value with one decimal, which is enough for a picture, and short."""
+    """Round a value to one decimal, which is enough for a chart and keeps the reply short."""
     return None if value is None else round(value, 1)

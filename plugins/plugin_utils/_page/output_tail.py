@@ -29,7 +29,7 @@ class OutputTail:
 
     def __init__(self) -> None:
         self.lines: deque[str] = deque()
-        self.first = 0  # number of the first line that is kept
+        self.first = 0  # number of the first retained line
         self.characters = 0
         self.unfinished = ""
 
@@ -43,9 +43,9 @@ class OutputTail:
             self.first += 1
 
     def take(self, reply: Mapping[str, Any], keep: Any = None) -> None:
-        """Append the output in a node's reply. keep: returns whether a line is shown."""
+        """Append the output in a node's reply. keep: a function that returns whether to show a line."""
         for log, size in reply["left_out"].items():
-            self.add([visible_line(f"[{size / 1e6:.0f} MB of output were skipped; the full log is {log}]")])
+            self.add([visible_line(f"[{size / 1e6:.0f} MB of output skipped; full log: {log}]")])
         for text in reply["outputs"].values():
             lines = text.split("\n")
             lines = lines[:-1] if lines[-1] == "" else lines
@@ -53,7 +53,7 @@ class OutputTail:
         self.unfinished = visible_line(reply["unfinished"])
 
     def after(self, number: int) -> dict[str, Any]:
-        """Return the lines from a number on, at most MAX_REPLY_LINES, and the number of the next one."""
+        """Return at most MAX_REPLY_LINES lines from a line number on, and the number of the next line."""
         end = self.first + len(self.lines)
         start = min(max(number, self.first, end - MAX_REPLY_LINES), end)
         return {

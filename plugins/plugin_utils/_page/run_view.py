@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the page knows of a run, from its record and the replies of its nodes. Holds no more for a day than for an hour.
+"""The page's view of a run, from its record and its nodes' replies. Its size does not grow with the run's duration.
 
-Replies come from nodes that are as little trusted as their job: each field is checked, and each list is bounded.
+Nodes are trusted no more than their job: each field of a reply is checked, and each list is bounded.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ NEWS = {
 
 
 def has_texts(reply: Mapping[str, Any]) -> bool:
-    """Return whether the output in a reply is text by path, and the skipped sizes are numbers."""
+    """Return whether a reply maps paths to text, and its skipped sizes are numbers."""
     return all(isinstance(text, str) for text in reply["outputs"].values()) and all(
         conforms(size, Between(0, 1e18)) for size in reply["left_out"].values()
     )
@@ -123,14 +123,22 @@ class RunView:
         self.metrics = JobMetrics()
         self.samples = NodeSamples([node["name"] for node in self.nodes])
 
+    def take_plan(self, plan: Mapping[str, Any]) -> None:
+        """Take the plan of the run again, in which a node may have been replaced."""
+        nodes = planned_nodes(plan)
+        if len(nodes) == len(self.nodes):
+            with self.lock:
+                self.plan, self.nodes = plan, nodes
+                self.samples.names = [node["name"] for node in nodes]
+
     def take(self, reply: Mapping[str, Any]) -> None:
-        """Take the news of the node that leads the run, which is_news() has accepted."""
+        """Process news from the node that leads the run, which is_news() has accepted."""
         with self.lock:
             self.take_news(reply)
 
     def take_news(self, reply: Mapping[str, Any]) -> None:
-        """Take each part of the news."""
-        has_events = self.event_count > 0  # otherwise those that a successor has inherited are news
+        """Process each part of the news."""
+        has_events = self.event_count > 0  # otherwise, events inherited by a successor would count as news
         self.status = dict(reply["status"])
         self.active = reply["active"]
         self.silence = reply["silence"]
@@ -159,12 +167,12 @@ class RunView:
     # - what the page shows
 
     def snapshot(self, after_event: int, now: float | None = None) -> dict[str, Any]:
-        """Return the state of the run, with the events after a number. now: seconds since 1970."""
+        """Return the state of the run, with the events from a number on. now: seconds since 1970."""
         with self.lock:
             return self.describe(after_event, time.time() if now is None else now)
 
     def describe(self, after_event: int, now: float) -> dict[str, Any]:
-        """Return snapshot() while nothing changes."""
+        """Return snapshot(); the caller holds the lock."""
         started = to_timestamp(self.status.get("started")) or to_timestamp(self.result.get("started"))
         ended = to_timestamp(self.result.get("ended"))
         state = self.result.get("state") or self.status.get("state") or "unknown"
@@ -210,7 +218,7 @@ class RunView:
         return rows
 
     def findings(self) -> list[dict[str, str]]:
-        """Return what is wrong with the run or its nodes now."""
+        """Return the current problems of the run and its nodes."""
         findings = []
         hang = checked_hang(self.status.get("hang")) if self.active else None
         if hang is not None:
@@ -233,7 +241,7 @@ class RunView:
             }
 
     def output_after(self, number: int) -> dict[str, Any]:
-        """Return the last lines of rank 0 after a number."""
+        """Return rank 0's latest lines from a line number on."""
         with self.lock:
             return self.output.after(number)
 
@@ -245,7 +253,7 @@ def describe_job(plan: Mapping[str, Any]) -> str:
 
 
 def describe_cost(plan: Mapping[str, Any], started: float | None, now: float) -> str:
-    """Return what a run has cost until now, and what it costs an hour, "" if that is unknown."""
+    """Describe the cost of a run so far and per hour, or return "" if it is unknown."""
     nodes = {"nodes": to_mappings(plan.get("nodes"))}
     try:
         rate = total_price(node.get("price_per_hour") for node in nodes["nodes"])

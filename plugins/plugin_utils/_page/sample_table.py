@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Samples of many series over a run of any length in fixed memory: parts of time with least, mean and most of each."""
+"""Samples of many series over a run of any length, in fixed memory: time buckets with minimum, mean and maximum."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import PointBucket
 
-PARTS = 360  # of the time of a run, in which each series has one mean
-FIRST_WIDTH = 15.0  # seconds of a part at first; doubles when all parts are used
+PARTS = 360  # time buckets of a run, with one mean per series
+FIRST_WIDTH = 15.0  # initial seconds of a bucket; doubles when all buckets are used
 MAX_SERIES = 8192
-LONGEST = 400 * 86400.0  # seconds of a run; later samples come from a wrong clock
+LONGEST = 400 * 86400.0  # maximum seconds of a run; later samples come from a wrong clock
 
 
 class Row:
-    """The sums of one series, by part of the time."""
+    """The sums of one series by time bucket."""
 
     def __init__(self) -> None:
         self.total = array("d", [0.0]) * PARTS
@@ -27,14 +27,14 @@ class Row:
         self.most = array("f", [-math.inf]) * PARTS
 
     def add(self, part: int, value: float) -> None:
-        """Add a value to a part of the time."""
+        """Add a value to a time bucket."""
         self.total[part] += value
         self.count[part] += 1
         self.least[part] = min(self.least[part], value)
         self.most[part] = max(self.most[part], value)
 
     def halve(self) -> None:
-        """Merge each two neighbouring parts, so that the second half of the parts is free."""
+        """Merge each pair of neighbouring buckets, which frees the second half of the buckets."""
         for part in range(PARTS):
             first, second = 2 * part, 2 * part + 1
             is_used = second < PARTS
@@ -44,12 +44,12 @@ class Row:
             self.most[part] = max(self.most[first], self.most[second]) if is_used else -math.inf
 
     def means(self, end: int) -> list[float | None]:
-        """Return the mean of each part before an end, None where there was no sample."""
+        """Return the mean of each bucket before an end, or None for buckets without samples."""
         return [self.total[part] / self.count[part] if self.count[part] else None for part in range(min(end, PARTS))]
 
 
 class SampleTable:
-    """Series by name over one axis of time, which grows with the run while the memory does not."""
+    """Series by name over a common time axis, which grows with the run while the memory use does not."""
 
     def __init__(self) -> None:
         self.start: float | None = None
@@ -77,19 +77,19 @@ class SampleTable:
         self.used = max(self.used, part + 1)
 
     def double(self) -> None:
-        """Double the time that each part covers."""
+        """Double the duration of each bucket."""
         self.width *= 2
         self.used = (self.used + 1) // 2
         for row in self.rows.values():
             row.halve()
 
     def means(self, name: tuple[str, ...]) -> list[float | None]:
-        """Return the mean of each part of a series, [] if it does not exist."""
+        """Return the mean of each bucket of a series, or [] if it does not exist."""
         row = self.rows.get(name)
         return row.means(self.used) if row is not None else []
 
     def buckets(self, name: tuple[str, ...]) -> list[PointBucket]:
-        """Return the parts of a series that have samples. position: seconds since the first sample."""
+        """Return the buckets of a series that have samples. position: seconds since the first sample."""
         row = self.rows.get(name)
         if row is None:
             return []
@@ -107,6 +107,6 @@ class SampleTable:
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the known values, None if there is none."""
+    """Return the mean of the known values, or None if there is none."""
     numbers = [value for value in values if value is not None]
     return sum(numbers) / len(numbers) if numbers else None

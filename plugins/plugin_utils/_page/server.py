@@ -89,11 +89,11 @@ class PageHandler(BaseHTTPRequestHandler):
             self.check_host()
             method(urllib.parse.urlsplit(self.path))
         except ApiError as error:
-            self.close_connection = True  # a body may follow that was not read
+            self.close_connection = True  # an unread body may follow
             self.send_json(error.status, {"error": str(error)})
         except (ConnectionError, TimeoutError):
             self.close_connection = True
-        except Exception as error:  # a defect: the page shows it, and goes on
+        except Exception as error:  # a defect: the page shows it, and continues
             self.close_connection = True
             self.send_json(500, {"error": f"./muster page failed: {type(error).__name__}"})
 
@@ -107,7 +107,7 @@ class PageHandler(BaseHTTPRequestHandler):
         self.send_json(200, self.server.api.get(path, read_parameters(url.query)))
 
     def post(self, url: urllib.parse.SplitResult) -> None:
-        """Start a command: only for the page itself."""
+        """Start a command, if the page itself requests it."""
         path = self.api_path(url)
         self.check_origin()
         if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
@@ -124,13 +124,13 @@ class PageHandler(BaseHTTPRequestHandler):
         return url.path[len(API) - 1 :]
 
     def check_host(self) -> None:
-        """Raise ApiError for a request to another name: its owner has made it lead here, to read this page."""
+        """Raise ApiError for a request to another host name, to prevent DNS rebinding."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not HOST.fullmatch(hosts[0]):
             raise ApiError(421, "open the URL that ./muster page has printed")
 
     def check_origin(self) -> None:
-        """Raise ApiError for a request of another page."""
+        """Raise ApiError for a request from another page."""
         is_own = self.headers.get("Origin") == f"http://{self.headers['Host']}"
         if not is_own or self.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             raise ApiError(403, "only the page itself can start a command")
@@ -151,12 +151,12 @@ class PageHandler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send an error of the protocol, such as an unknown method, without the texts of the request."""
+        """Send a protocol error, such as an unknown method, without text from the request."""
         self.close_connection = True
-        self.send_json(405 if code == 501 else code, {"error": "this server knows GET and POST only"})
+        self.send_json(405 if code == 501 else code, {"error": "this server supports only GET and POST"})
 
     def log_message(self, *_arguments: Any) -> None:
-        """Write no log: the terminal is the user's."""
+        """Log nothing: the terminal belongs to the user."""
 
 
 class PageServer(ThreadingHTTPServer):
@@ -174,7 +174,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The port on which it listens."""
+        """The port on which the server listens."""
         return int(self.server_address[1])
 
     def url(self, run_id: str = "") -> str:
@@ -183,7 +183,7 @@ class PageServer(ThreadingHTTPServer):
         return f"http://{ADDRESS}:{self.port}/#token={self.token}{run}"
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether to serve a connection: others on this machine may open any number."""
+        """Return whether to serve a connection: other users of this machine may open any number of them."""
         return threading.active_count() < MAX_THREADS
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import J
 
 # Started in the image: puts our programs first on the image's own PATH.
 SHELL_SCRIPT = 'PATH="$0:$PATH"; export PATH; exec "$@"'
+AMD_DEVICES = ("--device=/dev/kfd", "--device=/dev/dri")
 PASSWD_FILE = "/etc/passwd"  # user names, on the node and in the image
 
 
@@ -52,15 +54,15 @@ def gpu_options(engine: str, gpus: tuple[int, ...]) -> list[str]:
 
 
 def amd_gpu_options(engine: str, facts: Mapping[str, Any]) -> list[str]:
-    """Return the options that give a container all of AMD's GPUs; the job sees only those of HIP_VISIBLE_DEVICES.
+    """Return the options that give a container all AMD GPUs; the job sees only those of HIP_VISIBLE_DEVICES.
 
-    The device files belong to groups whose numbers differ between machines.
+    The device files belong to groups whose GIDs differ between machines.
     """
     gids = (facts.get("gpus") or {}).get("groups") or {}
     groups = (
         ["--group-add=keep-groups"] if engine == "podman" else [f"--group-add={gids[name]}" for name in sorted(gids)]
     )
-    return ["--device=/dev/kfd", "--device=/dev/dri", *groups]
+    return [*AMD_DEVICES, *groups]
 
 
 # By vendor of the GPUs: the options for a container of this engine, with these GPUs, on a node with these facts.
@@ -90,6 +92,21 @@ def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
         *([f"--volume={PASSWD_FILE}:{PASSWD_FILE}:ro"] if mount_passwd_file else []),
         *(GPU_OPTIONS[vendor_name(facts.get("gpus"))](engine, job.gpus, facts) if facts.get("gpu_count") else []),
     ]
+
+
+def with_ids_of_node(arguments: list[str], facts: Mapping[str, Any]) -> list[str]:
+    """Return container_argv() of another node with this node's numbers of the user, and of the groups of AMD's GPUs."""
+    changed = list(arguments)
+    user = next((index for index, word in enumerate(changed) if word.startswith("--user=")), None)
+    if user is not None and "uid" in facts:
+        changed[user] = f"--user={facts['uid']}:{facts.get('gid', 0)}"
+    gids = (facts.get("gpus") or {}).get("groups") or {}
+    if gids and AMD_DEVICES[-1] in changed:
+        begin = end = changed.index(AMD_DEVICES[-1]) + 1
+        while re.fullmatch("--group-add=[0-9]+", changed[end]):  # podman keeps the user's groups
+            end += 1
+        changed[begin:end] = [f"--group-add={gids[name]}" for name in sorted(gids)] if end > begin else []
+    return changed
 
 
 def shell_argv(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:

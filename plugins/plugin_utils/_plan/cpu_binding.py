@@ -20,10 +20,19 @@ NUMA = {"gpus": [range(-1, 1024)], "cpus": dict}
 
 
 class CpuBinding(NamedTuple):
-    """The CPUs of each local rank, such as "0-31"; () with the reason if ranks are not bound."""
+    """The CPUs of each local rank, such as "0-31", or () and the reason if ranks are not bound."""
 
     cpus: tuple[str, ...]
     reason: str = ""
+
+
+class PlannedJob(NamedTuple):
+    """The options of a job on which the binding depends, from a plan."""
+
+    numa_binding: str
+    stacks: bool
+    variables: tuple[str, ...]
+    gpus: tuple[int, ...]
 
 
 def unbound(reason: str) -> CpuBinding:
@@ -31,10 +40,10 @@ def unbound(reason: str) -> CpuBinding:
     return CpuBinding((), reason)
 
 
-def bind_ranks(job: Job, slots: int, starts_ranks: bool, facts: Mapping[str, Any]) -> CpuBinding:
+def bind_ranks(job: Job | PlannedJob, slots: int, starts_ranks: bool, facts: Mapping[str, Any]) -> CpuBinding:
     """Return the CPUs of the ranks of a node.
 
-    "auto" binds only if that leaves no CPU of the node unused, since the job's data loaders may need all of them.
+    "auto" binds only if no CPU of the node stays unused, since the job's data loaders may need all of them.
 
     Args:
         job: the job.
@@ -56,7 +65,7 @@ def bind_ranks(job: Job, slots: int, starts_ranks: bool, facts: Mapping[str, Any
         return unbound(f"the node has {slots} ranks and {len(selected)} GPUs")
     names = {device["name"] for device in (facts.get("gpus") or {}).get("devices") or ()}
     if len(names) > 1 and not job.gpus:
-        return unbound("the node has different GPUs, which CUDA numbers by their speed")
+        return unbound("the node has different GPU models, which CUDA numbers by speed")
     return bind_to_nodes(job.numa_binding, [numa["gpus"][gpu] for gpu in selected], numa["cpus"])
 
 
@@ -73,21 +82,21 @@ def checked_numa(value: Any) -> dict[str, Any]:
 def bind_to_nodes(binding: str, nodes: list[int], cpus: Mapping[str, str]) -> CpuBinding:
     """Return the CPUs of ranks whose GPUs are on these NUMA nodes. cpus: by node."""
     if any(str(node) not in cpus for node in nodes):
-        return unbound("the node does not show to which CPUs its GPUs belong")
+        return unbound("the node does not expose which CPUs its GPUs belong to")
     if len(cpus) < 2:
         return unbound("the node has a single NUMA node")
     if binding == "auto" and len(set(nodes)) < len(cpus):
-        return unbound("the GPUs of the job belong to some of the NUMA nodes only")
+        return unbound("the job's GPUs belong to only some of the NUMA nodes")
     return CpuBinding(tuple(cpus[str(node)] for node in nodes))
 
 
 def binding_environment(binding: CpuBinding) -> dict[str, str]:
-    """Return the variable by which stack_hook.py binds each rank."""
+    """Return the environment variable with which stack_hook.py binds each rank."""
     return {RANK_CPUS: ";".join(binding.cpus)} if binding.cpus else {}
 
 
 def render_binding(job: Job, binding: CpuBinding) -> list[str]:
-    """Render the CPUs of the ranks of a node for a terminal; why there are none only if they were requested."""
+    """Render the CPUs of a node's ranks for a terminal; if there are none, say why if binding was requested."""
     if not binding.cpus:
         return [f"  CPUs         ranks are not bound: {binding.reason}"] if job.numa_binding == "node" else []
     ranks: dict[str, list[int]] = {}

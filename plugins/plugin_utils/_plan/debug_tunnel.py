@@ -34,9 +34,9 @@ def launch_configuration(debugger: Mapping[str, Any], run_id: str) -> str:
 
 
 def tunnel_argv(variables: Mapping[str, Any], name: str, port: int) -> list[str]:
-    """Return the command that forwards a port of this machine to the same of a node until its input ends.
+    """Return the command that forwards a local port to the same port of a node until its input ends.
 
-    [] if the node is this machine. variables: those of the node, rendered.
+    Return [] if the node is this machine. variables: those of the node, rendered.
     """
     if variables.get("ansible_connection") in LOCAL_CONNECTIONS:
         return []
@@ -66,8 +66,8 @@ def open_tunnel(argv: list[str]) -> Iterator[None]:
 def instructions(debugger: Mapping[str, Any], run_id: str, argv: list[str]) -> list[str]:
     """Return how to attach a debugger, as lines for a terminal."""
     lines = [
-        f"rank {debugger['rank']} on {debugger['node']} waits for a debugger at 127.0.0.1:{debugger['port']}. In VS "
-        "Code: put this into .vscode/launch.json, open Run and Debug, and start it (F5)",
+        f"rank {debugger['rank']} on {debugger['node']} is waiting for a debugger at 127.0.0.1:{debugger['port']}. In "
+        "VS Code: put this into .vscode/launch.json, open Run and Debug, and start it (F5)",
         *launch_configuration(debugger, run_id).splitlines(),
     ]
     if argv:

@@ -18,7 +18,7 @@ ENVIRONMENT = {"TORCH_NCCL_ENABLE_MONITORING": "0", "TORCH_NCCL_HEARTBEAT_TIMEOU
 
 
 def debugger_of(job: Job, table: RankTable, directory: str) -> Debugger | None:
-    """Return which rank waits for a debugger, and where; None without one. directory: the job's, on the nodes."""
+    """Return the rank that waits for a debugger, and its location, or None. directory: the job's, on the nodes."""
     if job.debug_rank is None:
         return None
     names = [node.name for node in table.nodes if 0 <= job.debug_rank - node.first_rank < node.slots]
@@ -31,16 +31,16 @@ def debugger_of(job: Job, table: RankTable, directory: str) -> Debugger | None:
 
 
 def debugger_problems(args: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the options of a job that concern the debugger."""
+    """Return the problems with a job's debugger options."""
     if args["debug_rank"] is None:
         return []
     problems = []
     if args["debug_rank"] < 0:
         problems.append(f"launch_debug_rank is {args['debug_rank']}; use the number of a rank, such as 3")
     if not args["stacks"]:
-        problems.append("launch_debug_rank needs launch_stacks: true, since both reach the ranks in the same way")
+        problems.append("launch_debug_rank needs launch_stacks: true, since both use the same hook in the ranks")
     if args["no_python"]:
-        problems.append("launch_debug_rank is for Python: it cannot be used with launch_no_python")
+        problems.append("launch_debug_rank only supports Python: it cannot be used with launch_no_python")
     if args["image"]:
         problems.append("launch_debug_rank cannot be used with launch_image: debug without the container")
     if not 1024 <= args["debug_port"] <= 65535:

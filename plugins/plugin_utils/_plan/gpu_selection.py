@@ -49,22 +49,22 @@ def environment_conflicts(gpus: tuple[int, ...], environment: Iterable[str]) -> 
 
 
 def visible_devices(gpus: tuple[int, ...], vendor: str = DEFAULT, in_container: bool = False) -> dict[str, str]:
-    """Return the variables with which a job sees only these GPUs, {} for all."""
+    """Return the variables with which a job sees only these GPUs, or {} for all."""
     return VISIBLE_VARIABLES[vendor](",".join(map(str, gpus)), in_container) if gpus else {}
 
 
 def cuda_variables(gpus: str, in_container: bool) -> dict[str, str]:
-    """Return the variables for NVIDIA's GPUs; a container gets only the selected ones.
+    """Return the variables for NVIDIA GPUs; a container gets only the selected GPUs.
 
-    Without the order, CUDA would number them by speed, and not as nvidia-smi does.
+    Without an explicit order, CUDA would number them by speed rather than as nvidia-smi does.
     """
     return {} if in_container else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus}
 
 
 def hip_variables(gpus: str, _in_container: bool) -> dict[str, str]:
-    """Return the variable for AMD's GPUs, all of which a container gets.
+    """Return the variable for AMD GPUs, all of which a container gets.
 
-    ROCR_VISIBLE_DEVICES is not set as well: HIP numbers the GPUs that it leaves from 0.
+    ROCR_VISIBLE_DEVICES is not set: HIP would number the GPUs that it selects from 0.
     """
     return {"HIP_VISIBLE_DEVICES": gpus}
 

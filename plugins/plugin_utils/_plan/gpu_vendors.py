@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The vendors of GPUs, as the controller knows them: names and commands for messages, and the builds of torch."""
+"""The controller's data about GPU vendors: names and commands for messages, and the builds of torch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class GpuVendor:
     driver: str  # for messages
     reset: str  # the command that resets a GPU
     throttling: str  # the command that shows whether a GPU is throttled
-    pace: str  # the same, with clocks and temperatures
-    kernel_messages: str  # what to look for in the kernel log
+    pace: str  # the same command, with clocks and temperatures
+    kernel_messages: str  # text to look for in the kernel log
     device_files: str  # for fuser, to find the processes that use a GPU
-    torch_build: str  # the fact that a torch for its GPUs has: cuda or hip
-    platform: str  # for which torch must be built
+    torch_build: str  # the fact of a torch build for its GPUs: cuda or hip
+    platform: str  # the platform that torch must be built for
 
 
 DEFAULT = "nvidia"
@@ -57,7 +57,7 @@ VENDORS = {
 
 
 def vendor_name(gpus: Mapping[str, Any] | None) -> str:
-    """Return the vendor of a node's GPUs by its key in VENDORS. gpus: the node's part `gpus` of the facts."""
+    """Return the key in VENDORS of a node's GPU vendor. gpus: the node's facts `gpus`."""
     name = (gpus or {}).get("vendor")
     return name if isinstance(name, str) and name in VENDORS else DEFAULT
 
@@ -68,7 +68,7 @@ def vendor_of(gpus: Mapping[str, Any] | None) -> GpuVendor:
 
 
 def vendor_of_model(model: str) -> GpuVendor:
-    """Return the vendor of a GPU by its model, as a run's record has it: NVIDIA's name is left out there."""
+    """Return the vendor of a GPU by its model in a run's record, which omits the name NVIDIA."""
     return next((vendor for vendor in VENDORS.values() if model.startswith(f"{vendor.title} ")), VENDORS[DEFAULT])
 
 

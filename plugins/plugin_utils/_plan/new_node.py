@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The plan of a node that joins a running run, made from the plan of its first node in the record of the launch.
+"""The plan of a node that joins an active run, derived from the first node's plan in the record of the launch.
 
-What differs between nodes is taken from the facts of the new one, and what differs between attempts is filled in by its
-supervisor. Everything else is the same on all nodes, which site.yml sets up alike. From the nodes come only the names
-and addresses of the others, and who takes part in the current attempt: a plan also tells root what to do.
+Values that differ between nodes are taken from the new node's facts; values that differ between attempts are filled in
+by its supervisor. Everything else is the same on all nodes, which site.yml sets up identically. Only the names and
+addresses of the other nodes and the members of the current attempt come from nodes, since root acts on a plan, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,17 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.attemp
     checked_attempt,
     plan_of_attempt,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import container_name
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import RANK_CPUS
+from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
+    container_name,
+    with_ids_of_node,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.cpu_binding import (
+    PlannedJob,
+    bind_ranks,
+    binding_environment,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import limit_facts
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_c10d import joining_command
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import (
     network_environment,
@@ -38,7 +48,7 @@ SHARED_FIELDS = ("nodes", "options", "arguments", "program", "run_id", "unit", "
 
 
 def with_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]]) -> Plan:
-    """Return the plan of a launch with the nodes that have been replaced since. Raise ValueError if they do not fit."""
+    """Return the plan of a launch with the replacements since then. Raise ValueError if they do not match the plan."""
     if len(nodes) != len(plan["nodes"]):
         raise ValueError(f"it has {len(nodes)} nodes instead of {len(plan['nodes'])}")
     changed = copy.deepcopy(plan)
@@ -59,7 +69,7 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
         facts: the new node's facts.
 
     Raises:
-        ValueError: The attempt does not fit to the plan.
+        ValueError: The attempt does not match the plan.
     """
     peer, run_id = launch_plan["nodes"][node_rank], launch_plan["run_id"]
     directory = f"{facts['runs_directory']}/{run_id}/node{node_rank}"
@@ -85,7 +95,13 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
         "supervision": "process" if address is not None and address.is_loopback else "auto",
         "mounts": mounts,
     }
-    environment = {**plan["environment"], **network_environment(facts["interface"], peer["address"])}
+    if plan.get("wrap"):
+        plan["wrap"] = with_ids_of_node(plan["wrap"], facts)
+    environment = {
+        **{name: value for name, value in plan["environment"].items() if name != RANK_CPUS},
+        **network_environment(facts["interface"], peer["address"]),
+        **cpu_environment(launch_plan, plan["node"]["slots"], facts),
+    }
     joined = cast("Plan", {**plan, "environment": environment})
     if restart is None:
         joined["command"] = joining_command(joined["command"], peer["address"])
@@ -96,6 +112,14 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
     if checked is None:
         raise ValueError("the node that leads the run sent an invalid attempt")
     return plan_of_attempt(joined, checked, directory)
+
+
+def cpu_environment(plan: Plan, slots: int, facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variable with the CPUs of each rank of a new node, whose NUMA nodes may be others."""
+    gpus = tuple(plan.get("gpus") or ())
+    binding = (plan.get("options") or {}).get("launch_numa_binding", "auto")
+    job = PlannedJob(binding, bool(plan.get("stacks")), tuple(plan.get("variables") or ()), gpus)
+    return binding_environment(bind_ranks(job, slots, plan["rank_logs"] != "launcher", limit_facts(facts, gpus)))
 
 
 def replace_texts(value: Any, texts: Mapping[str, str]) -> Any:

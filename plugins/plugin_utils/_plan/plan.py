@@ -154,7 +154,7 @@ def cpu_binding(job: Job, node: Node, facts: Mapping[str, Any]) -> CpuBinding:
 
 
 def flight_recorder_environment(run_directory: str) -> dict[str, str]:
-    """Return the variable for the files of torch's flight recorder, which newer versions write on each timeout."""
+    """Return the variable for the files of torch's flight recorder, which newer versions write at each timeout."""
     return {"TORCH_FR_DUMP_TEMP_FILE": f"{run_directory}/flight_recorder_rank_"}
 
 

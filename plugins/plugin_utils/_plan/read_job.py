@@ -77,8 +77,14 @@ def restart_problems(args: Mapping[str, Any], nnodes: int | None, elastic: bool)
         problems.append(f"launch_spares is {args['spares']}; must be 0 or more")
     if args["spares"] > 0 and not args["restarts"]:
         problems.append("launch_spares needs launch_restarts: a spare node joins when the run restarts")
-    if args["restart_wait"] not in ("", None, 0) and not args["restarts"]:
-        problems.append("launch_restart_wait needs launch_restarts: a run that does not restart waits for nothing")
+    waits = args["restart_wait"] not in ("", None, 0)
+    if waits and not args["restarts"]:
+        problems.append("launch_restart_wait needs launch_restarts: a run without restarts does not wait for nodes")
+    if waits and args.get("scheduler") == "slurm":
+        problems.append(
+            "launch_restart_wait cannot be used with launch_scheduler: slurm, since no other node can join a "
+            "Slurm job: use launch_spares or launch_slurm_requeue"
+        )
     if elastic and args["restarts"]:
         problems.append(
             "launch_restarts needs a fixed number of nodes, but nnodes is a range; set launch_restart_min_nodes to the "

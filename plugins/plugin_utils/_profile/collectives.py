@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Match the collectives of several ranks: how far their clocks differ, and how long each rank waited for the others.
 
-A collective ends on all ranks at about the same moment, and the rank that comes last waits least. Ranks begin to be
-profiled at different steps, and their clocks differ, so the sequences are shifted against each other.
+A collective ends on all ranks at about the same moment, and the last rank to arrive waits least. Profiles start at
+different steps, and clocks differ, so the sequences are shifted relative to each other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_CLOCK_OFFSET = 30.0  # seconds; a larger one means that the sequences do not
 
 
 class Match(NamedTuple):
-    """How the sequence of a rank matches the reference: its first index less the reference's, and its clock's lead."""
+    """How a rank's sequence matches the reference: the difference of the first indexes, and the lead of its clock."""
 
     shift: int
     offset: float
@@ -33,7 +33,7 @@ def end_of(collective: Mapping[str, Any]) -> float:
 
 
 def match_sequences(reference: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> Match | None:
-    """Return how two ranks' collectives match, None if they do not: ranks of different groups have different ones."""
+    """Return how two ranks' collectives match, or None: those of ranks in different groups do not."""
     most = min(MAX_SHIFTS, int(MAX_SHIFT_SHARE * max(len(reference), len(other))))
     best: Match | None = None
     for shift in sorted(range(-most, most + 1), key=abs):
@@ -52,7 +52,7 @@ def match_sequences(reference: Sequence[Mapping[str, Any]], other: Sequence[Mapp
 
 
 def match_ranks(ranks: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, Match]:
-    """Return the match of each rank with the first one; without the ranks that do not match."""
+    """Return the match of each rank with the first rank, without ranks that do not match."""
     if not ranks:
         return {}
     reference = ranks[min(ranks)]
@@ -62,7 +62,7 @@ def match_ranks(ranks: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, M
 
 
 def waiting_seconds(ranks: Mapping[int, Sequence[Mapping[str, Any]]], matches: Mapping[int, Match]) -> dict[int, float]:
-    """Return for how long each matched rank waited in collectives in total: beyond the rank that waited least."""
+    """Return how long each matched rank waited in collectives in total, beyond the rank that waited least."""
     if len(matches) < 2:
         return {}
     waits = dict.fromkeys(matches, 0.0)

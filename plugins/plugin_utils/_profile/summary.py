@@ -27,7 +27,7 @@ FILE = "profile.json"  # in the run's record
 MAX_OPERATIONS = 20
 MAX_SHOWN_OPERATIONS = 10
 MAX_SHOWN_RANKS = 32
-LATE_SHARE = 0.1  # of a step: a rank for which the others wait longer than this is named
+LATE_SHARE = 0.1  # share of a step: a rank that the others wait for longer than this is named
 SECONDS = Between(0, 1e9)
 COLLECTIVE = {"name": str, "start": TIME, "seconds": SECONDS}
 OPERATION = {"name": str, "device": ("cpu", "gpu"), "count": range(10**12), "seconds": SECONDS}
@@ -62,7 +62,7 @@ class RankProfile(TypedDict):
 
 
 class Operation(TypedDict):
-    """An operation. Seconds and count are those of a step, as a mean over the ranks."""
+    """An operation. Seconds and count are per step, averaged over the ranks."""
 
     name: str
     device: str
@@ -78,12 +78,12 @@ class Profile(TypedDict):
     timeline: str  # path, relative to the record; "" without
     ranks: list[RankProfile]
     operations: list[Operation]
-    late: list[int]  # the ranks for which the others wait
+    late: list[int]  # the ranks that the others wait for
     missing: list[str]  # which ranks were not profiled, and why
 
 
 def checked_ranks(reply: Any) -> list[dict[str, Any]] | None:
-    """Return the results of a node's ranks, None if the reply is invalid."""
+    """Return the results of a node's ranks, or None if the reply is invalid."""
     if not conforms(reply, REPLY):
         return None
     node = reply["node"]
@@ -103,7 +103,7 @@ def step_seconds(result: Mapping[str, Any]) -> float:
 
 
 def find_late_ranks(profiles: Sequence[RankProfile]) -> list[int]:
-    """Return the ranks for which the others wait: those that wait much less than the median."""
+    """Return the ranks that the others wait for: those that wait much less than the median."""
     known = [(profile, wait) for profile in profiles if (wait := profile["waiting_seconds"]) is not None]
     if len(known) < 2:
         return []
@@ -112,7 +112,7 @@ def find_late_ranks(profiles: Sequence[RankProfile]) -> list[int]:
 
 
 def sum_operations(results: Sequence[Mapping[str, Any]]) -> list[Operation]:
-    """Return the operations that took longest, of a step, as a mean over the ranks; those of GPUs come first."""
+    """Return the operations that took longest per step, averaged over the ranks; GPU operations come first."""
     sums: dict[tuple[str, str], list[float]] = {}
     for result in results:
         steps = max(1, len(result["steps"]) - 1)

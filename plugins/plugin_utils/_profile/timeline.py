@@ -41,7 +41,7 @@ def read_trace(path: Path) -> dict[str, Any]:
         with gzip.open(path, "rb") as stream:
             data = stream.read(MAX_TRACE + 1)
         if len(data) > MAX_TRACE:
-            raise TraceError(f"it has more than {MAX_TRACE >> 20} MiB")
+            raise TraceError(f"it is larger than {MAX_TRACE >> 20} MiB")
         if data.count(b"{") + data.count(b"[") > MAX_OBJECTS:
             raise TraceError(f"it has more than {MAX_OBJECTS} objects")
         trace = json.loads(data)
@@ -58,7 +58,7 @@ def label_of(event: Mapping[str, Any]) -> str:
 
 
 def rank_events(trace: Mapping[str, Any], entry: RankTrace, start: float) -> Iterator[dict[str, Any]]:
-    """Yield the events of a rank, with times in microseconds since the start, and names that say whose they are."""
+    """Yield the events of a rank, with times in microseconds since the start, and names that identify the rank."""
     rank = entry.rank
     base = base_time(trace) - (start + entry.offset) * 1e6
     parts: dict[str, int] = {}
@@ -87,7 +87,7 @@ def rank_events(trace: Mapping[str, Any], entry: RankTrace, start: float) -> Ite
 
 
 def first_moment(trace: Mapping[str, Any]) -> float:
-    """Return when the first event of a trace began, in seconds since 1970."""
+    """Return the start of a trace's first event, in seconds since 1970."""
     starts = [
         event["ts"]
         for event in trace["traceEvents"]
@@ -97,7 +97,7 @@ def first_moment(trace: Mapping[str, Any]) -> float:
 
 
 def merge_traces(traces: list[RankTrace], target: Path) -> dict[int, str]:
-    """Write the timeline of all ranks, one rank at a time in memory; return why ranks are missing in it."""
+    """Write the timeline of all ranks, with one rank at a time in memory; return why ranks are missing from it."""
     errors: dict[int, str] = {}
     start: float | None = None
     with gzip.open(target, "wt", encoding="utf-8", compresslevel=5) as stream:

@@ -39,8 +39,8 @@ class LocalCode(TypedDict):
     digest: str
     files: int
     problem: str
-    requirements: str  # its requirements file, "" if there is none
-    required: str  # the requirements' hash, "" if there are none
+    requirements: str  # its requirements file, or "" if there is none
+    required: str  # the requirements' hash, or "" if there are none
 
 
 class ReadCode(NamedTuple):

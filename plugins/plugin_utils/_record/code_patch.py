@@ -224,7 +224,7 @@ def sizes_of(source: Path, names: Iterable[str]) -> dict[str, int]:
 
 
 def too_large(source: str, sizes: Mapping[str, int], tracked: Mapping[str, Blob] | None) -> str:
-    """Return why the files of a directory are not read, "" if they are small enough.
+    """Return why the files of a directory are not read, or "" if they are small enough.
 
     A file of another size than in the commit has certainly changed. tracked: None outside a checkout.
     """

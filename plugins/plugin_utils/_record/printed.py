@@ -40,7 +40,7 @@ class TooSlowError(Exception):
 
 
 def first_nodes(plan: Any, result: Any) -> dict[int, int]:
-    """Return the node_rank of the node that had rank 0, by attempt, as far as the result of a run has it."""
+    """Return the node_rank of the node that had rank 0 by attempt, as far as the run's result lists it."""
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     nodes: dict[int, int] = {}
     for record in to_mappings(to_mapping(result).get("attempts"), MAX_ATTEMPTS):
@@ -56,9 +56,9 @@ def has_rank_zero(match: re.Match[str], nodes: Mapping[int, int]) -> bool:
 
 
 def rank_zero_logs(paths: list[str], nodes: Mapping[int, int] = MappingProxyType({})) -> dict[str, list[str]]:
-    """Return rank 0's logs by name, those of each attempt in order; the launcher's log if ranks have no own logs.
+    """Return rank 0's logs by name, in order of attempts, or the launcher's log if ranks have no separate logs.
 
-    nodes: the node_rank of the node that had rank 0, by attempt, if it was not the first one.
+    nodes: the node_rank of the node that had rank 0, by attempt, if it was not the first node.
     """
     logs: dict[str, list[str]] = {}
     for path in sorted(paths, key=attempt_order):

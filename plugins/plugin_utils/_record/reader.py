@@ -57,6 +57,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_sample
     GpuSamples,
     read_gpus,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._report.log_excerpt import LAST_LINES
 from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import (
     from_patterns,
     from_printed,
@@ -101,6 +102,8 @@ class Record:
     non_finite: dict[str, float] = field(
         default_factory=dict
     )  # measures that were not finite, with the first such step
+    single_values: dict[str, float] = field(default_factory=dict)  # measures that rank 0 printed once, and no curve
+    last_lines: list[str] = field(default_factory=list)  # of rank 0; [] if there are curves
     links: list[str] = field(default_factory=list)
     failure_log: str = ""
     attempts: int = 0  # how often torchrun restarted the ranks
@@ -132,7 +135,7 @@ def read_record(directory: Path, run_id: str) -> Record:
             read_node(files, f"logs/node{rank}", name, to_mappings(to_mapping(plan)["nodes"])[rank], result)
         )
     record.fetched = bool(paths)
-    hub = to_int(to_mapping(result).get("hub"))  # another node than the first if that was lost
+    hub = to_int(to_mapping(result).get("hub"))  # a node other than the first if the first was lost
     events = files.read_lines(f"logs/node{hub}/events.jsonl", MAX_LINES_SIZE)
     record.events = [parse_json(line) for line in events][-10_000:]
     first_logs = rank_zero_logs(paths, first_nodes(plan, result))
@@ -146,6 +149,9 @@ def read_record(directory: Path, run_id: str) -> Record:
         )
     sources.append(read_printed_metrics(files, first_logs, sources))
     record.curves, record.non_finite = merge_curves(sources), find_non_finite(sources)
+    record.single_values = {name: value for source in sources for name, value in source.single.items()}
+    if not record.curves:
+        record.last_lines = read_last_lines(files, first_logs)
     left_out = sum(source.left_out for source in sources)
     if left_out:
         record.notes.append(f"{left_out} values of curves were left out: too many curves, or too many values")
@@ -217,6 +223,15 @@ def read_printed_metrics(files: RecordFiles, first_logs: Mapping[str, list[str]]
     """Return the curves of the metrics that rank 0 printed, except those that another source has."""
     printed = [from_printed(name, files.read_output(logs)) for name, logs in first_logs.items()]
     return merge_printed(OUTPUT, printed, curve_names(sources))
+
+
+def read_last_lines(files: RecordFiles, first_logs: Mapping[str, list[str]]) -> list[str]:
+    """Return the last lines that rank 0 printed: to stdout, or to stderr if there are none."""
+    for name in sorted(first_logs, reverse=True):  # stdout.log, stderr.log, launcher.log
+        lines = [line for line in files.read_tail(first_logs[name][-1], TAIL_SIZE).splitlines() if line.strip()]
+        if lines:
+            return lines[-LAST_LINES:]
+    return []
 
 
 def keep_longest_state(sources: list[CurveSet]) -> list[CurveSet]:

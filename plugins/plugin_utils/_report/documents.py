@@ -156,7 +156,7 @@ class FailureCause(TypedDict):
 
 
 class Failure(TypedDict):
-    """The first failure, the lines of its log that explain it, and its cause, None if the catalogue has no match."""
+    """The first failure, the lines of its log that explain it, and its cause, or None if the catalogue has no match."""
 
     node: str
     node_rank: int
@@ -186,7 +186,7 @@ class ProfileSection(TypedDict):
     timeline: str  # path of the timeline of all ranks, relative to the record; "" without
     ranks: list[list[str]]
     operations: list[list[str]]
-    late: str  # the ranks for which the others wait
+    late: str  # the ranks that the others wait for
 
 
 class Report(TypedDict):
@@ -216,6 +216,8 @@ class Report(TypedDict):
     variables: list[str]  # names of those that the user set
     settings: dict[str, str]
     metrics: list[Metric]
+    printed_once: list[Metric]  # measures of which rank 0 printed one value
+    last_lines: list[str]  # of rank 0; [] if there are metrics or curves, or if the run failed
     samples_per_second: float | None
     samples: float | None
     curves: list[CurveNumbers]

@@ -131,11 +131,10 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
     if report["curves"]:
         rows = [curve_row(curve) for curve in report["curves"][:MAX_CURVES]]
         lines += ["## Curves", "", *table(CURVE_HEADER, rows), ""]
-    if report["metrics"]:
+    metrics = [*report["metrics"], *report["printed_once"]]
+    if metrics:
         lines += ["## Metrics", ""]
-        lines += table(
-            ["measure", "value"], [[metric["name"], format_value(metric["value"])] for metric in report["metrics"]]
-        )
+        lines += table(["measure", "value"], [[metric["name"], format_value(metric["value"])] for metric in metrics])
         lines += [""]
     rate = throughput(report)
     if rate:

@@ -135,6 +135,7 @@ def render_run(  # noqa: PLR0913
             texts=[
                 (metric["name"], metric["value"]) for metric in report["metrics"] if isinstance(metric["value"], str)
             ],
+            printed_once=[[metric["name"], format_value(metric["value"])] for metric in report["printed_once"]],
             curve_header=CURVE_HEADER,
             curves=[curve_row(curve) for curve in report["curves"]],
             curve_plots=curve_plots,

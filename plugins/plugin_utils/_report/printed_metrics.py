@@ -139,10 +139,10 @@ class Series:
         self.value.append(value)
 
     def resume(self, line: Line, position: float) -> None:
-        """Remove the values that the next attempt of a run repeats, before its first one is added."""
+        """Remove the values that the next attempt repeats, before its first value is added."""
         offset = 0.0 if line.epoch is None else self.offsets.get(line.epoch)
         if line.kind == "count" or offset is None or (line.epoch is None and line.total):
-            return  # it goes on
+            return  # it continues
         kept = [(step, value) for step, value in zip(self.step, self.value, strict=True) if step < position + offset]
         self.step = array("d", (step for step, _value in kept))
         self.value = array("d", (value for _step, value in kept))
@@ -259,7 +259,17 @@ class PrintedMetrics:
                 *_rank, best = max(candidates, key=lambda candidate: candidate[:2])
                 for step, value in zip(best.step, best.value, strict=True):
                     curve_set.add(name, step, UNKNOWN, value)
+            else:
+                for value in self.only_values(key)[-1:]:
+                    curve_set.single[curve_set.display_name(name)] = value
         return curve_set
+
+    def only_values(self, key: str) -> list[float]:
+        """Return the value of each series of a metric that has exactly one, a finite number."""
+        only = [
+            series.value[0] for (name, _kind), series in self.series.items() if name == key and len(series.value) == 1
+        ]
+        return [value for value in only if math.isfinite(value)]
 
 
 def is_curve(series: Series, kind: str) -> bool:
@@ -434,7 +444,7 @@ def from_printed(source: str, lines: Iterable[str | None]) -> CurveSet:
 
 
 def from_patterns(source: str, lines: Iterable[str | None], patterns: Sequence[re.Pattern[str]]) -> CurveSet:
-    """Return the curves of the named groups of a user's patterns; the groups step and epoch are the position.
+    """Return the curves of the named groups in a user's patterns; the groups step and epoch give the position.
 
     None begins the log of the next attempt.
     """
@@ -477,7 +487,7 @@ def is_same_metric(name: str, other_name: str) -> bool:
     return long == short or long.removeprefix("train_").removeprefix("training_") == short
 
 
-def merge_printed(source: str, curve_sets: Iterable[CurveSet], better_names: Iterable[str]) -> CurveSet:
+def merge_printed(source: str, curve_sets: Sequence[CurveSet], better_names: Iterable[str]) -> CurveSet:
     """Return the curves of a job's outputs, without those that a better source has.
 
     A program may print a metric to both of its outputs: the curve with more values is kept.
@@ -494,4 +504,9 @@ def merge_printed(source: str, curve_sets: Iterable[CurveSet], better_names: Ite
         for name, step in curve_set.non_finite.items():
             if name in merged.curves or not any(is_same_metric(name, better_name) for better_name in better):
                 merged.non_finite.setdefault(name, step)
+    known = [*better, *merged.curves]
+    for curve_set in curve_sets:
+        for name, value in curve_set.single.items():
+            if not any(is_same_metric(name, known_name) for known_name in known):
+                merged.single.setdefault(name, value)
     return merged

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
@@ -58,6 +58,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.summary im
     working_window,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 STATES = ("succeeded", "failed", "stopped", "interrupted")
 MAX_LOG_LINE = 1000
@@ -155,6 +156,8 @@ def compose_report(record: Record, now: float) -> Report:
         "variables": user_variables(plan),
         "settings": {},
         "metrics": job_metrics(job_report),
+        "printed_once": printed_once(record, job_report),
+        "last_lines": [],
         "samples_per_second": rate,
         "samples": samples if samples >= 1 else None,
         "curves": curves,
@@ -173,6 +176,9 @@ def compose_report(record: Record, now: float) -> Report:
         "event_files": record.event_files,
         "notes": record_notes(record, gpus, rows),
     }
+    report["notes"] += curve_notes(report, record.fetched)
+    if lacks_metrics(report):
+        report["last_lines"] = clean_lines(record.last_lines)
     report["verdict"] = format_verdict(report)
     report["settings"] = {**run_settings(report, numbers_reported, program), **code_settings(record.code, plan)}
     return report
@@ -234,7 +240,7 @@ def describe_failure(result: Mapping[str, Any], log: str) -> Failure | None:
         line[:MAX_SEARCHED] for line in to_list(first_failure.get("last_lines"), MAX_LINES) if isinstance(line, str)
     ]
     last_lines = log.splitlines() or reported_lines
-    lines = [clean_line(line[:MAX_SEARCHED].expandtabs(), MAX_LOG_LINE) for line in choose_lines(last_lines)]
+    lines = clean_lines(choose_lines(last_lines))
     error = first_failure.get("error")
     cause = explain_failure(error if isinstance(error, str) else "", last_lines)
     return {
@@ -246,6 +252,11 @@ def describe_failure(result: Mapping[str, Any], log: str) -> Failure | None:
         "lines": lines,
         "cause": None if cause is None else {**cause, "seen": clean_text(cause["seen"], MAX_LOG_LINE)},
     }
+
+
+def clean_lines(lines: Iterable[str]) -> list[str]:
+    """Return the lines of a log, cleaned for display."""
+    return [clean_line(line[:MAX_SEARCHED].expandtabs(), MAX_LOG_LINE) for line in lines]
 
 
 def environment_names(plan: Mapping[str, Any]) -> list[str]:
@@ -269,6 +280,35 @@ def job_metrics(job_report: Mapping[str, Any]) -> list[Metric]:
         if metric_value is not None and clean_text(str(name), 120):
             entries.append({"name": clean_text(str(name), 120), "value": metric_value})
     return entries
+
+
+def printed_once(record: Record, job_report: Mapping[str, Any]) -> list[Metric]:
+    """Return the measures of which rank 0 printed a single value, without those that the job reported."""
+    values = {name: value for name, value in record.single_values.items() if name not in job_report}
+    return job_metrics(values)
+
+
+def lacks_metrics(report: Report) -> bool:
+    """Return whether a run that did not fail has no measures at all: its page says which it would show."""
+    return report["state"] != "failed" and not (report["metrics"] or report["printed_once"] or report["curves"])
+
+
+def curve_notes(report: Report, fetched: bool) -> list[str]:
+    """Return why there are no curves, unless another part of the page says so."""
+    if report["curves"]:
+        return []
+    if report["printed_once"]:
+        printed = [f"{metric['name']} ({metric['value']:.5g})" for metric in report["printed_once"]]
+        return [
+            f"there are no curves: one value was printed of {format_list(printed, 4)}, and a curve needs two or more"
+        ]
+    if not fetched or lacks_metrics(report):
+        return []
+    return [
+        "there are no curves: they are read from what rank 0 prints, such as 'step 20: loss 0.31' (launch_metrics "
+        "adds formats), from repeated lines MUSTER_RESULT {...}, and from TensorBoard's event files, "
+        "trainer_state.json and metrics.csv in the run directory (MUSTER_RUN_DIRECTORY)"
+    ]
 
 
 def samples_per_second(reported: Mapping[str, float], curves: list[CurveNumbers]) -> float | None:
@@ -455,13 +495,7 @@ def record_notes(record: Record, gpus: list[GpuSamples], rows: list[NodeRow]) ->
         )
     elif not gpus and any(row["gpus"] for row in rows):
         tool = vendor_of_model(next((row["gpu"] for row in rows if row["gpus"]), "")).tool
-        messages.append(f"there are no GPU samples: {tool} did not respond")
-    if not record.curves:
-        messages.append(
-            "there are no curves: they are read from what rank 0 prints, such as 'step 20: loss 0.31' (launch_metrics "
-            "adds formats), from repeated lines MUSTER_RESULT {...}, and from TensorBoard's event files, "
-            "trainer_state.json and metrics.csv in the run directory (MUSTER_RUN_DIRECTORY)"
-        )
+        messages.append(f"no GPU samples: {tool} did not respond")
     for link in record.links:
         if not is_wandb(link):
             messages.append(f"the job printed the URL of a run elsewhere: {clean_text(link, 300)}")

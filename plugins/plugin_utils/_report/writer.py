@@ -75,7 +75,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def make_private_directory(path: Path) -> None:
-    """Make a directory that only its user can read; an existing one of this user, of an earlier release, as well."""
+    """Make a directory private to its user, including an existing directory created by an earlier release."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = path.lstat()
     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o077:

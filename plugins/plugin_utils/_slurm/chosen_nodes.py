@@ -17,7 +17,7 @@ class UnknownNodeError(Exception):
 
 
 def candidates_of(members: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return name in Slurm and address of each host of the group, from which Slurm may choose."""
+    """Return the Slurm name and address of each host of the group, from which Slurm may choose."""
     return [
         {
             "name": str(hostvars[name].get("slurm_node") or slurm_name(name)),
@@ -30,7 +30,7 @@ def candidates_of(members: Sequence[str], hostvars: Mapping[str, Mapping[str, An
 def inventory_names(
     nodes: Sequence[Mapping[str, str]], members: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Return the inventory's name of each node, by its name in Slurm. Raise UnknownNodeError.
+    """Return the inventory name of each node, by its Slurm name. Raise UnknownNodeError.
 
     Args:
         nodes: name and address in Slurm.
@@ -44,8 +44,8 @@ def inventory_names(
         name = by_address.get(node["address"]) or by_name.get(node["name"].lower())
         if name is None:
             raise UnknownNodeError(
-                f"Slurm has chosen {node['name']} at {node['address'] or 'an unknown address'}, which the inventory "
-                "does not have. Add it there, or leave it out with launch_slurm_exclude"
+                f"Slurm has chosen {node['name']} at {node['address'] or 'an unknown address'}, which is not in the "
+                "inventory. Add it there, or exclude it with launch_slurm_exclude"
             )
         result[node["name"]] = name
     return result

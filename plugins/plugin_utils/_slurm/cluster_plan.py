@@ -226,7 +226,7 @@ def is_complete(
     services: Iterable[str],
     expected: tuple[str, str, str],
 ) -> bool:
-    """Return whether a node is as planned: its files, its key, its services, now and at boot, and the verification.
+    """Return whether a node is as planned: its files, key, services (now and at boot) and verification.
 
     expected: key, verification, and the last line of the rules for logins.
     """

@@ -84,7 +84,7 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 def number_of(text: str) -> int:
-    """Return a number, 0 if it is unknown."""
+    """Return a number, or 0 if it is unknown."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files and settings with which Slurm checks the health of its nodes, from the checks before a launch.
+"""The files and settings of Slurm's node health check, which reuses the checks before a launch.
 
 The program is plugins/module_utils/_slurm/health_check.py.
 """
@@ -34,14 +34,14 @@ def health_files(node: SlurmNode, options: SlurmOptions) -> list[dict[str, Any]]
     settings = {"node": node.name, "gpu_files": list(node.gpus.files), "skip": sorted(options.health_skip)}
     return [
         {"path": CHECK, "content": script(options, "check"), "mode": "0755"},
-        # Slurm must not lose all nodes to a program that fails itself: only the program's verdict counts
+        # Slurm must not lose all nodes to a failure of the program itself: only its verdict counts
         {"path": PROLOG, "content": f'{script(options, "prolog")}[ "$?" -ne 3 ]\n', "mode": "0755"},
         {"path": SETTINGS, "content": json.dumps(settings, indent=1) + "\n", "mode": "0644"},
     ]
 
 
 def script(options: SlurmOptions, mode: str) -> str:
-    """Return the script that Slurm runs, without arguments and perhaps without PATH."""
+    """Return the script that Slurm runs without arguments, and possibly without PATH."""
     return (
         f"#!/bin/sh\n# {options.managed}\n"
         "export PATH=/usr/sbin:/usr/bin:/sbin:/bin\n"
@@ -69,6 +69,6 @@ def health_settings(options: SlurmOptions) -> Mapping[str, Any]:
         "HealthCheckNodeState": "ANY",
         "Prolog": PROLOG,
         "PrologEpilogTimeout": PROLOG_TIMEOUT,
-        # a job whose node is unfit runs on others as soon as they are free
+        # a job whose node is unfit runs on other nodes as soon as they are free
         "SchedulerParameters": "nohold_on_prolog_fail",
     }

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Logins to the nodes of a Slurm cluster only for users who have a job there, by sshd's PAM rules. Pure functions.
+"""Restrict logins on the nodes of a Slurm cluster to users with a job there, with PAM rules of sshd. Pure functions.
 
-Root and the accounts with which Ansible logs in come first, and are let in whatever pam_slurm_adopt says.
+Root and the accounts with which Ansible logs in come first, and are admitted regardless of pam_slurm_adopt.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def admins_of(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list
 
 
 def pam_lines(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the lines for /etc/pam.d/sshd, [] if everybody may log in. The last one names all that decides."""
+    """Return the lines for /etc/pam.d/sshd, or [] if all users may log in. The last line lists all settings."""
     if not cluster.options.adopt_logins:
         return []
     admins = ":".join(admins_of(cluster, states))
     return [
         f"account sufficient pam_succeed_if.so quiet user in {admins} {PAM_MARK}",
-        # "-": without the package, everybody may log in
+        # "-": without the package, everyone may log in
         f"-account required pam_slurm_adopt.so # always: {admins} {PAM_MARK}",
     ]
 

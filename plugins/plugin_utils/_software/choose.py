@@ -65,7 +65,7 @@ class NodeSoftware:
     glibc: str = ""
     architecture: str = ""  # of the processor, such as aarch64; "": unknown
     vendor: str = "nvidia"  # of the GPUs
-    targets: tuple[tuple[str, str], ...] = ()  # models of AMD's GPUs, and what kernels for them are compiled for
+    targets: tuple[tuple[str, str], ...] = ()  # models of AMD GPUs, and what kernels for them are compiled for
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def format_range(minors: tuple[Minor, Minor]) -> str:
 
 
 def known_builds(platform: Platform) -> str:
-    """Return all pairs of torch and CUDA or ROCm, a line per release."""
+    """Return all combinations of torch and CUDA or ROCm, one line per torch release."""
     return "\n".join(
         f"  torch {format_minor(minor)}: {', '.join(map(format_build, release.builds))}"
         for minor, release in platform.releases.items()
@@ -233,8 +233,8 @@ def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | No
         allowed: list[tuple[str, TorchRelease | None]] = [entry for entry in releases if entry[0]]
         if not allowed:
             raise SoftwareChoiceError(
-                f"{format_list(map(str, request.pins))}, but no release of torch is known that fits. Change that to "
-                "one of these, or set pytorch_version and pytorch_cuda to install another release unchecked:\n"
+                f"{format_list(map(str, request.pins))}, but no known torch release matches. Change it to one of "
+                "these, or set pytorch_version and pytorch_cuda to install another release unchecked:\n"
                 f"{known_builds(request.platform)}"
             )
         return allowed
@@ -532,7 +532,7 @@ def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choic
 
 
 def describe_missing_build(request: SoftwareRequest) -> str:
-    """Return the message about a pair of torch and CUDA or ROCm that does not exist."""
+    """Return the message about a combination of torch and CUDA or ROCm that does not exist."""
     platform, kind = request.platform, "" if request.cuda.startswith("rocm") else "CUDA "
     if request.torch == AUTO:
         return (
@@ -556,7 +556,7 @@ def describe_missing_build(request: SoftwareRequest) -> str:
 
 
 def on_platform(platform: Platform) -> str:
-    """Return a platform for a message, "" for the usual one."""
+    """Return a platform for a message, or "" for the usual one."""
     return "" if platform is DEFAULT else f" on {platform.title}"
 
 

@@ -145,13 +145,13 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
 
 
 def no_gpu_reason(gpus: Mapping[str, Any]) -> str:
-    """Return why a node without GPUs of NVIDIA is left as it is."""
+    """Return why a node without NVIDIA GPUs needs no changes."""
     vendor = vendor_of(gpus)
     if vendor is VENDORS[DEFAULT]:
         return "no NVIDIA GPU on the PCI bus"
     return (
-        f"the GPUs are of {vendor.title}, and this role installs only NVIDIA's driver; docs/arm_and_amd.md says where "
-        f"to get {vendor.driver}"
+        f"the node has {vendor.title} GPUs, but this role installs only the NVIDIA driver; docs/arm_and_amd.md says "
+        f"where to get {vendor.driver}"
     )
 
 

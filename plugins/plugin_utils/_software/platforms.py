@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The platforms that torch is built for: a processor architecture, and a vendor of GPUs.
+"""The platforms that torch is built for: a processor architecture and a GPU vendor.
 
-docs/arm_and_amd.md shows the tables with their sources. A build for CUDA is the digits of its version, 124 for 12.4;
-a build for ROCm is ROCM plus the digits of its version, 1064 for 6.4.
+docs/arm_and_amd.md shows the tables with their sources. A CUDA build is represented by the digits of its version, 124
+for 12.4; a ROCm build by ROCM plus these digits, 1064 for 6.4.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ROCM_BUILDS: Mapping[Minor, Mapping[int, str]] = {
 
 
 def releases_with(builds: Mapping[Minor, Mapping[int, str]]) -> dict[Minor, TorchRelease]:
-    """Return the releases of torch that have builds for a platform, with these builds."""
+    """Return the torch releases that have builds for a platform, with these builds."""
     return {minor: replace(TORCH[minor], builds=kernels) for minor, kernels in builds.items()}
 
 
@@ -62,7 +62,7 @@ class Platform:
     title: str  # for messages
     gpus: str  # the software that its GPUs need: CUDA or ROCm
     releases: Mapping[Minor, TorchRelease]
-    driver: str  # how to get one, for a message
+    driver: str  # how to get the software, for a message
     flash_wheels: bool = False  # whether flash-attention publishes wheels for it
 
 
@@ -70,12 +70,12 @@ NVIDIA_DRIVER = "Install a driver (ansible-playbook site.yml --tags nvidia_drive
 AMD_DRIVER = "Install AMD's driver (docs/arm_and_amd.md)"
 # By processor architecture, and vendor of the GPUs.
 PLATFORMS = {
-    (X86, NVIDIA): Platform("x86_64 with GPUs of NVIDIA", "CUDA", TORCH, NVIDIA_DRIVER, flash_wheels=True),
-    (ARM, NVIDIA): Platform("aarch64 with GPUs of NVIDIA", "CUDA", releases_with(ARM_BUILDS), NVIDIA_DRIVER),
-    (X86, AMD): Platform("x86_64 with GPUs of AMD", "ROCm", releases_with(ROCM_BUILDS), AMD_DRIVER),
+    (X86, NVIDIA): Platform("x86_64 with NVIDIA GPUs", "CUDA", TORCH, NVIDIA_DRIVER, flash_wheels=True),
+    (ARM, NVIDIA): Platform("aarch64 with NVIDIA GPUs", "CUDA", releases_with(ARM_BUILDS), NVIDIA_DRIVER),
+    (X86, AMD): Platform("x86_64 with AMD GPUs", "ROCm", releases_with(ROCM_BUILDS), AMD_DRIVER),
 }
 DEFAULT = PLATFORMS[X86, NVIDIA]
-# Without GPUs, the build for the CPU is installed, which each release has for both architectures.
+# Without GPUs, the CPU build is installed, which exists in each release for both architectures.
 CPU_PLATFORMS = {X86: DEFAULT, ARM: replace(PLATFORMS[ARM, NVIDIA], releases=TORCH)}
 
 
@@ -84,7 +84,7 @@ class PlatformError(Exception):
 
 
 def find_platform(nodes: Iterable[tuple[str, str, str]]) -> Platform:
-    """Return the platform of nodes, each a name, an architecture ("": unknown) and a vendor ("": no GPUs)."""
+    """Return the common platform of nodes, each a name, an architecture ("": unknown) and a vendor ("": no GPUs)."""
     nodes = list(nodes)
     machines = {machine or X86: name for name, machine, _vendor in nodes}
     vendors = {vendor: name for name, _machine, vendor in nodes if vendor}
@@ -99,7 +99,7 @@ def find_platform(nodes: Iterable[tuple[str, str, str]]) -> Platform:
     machine, vendor = next(iter(machines), X86), next(iter(vendors), "")
     platform = PLATFORMS.get((machine, vendor)) if vendor else CPU_PLATFORMS.get(machine)
     if platform is None:
-        gpus = f" with GPUs of {vendor.upper()}" if vendor else ""
+        gpus = f" with {vendor.upper()} GPUs" if vendor else ""
         raise PlatformError(
             f"no builds of torch are known for {machine}{gpus}. Set pytorch_enabled to false, install torch yourself, "
             "and set launch_python to the interpreter that has it"

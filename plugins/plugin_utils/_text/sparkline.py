@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A curve in one line of a terminal."""
+"""Draw a curve within a line of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short commands for the playbooks beside this file: ./muster help.
+"""Short commands for the playbooks next to this file: ./muster help.
 
 Each ansible-playbook command is printed first, to stderr: the output of some commands is read by programs.
 """
@@ -69,8 +69,8 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
     "diff": ("diff", "launch", "show what differs between two runs: ./muster diff RUN RUN", DIFF),
     "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
-    "keep": ("keep", "launch", "replace the nodes that a run loses: ./muster keep [RUN]", KEEP),
-    "join": ("join", "launch", "add a machine to a running run: ./muster join NODE", JOIN),
+    "keep": ("keep", "launch", "replace nodes that a run loses: ./muster keep [RUN]", KEEP),
+    "join": ("join", "launch", "add a machine to an active run: ./muster join NODE", JOIN),
     "save": ("save", "launch", "ask a run to save now: ./muster save [RUN] [--stop]", SAVE),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "forgive": ("forgive", "", "use a repaired machine again: ./muster forgive [NODE]", FORGIVE),
@@ -93,7 +93,7 @@ MEANINGS = {
     "cluster": "Name of the cluster.",
     "nodes": "Name of a node of the inventory.",
     "node": "Name of the machine. Without it, forgive lists the machines that no run uses.",
-    "max_usd_per_hour": "What all machines of the cluster together may cost. Without it, none is created.",
+    "max_usd_per_hour": "Maximum cost of all machines of the cluster. Without it, none is created.",
     "add": "Name of a machine that no run may use.",
     "reason": "Reason why no run may use the machine.",
     "nnodes": "Number of nodes. Default: all.",
@@ -113,7 +113,7 @@ MEANINGS = {
     "check_script": "The script to check.",
     "check_skip": "Ids of rules to skip, separated by commas.",
     "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
-    "page_port": "Port of the page on this machine. Default: a free one.",
+    "page_port": "Port of the page on this machine. Default: any free port.",
     "mounts": "Show the data mounts of each node instead.",
     "remove": "Name of the environment to remove.",
     "grep": "Text to look for in the names, arguments, projects and errors of runs.",

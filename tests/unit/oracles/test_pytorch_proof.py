@@ -67,4 +67,4 @@ def test_wrong_product_or_sum_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_p
         proof.check_sum(0)
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda left, right: torch.zeros(2))
     with pytest.raises(StepError, match="a matrix product on cpu is wrong"):
-        proof.check_products({"cuda": ""})
+        proof.check_products({"cuda": "", "build": "cpu"})

@@ -51,7 +51,12 @@ def test_playbooks_accept_run_name_and_group_from_any_directory(
     assert expected_text in " ".join(done.stdout.split()), done.stdout
 
 
-OTHER_TASKS = {"plan.yml": 2, "allocate.yml": 1, "page.yml": 1}  # tasks of other plugins that get the group
+OTHER_TASKS = {
+    "plan.yml": 2,
+    "allocate.yml": 1,
+    "page.yml": 1,
+    "join.yml": 1,
+}  # tasks of other plugins that get the group
 
 
 def test_launch_role_passes_its_group_to_each_record_task() -> None:

@@ -80,8 +80,8 @@ def choose(directory: Path, chosen: str, **variables: object) -> str:
 
 def test_nodes_are_those_that_slurm_has_chosen(tmp_path: Path) -> None:
     output = choose(tmp_path, "n1\nn0\n", nnodes=2, launch_slurm_partition="gpu")
-    assert "[muster] queued as job 12 of Slurm, position 1, reason Resources" in output
-    assert "[muster] job 12 of Slurm has node0, node1" in output
+    assert "[muster] queued as Slurm job 12, position 1, reason Resources" in output
+    assert "[muster] Slurm job 12 was allocated node0, node1" in output
     assert "chosen node0,node1, batch node1" in output, "the batch script runs on Slurm's first node"
     options = (tmp_path / "options").read_text().split()
     assert {"--nodes=2", "--partition=gpu", "--exclude=n9"} <= set(options), "n9 is not in the inventory"
@@ -92,7 +92,7 @@ def test_nodes_are_those_that_slurm_has_chosen(tmp_path: Path) -> None:
     [
         ("n1\n", {}, "Slurm cannot choose the nodes without their number: add -e nnodes=N"),
         ("n1\n", {"nnodes": 1, "launch_slurm_requeue": 2}, "cannot be requeued"),
-        ("n9\n", {"nnodes": 1}, "Slurm has chosen n9 at 10.9.9.9, which the inventory does not have"),
+        ("n9\n", {"nnodes": 1}, "Slurm has chosen n9 at 10.9.9.9, which is not in the inventory"),
     ],
 )
 def test_problems_are_explained(tmp_path: Path, chosen: str, variables: dict[str, object], expected: str) -> None:

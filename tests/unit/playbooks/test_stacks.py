@@ -65,7 +65,7 @@ def test_stacks_and_status_name_the_rank_for_which_the_other_waits(tmp_path: Pat
 
         only = run("stacks", "rank=1")
         assert "all_reduce (fake.py:5)" not in only and "job.py:7: time.sleep(0.05)" in only
-        assert "rank 7 does not run, or its node did not reply" in run("stacks", "rank=7")
+        assert "rank 7 is not running, or its node did not reply" in run("stacks", "rank=7")
         assert [group["ranks"] for group in json.loads(record.read_text())["groups"]] == [[0], [1]], "all, not only one"
         assert "rank is 'x': use a number, such as -e rank=3" in run("stacks", "rank=x", expected=2)
 

@@ -18,7 +18,6 @@ ROLES = Path(__file__).resolve().parents[3] / "roles"
 OBSERVED = {
     *("launch_user", "launch_start_timeout", "launch_log_limit", "launch_stacks", "launch_hang_timeout"),
     *("launch_on_hang", "launch_notice_signal", "launch_notice_grace", "launch_restart_when"),
-    "launch_restart_wait",
     *("launch_deepspeed_local_rank", "launch_rdzv_backend", "launch_numa_binding"),
     "launch_node_exporter_directory",
 }

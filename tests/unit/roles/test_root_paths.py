@@ -33,6 +33,7 @@ USER_PATHS = {
     "hugging_face_home",
     "init_directory",
     "launch_node_directory",
+    "launch_node_exporter_directory",
     "launch_runs_directory",
     "launch_working_directory",
     "preflight_node_directory",

@@ -176,7 +176,7 @@ def occupied(lab: Lab, cluster: Path) -> Iterator[str]:
 
 def test_run_waits_for_its_nodes_and_then_runs(lab: Lab, occupied: str) -> None:
     play = in_queue(lab, "waits", "--until", "enough")
-    play.wait_for(r"\[muster\] queued as job \d+ of Slurm, position 1")
+    play.wait_for(r"\[muster\] queued as Slurm job \d+, position 1")
     root(lab, "node1", f"scancel {occupied}")
     play.wait_for("step 1 of rank 0")
     end_run(lab, "waits")
@@ -189,7 +189,7 @@ def test_run_waits_for_its_nodes_and_then_runs(lab: Lab, occupied: str) -> None:
 def test_waiting_run_is_shown_and_can_be_stopped(lab: Lab, occupied: str) -> None:
     assert in_queue(lab, "never", detach=True).wait().rc == 0
     play = drive.run("status.yml", lab.inventory, run_id="never")
-    assert re.search(r"queued as job \d+ of Slurm, position 1", play.output), play.output
+    assert re.search(r"queued as Slurm job \d+, position 1", play.output), play.output
     play = drive.run("stop.yml", lab.inventory, run_id="never")
     assert play.rc == 0 and "removed from the queue of Slurm" in play.output, play.output
     assert as_user(lab, "node1", "squeue --noheader --name=never") == ""
@@ -205,7 +205,7 @@ def test_failure_of_a_rank_ends_the_run_and_the_job(lab: Lab, cluster: Path) -> 
 def test_slurm_chooses_the_nodes_that_are_free(lab: Lab, occupied: str) -> None:
     assert site(lab).rc == 0  # node3, too
     play = in_queue(lab, "chosen", "--until", "enough", launch_slurm_choose=True)
-    play.wait_for(r"\[muster\] job \d+ of Slurm has node1, node3")
+    play.wait_for(r"\[muster\] Slurm job \d+ was allocated node1, node3")
     play.wait_for("step 1 of rank 0")
     assert as_user(lab, "node1", "squeue --noheader --name=chosen --format=%T") == "RUNNING"
     end_run(lab, "chosen", ("node1", "node3"))
@@ -246,7 +246,7 @@ def test_variants_of_a_sweep_run_at_the_same_time(lab: Lab, cluster: Path) -> No
 def test_refused_run_gives_its_nodes_back(lab: Lab, cluster: Path) -> None:
     play = in_queue(lab, "wrong", launch_slurm_choose=True, launch_python="/no/python").wait()
     assert play.rc != 0 and "interpreter-missing" in play.output, play.output
-    job = re.search(r"job (\d+) of Slurm has", play.output)
+    job = re.search(r"Slurm job (\d+) was allocated", play.output)
     assert job is not None
     lab.exec("node1", ["scancel", job[1]])
 
@@ -278,7 +278,7 @@ def test_scancel_ends_the_run_with_a_verdict(lab: Lab, cluster: Path) -> None:
     as_user(lab, "node1", "scancel --name=cancelled")
     play.wait()
     verdict = drive.record(lab, "cancelled")
-    assert verdict["state"] == "stopped" and "of Slurm was cancelled" in play.output, play.output
+    assert verdict["state"] == "stopped" and re.search(r"Slurm job \d+ was cancelled", play.output), play.output
     drive.nothing_left(lab, ["node1", "node2"], within=60)
 
 

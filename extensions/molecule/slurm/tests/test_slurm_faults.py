@@ -136,7 +136,7 @@ def test_drained_node_completes_its_run_and_gets_no_other(idle: Lab) -> None:
         assert play.wait().rc == 0, play.output
         drive.eventually("node2 is drained", lambda: states(idle)["node2"] == "drained", 60)
         status = drive.run("status.yml", idle.inventory, run_id="later")
-        assert re.search(r"queued as job \d+ of Slurm.*reason \S*(ReqNodeNotAvail|Resources|Nodes)", status.output)
+        assert re.search(r"queued as Slurm job \d+.*reason \S*(ReqNodeNotAvail|Resources|Nodes)", status.output)
         assert drive.run("stop.yml", idle.inventory, run_id="later").rc == 0
     finally:
         root(idle, "node1", "scontrol update NodeName=node2 State=RESUME")

@@ -142,7 +142,7 @@ def test_user_without_root_trains_on_nodes_that_slurm_chooses(campus: Campus) ->
     lab = campus.lab
     assert lab.exec("node1", ["runuser", f"--user={USER}", "--", "sudo", "-n", "true"]).returncode != 0
     play = campus.launch("first", "--until", "enough")
-    play.wait_for(r"\[muster\] job \d+ of Slurm has c1, c2")
+    play.wait_for(r"\[muster\] Slurm job \d+ was allocated c1, c2")
     play.wait_for(r"I am rank 0 of 2 on c1, ada at home in /home/ada")
     assert "first" in as_user(lab, LOGIN, "squeue --noheader --format=%j", USER)
     status = campus.play("status.yml", run_id="first").wait()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The child process of a supervisor that takes a sample of AMD's GPUs, in the columns of gpus.csv."""
+"""Print a sample of the AMD GPUs in the columns of gpus.csv; run as a child process of the supervisor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_ERROR = 500  # characters
 
 
 def format_sample(text: str, timestamp: str, selection: set[str]) -> list[str]:
-    """Return a line per GPU. text: the output of METRIC; selection: the numbers of the GPUs, empty for all."""
+    """Return a line per GPU. text: the output of METRIC; selection: GPU indexes, empty for all."""
     lines = []
     for sample in parse_sample(text):
         values = [sample[column] for column in COLUMNS if column != "timestamp"]
@@ -33,12 +33,12 @@ def format_sample(text: str, timestamp: str, selection: set[str]) -> list[str]:
 
 
 def format_timestamp(now: float) -> str:
-    """Return a time in UTC, as nvidia-smi writes it."""
+    """Return a UTC time in the format of nvidia-smi."""
     return time.strftime("%Y/%m/%d %H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}"
 
 
 def main(arguments: list[str]) -> int:
-    """Print a sample. arguments: the path of amd-smi, and the numbers of the GPUs, none for all."""
+    """Print a sample. arguments: the path of amd-smi and the GPU indexes, none for all."""
     smi, *selection = arguments
     try:
         result = subprocess.run(

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The network that NCCL uses between the nodes, from its log: TCP on a node with RDMA ports is a problem.
 
-NCCL prints this with NCCL_DEBUG=INFO, into the output of the ranks or into NCCL_DEBUG_FILE. programs/stack_hook.py sets
-both for ranks that set neither, on the nodes whose plan has NETWORK_LOG.
+With NCCL_DEBUG=INFO, NCCL logs it to the ranks' output or to NCCL_DEBUG_FILE. On nodes whose plan has NETWORK_LOG,
+programs/stack_hook.py sets both variables for ranks that set neither.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ SELECTED = re.compile(r"NCCL_IB_HCA set (?:by environment )?to ")
 NO_DEVICE = "NET/IB : No device found"
 NO_LIBRARY = re.compile(r"(?:Failed to|Count not) open libibverbs\.so")  # "Count" is NCCL's own spelling
 NO_EFA_PLUGIN = (
-    "NCCL reaches EFA only by the plug-in aws-ofi-nccl; install it with Amazon's EFA installer, on the nodes or in the "
-    "image, and add its directory to LD_LIBRARY_PATH"
+    "NCCL supports EFA only through the plug-in aws-ofi-nccl; install it with Amazon's EFA installer, on the nodes or "
+    "in the image, and add its directory to LD_LIBRARY_PATH"
 )
 NO_VERBS = "NCCL cannot load libibverbs; install libibverbs1 and ibverbs-providers, on the nodes or in the image"
 WRONG_SELECTION = "NCCL_IB_HCA selects none of them; remove it, or set it to devices that ibv_devinfo lists"
@@ -69,12 +69,12 @@ def is_about_networks(line: str) -> bool:
 
 
 def networks_in(text: str) -> set[str]:
-    """Return the names of the networks in a log of NCCL, such as IB, Socket or AWS Libfabric."""
+    """Return the names of the networks in an NCCL log, such as IB, Socket or AWS Libfabric."""
     return {next(filter(None, match.groups())).strip() for match in NETWORK.finditer(text)}
 
 
 def reason_in(text: str, ports: Sequence[Mapping[str, Any]]) -> str:
-    """Return why NCCL uses TCP although these RDMA ports are active, and what to do, from its log."""
+    """Return why NCCL uses TCP although these RDMA ports are active, according to its log, with a remedy."""
     refused = REFUSED.search(text)
     if refused:
         setting = refused["setting"].replace(" set by environment to ", "=")
@@ -87,7 +87,7 @@ def reason_in(text: str, ports: Sequence[Mapping[str, Any]]) -> str:
 
 
 def socket_problem(text: str, ports: Sequence[Mapping[str, Any]]) -> Problem:
-    """Return the problem that NCCL uses TCP on a node with these active RDMA ports. text: NCCL's log."""
+    """Describe the problem that NCCL uses TCP on a node with these active RDMA ports. text: NCCL's log."""
     names = ", ".join(port["name"] for port in ports[:MAX_NAMES])
     more = f" and {len(ports) - MAX_NAMES} more" if len(ports) > MAX_NAMES else ""
     subject = f"RDMA port {names} is" if len(ports) == 1 else f"RDMA ports {names}{more} are"
@@ -96,7 +96,7 @@ def socket_problem(text: str, ports: Sequence[Mapping[str, Any]]) -> Problem:
 
 
 class NcclNetwork:
-    """Reads the logs of a node's ranks until they say which network NCCL uses."""
+    """Reads the logs of a node's ranks until they show which network NCCL uses."""
 
     def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory

@@ -91,7 +91,7 @@ class LinesOfChild:
 
     @property
     def pid(self) -> int | None:
-        """Return the pid, None if the child could not be started."""
+        """Return the pid, or None if the child could not be started."""
         return self.process.pid if self.process is not None else None
 
     def read(self) -> bytes:
@@ -179,7 +179,7 @@ class NodeHealth:
     # - kernel log
 
     def open_log(self) -> None:
-        """Follow the kernel log, if the node has GPUs of NVIDIA, by the journal if this user may not read the log."""
+        """Follow the kernel log, if the node has NVIDIA GPUs, by the journal if this user may not read the log."""
         if not health_command(self.plan):
             return
         self.log = KernelLog()
@@ -305,6 +305,6 @@ class NodeHealth:
         return notices
 
     def uuid_of(self, index: int | None) -> str:
-        """Return the UUID of a GPU by its index, "" if it is unknown."""
+        """Return the UUID of a GPU by its index, or "" if it is unknown."""
         devices = self.first["devices"] if self.first is not None else []
         return next((gpu["uuid"] for gpu in devices if index is not None and gpu["index"] == index), "")

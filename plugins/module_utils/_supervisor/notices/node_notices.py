@@ -105,7 +105,7 @@ class NodeNotices:
         return [notice for notice in map(self.read_line, lines) if notice]
 
     def read_line(self, line: bytes) -> Data:
-        """Return the notice in a line of the child, {} if it is invalid."""
+        """Return the notice in a line of the child, or {} if it is invalid."""
         try:
             value: Any = parse_json(line.decode("utf-8", "replace"))
         except ValueError:

@@ -94,7 +94,7 @@ def is_rank_program(arguments: list[bytes], directory: str) -> bool:
 
 
 def read_parts(path: str) -> list[bytes]:
-    """Return the parts of a file in /proc that are separated by NUL, [] if it cannot be read."""
+    """Return the parts of a file in /proc that are separated by NUL, or [] if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return stream.read(2**20).split(b"\0")
@@ -103,7 +103,7 @@ def read_parts(path: str) -> list[bytes]:
 
 
 def read_name(pid: int) -> str:
-    """Return the name of a process's program, "" if it has ended."""
+    """Return the name of a process's program, or "" if it has ended."""
     try:
         with open(f"/proc/{pid}/comm", "rb") as stream:
             return stream.read().strip().decode("utf-8", "replace")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What Slurm announces to a run that is one of its jobs: the end of the job, ahead of it and when it comes."""
+"""Slurm's announcements to a run that is a Slurm job: the end of the job, in advance and when it happens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DURATION = re.compile(r"(?:([0-9]{1,5})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-
 
 
 def parse_duration(text: str) -> int | None:
-    """Return the seconds of a duration in Slurm's format, None if it is not one.
+    """Return the seconds of a duration in Slurm's format, or None if it is not one.
 
     Without days: minutes, minutes:seconds or hours:minutes:seconds. After them: hours, hours:minutes or
     hours:minutes:seconds.
@@ -53,7 +53,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def take_notice(directory: str) -> list[Data]:
-    """Return the notice that Slurm will end the job, in a list, and remove the request for it; [] without a request."""
+    """Return a list with the notice that Slurm will end the job, and remove its request; [] without a request."""
     path = os.path.join(directory, REQUEST)
     if not os.path.lexists(path):
         return []
@@ -67,7 +67,7 @@ def take_notice(directory: str) -> list[Data]:
 
 
 def time_until_preemption(job: str, now: float) -> str | None:
-    """Return how long a job that is being preempted may still run, "" if unknown; None if it is not, or is ending.
+    """Return how long a job being preempted may still run ("" if unknown), or None if it is not preempted or is ending.
 
     Slurm does not show the end of a job without a time limit.
 
@@ -88,8 +88,8 @@ def time_until_preemption(job: str, now: float) -> str | None:
 def announces_preemption(directory: str, environment: Mapping[str, str], now: float) -> bool:
     """Return whether a signal to stop comes ahead of a preemption, and record that as a request.
 
-    Slurm sends it at the start of the grace period of a partition, also to the ranks, unless the cluster has
-    preempt_send_user_signal. It waits for a reply of Slurm, for a shorter time than other nodes wait for a heartbeat.
+    Slurm sends it at the start of a partition's grace period, also to the ranks, unless the cluster has
+    preempt_send_user_signal. This waits for Slurm's reply, but for less time than other nodes wait for a heartbeat.
     """
     job = environment.get("SLURM_JOB_ID", "")
     if not job.isdigit() or os.path.lexists(os.path.join(directory, STOP)):
@@ -115,7 +115,7 @@ def announces_preemption(directory: str, environment: Mapping[str, str], now: fl
 
 
 def describe_stop(signal_name: str, directory: str, environment: Mapping[str, str], now: float) -> str:
-    """Return why a supervisor received a signal to stop: the signal's name, or what Slurm has done.
+    """Return why a supervisor received a stop signal: the signal's name, or the action of Slurm.
 
     Args:
         environment: the supervisor's.
@@ -126,7 +126,7 @@ def describe_stop(signal_name: str, directory: str, environment: Mapping[str, st
         return signal_name
     end = environment.get("SLURM_JOB_END_TIME", "")  # of Slurm since 23.02
     if not end.isdigit():
-        return f"job {job} of Slurm was cancelled, was preempted or reached its time limit"
+        return f"Slurm job {job} was cancelled, was preempted or reached its time limit"
     if now >= int(end) - TIME_LIMIT_MARGIN:
-        return f"job {job} of Slurm reached its time limit"
-    return f"job {job} of Slurm was cancelled or preempted"
+        return f"Slurm job {job} reached its time limit"
+    return f"Slurm job {job} was cancelled or preempted"

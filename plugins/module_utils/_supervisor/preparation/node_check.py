@@ -125,7 +125,7 @@ def busy_gpus(plan: Plan) -> list[str]:
 
 
 def expected_gpus(plan: Plan) -> int:
-    """Return how many GPUs a sample of this node must show, 0 if unknown."""
+    """Return how many GPUs a sample of this node must show, or 0 if unknown."""
     if plan.get("gpus"):
         return len(plan["gpus"])
     hardware = plan["nodes"][plan["node"]["node_rank"]].get("hardware")
@@ -178,7 +178,7 @@ def check_storage(plan: Plan, directory: str) -> list[str]:
 
 
 def list_error(path: str) -> str:
-    """Return why a directory cannot be listed, "" if it can."""
+    """Return why a directory cannot be listed, or "" if it can."""
     try:
         with os.scandir(path) as entries:
             next(entries, None)
@@ -212,7 +212,7 @@ def list_checkpoints(plan: Plan) -> dict[str, Any]:
 
 
 def store_of(directory: str, location: Mapping[str, Any] | None) -> str:
-    """Return what identifies the file system of a directory among all nodes, "" if it is unknown."""
+    """Return what identifies the file system of a directory among all nodes, or "" if it is unknown."""
     if not location:
         return ""
     mount = location["mount"]

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Let a rank wait at its start for a debugger, and the other ranks wait for it without a timeout.
+"""Make a rank wait for a debugger at its start, and the other ranks wait for it without a timeout.
 
 A copy of this file is ``hooks/debug_rank.py`` in the run directory of a run that was launched with launch_debug_rank.
 stack_hook.py executes it in each Python process of the job. Only the process of the debugged rank imports debugpy. In
-all others breakpoint() does nothing, so that it may stay in a script that all ranks execute.
+all others breakpoint() does nothing, so it can stay in a script that all ranks execute.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_DEBUGGER_EXIT = 78  # sysexits' EX_CONFIG
 
 
 def with_longer_timeout(function: Callable[..., Any], least: Any) -> Callable[..., Any]:
-    """Return a function of torch whose timeout is at least this long, if the caller sets any."""
+    """Wrap a torch function: a timeout set by its caller is raised to at least this long."""
     import functools
     import inspect
 
@@ -97,7 +97,7 @@ def wait_for_debugger(directory: str, rank: int, port: int) -> None:
     try:
         os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
         debugpy = importlib.import_module("debugpy")
-        debugpy.configure(subProcess=False)  # data loaders go on
+        debugpy.configure(subProcess=False)  # data loaders continue
         debugpy.listen(("127.0.0.1", port))
     except Exception as error:
         if isinstance(error, ImportError):

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Print in which operations a rank was, from the file that torch's flight recorder has written: flight_reader.py FILE.
+"""Print a rank's operations from a dump of torch's flight recorder: flight_reader.py FILE.
 
-The file is a pickle, in the job's directory, so this is a process of its own with limits, and accepts nothing but plain
+The file is a pickle from the job's directory, so it is read in a separate process with limits that accepts only plain
 containers, numbers and texts: no class or function is looked up. torch's own reader accepts any pickle, and importing
 torch takes seconds. The output is a JSON list with the operation of each process group that is not complete, or the
 newest operation of a group that has none.
@@ -56,7 +56,7 @@ def text_of(value):  # type: ignore[no-untyped-def]
 
 
 def describe(entry):  # type: ignore[no-untyped-def]
-    """Return an entry of a dump as a row of the output; None if it is no collective operation of a process group."""
+    """Return an entry of a dump as an output row, or None if it is not a collective operation of a process group."""
     group, number = entry.get("process_group"), entry.get("collective_seq_id")
     if not isinstance(group, (list, tuple)) or len(group) < 2 or not isinstance(number, int) or entry.get("is_p2p"):
         return None
@@ -80,7 +80,7 @@ def operations(dump):  # type: ignore[no-untyped-def]
         if row is None:
             continue
         current = rows.pop(row["group"], None)
-        if current is not None and current["state"] != COMPLETED:  # the first that is not complete is the one
+        if current is not None and current["state"] != COMPLETED:  # the first incomplete operation
             row = current
         rows[row["group"]] = row
     return list(rows.values())[-MAX_GROUPS:]

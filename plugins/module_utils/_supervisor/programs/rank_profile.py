@@ -1,12 +1,12 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Profile some steps of a rank with torch.profiler, without a change to the job's script.
+"""Profile some steps of a rank with torch.profiler, without changes to the job's script.
 
 A copy of this file is ``hooks/rank_profile.py`` in each node's run directory. When the supervisor sends PROFILE_SIGNAL,
 the handler of stack_hook.py executes it in the rank, once, and calls handle_request() each time. A step ends when an
-optimizer has made a step. Profiling begins and ends between two steps; a request to finish ends it at once. The trace
-and what became of it are files of the process in ``profiles/ID``. It never breaks a job: every error is reported there.
+optimizer steps. Profiling begins and ends between two steps; a request to finish ends it immediately. The process
+writes its trace and state to ``profiles/ID``. It never breaks a job: every error is reported there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_STEPS = 1000
 
 
 def is_imported(name: str) -> bool:
-    """Return whether a module is imported completely: the signal may have interrupted its import."""
+    """Return whether a module is fully imported: the signal may have interrupted its import."""
     module = sys.modules.get(name)
     return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
 
@@ -41,7 +41,7 @@ class RankProfile:
         self.steps = steps
         self.path = os.path.join(directory, PROFILES, identifier, str(os.getpid()))
         self.ends: list[float] = []  # when the profiled steps ended, after the moment at which the profile began
-        self.optimizer: Any = None  # the one whose steps count
+        self.optimizer: Any = None  # the optimizer whose steps count
         self.profiler: Any = None
         self.removable: Any = None  # torch's handle of the hook
         self.is_over = False
@@ -56,7 +56,7 @@ class RankProfile:
         self.report("waiting")
 
     def after_step(self, optimizer: Any, *_arguments: Any) -> None:
-        """Begin after a step, end after enough of them; a model may have further optimizers, which do not count."""
+        """Begin after a step and end after enough steps of the same optimizer: a model may have several."""
         try:
             self.optimizer = self.optimizer or optimizer
             if optimizer is not self.optimizer or self.is_over:
@@ -97,7 +97,7 @@ class RankProfile:
         self.report("profiled")
 
     def fail(self, error: BaseException) -> None:
-        """Report an error; the job goes on."""
+        """Report an error; the job continues."""
         self.is_over = True
         try:
             if self.removable is not None:
@@ -107,7 +107,7 @@ class RankProfile:
             sys.muster_profile_error = further_error  # type: ignore[attr-defined]
 
     def report(self, state: str, error: str = "") -> None:
-        """Write what has become of the profile."""
+        """Write the state of the profile."""
         with open(self.path + ".tmp", "w", encoding="utf-8") as stream:
             json.dump({"state": state, "error": error, "steps": self.ends}, stream)
         os.replace(self.path + ".tmp", self.path + ".json")

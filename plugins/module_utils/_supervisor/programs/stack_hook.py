@@ -29,8 +29,8 @@ STACKS = "stacks"  # ... and the one with the files that faulthandler writes: (r
 PROFILE_PROGRAM = "rank_profile.py"  # next to sitecustomize.py
 DEBUG_PROGRAM = "debug_rank.py"  # next to it, if a rank is debugged
 RANK_PROCESS = "MUSTER_RANK_PROCESS"  # variable by which the children of a rank know that they are not the rank
-NETWORK_LOG = "MUSTER_NCCL_LOG"  # variable with the file into which NCCL is to log which network it uses
-RANK_CPUS = "MUSTER_RANK_CPUS"  # variable with the CPUs of each local rank: 0-31,64-95;32-63
+NETWORK_LOG = "MUSTER_NCCL_LOG"  # environment variable: the file into which NCCL logs which network it uses
+RANK_CPUS = "MUSTER_RANK_CPUS"  # environment variable: the CPUs of each local rank, 0-31,64-95;32-63
 NCCL_LOG_VARIABLES = ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS")
 LOWEST_DESCRIPTOR = 500  # a job that closes all descriptors must not get this one's number for another file
 
@@ -64,7 +64,7 @@ def parse_cpus(text):  # type: ignore[no-untyped-def]
 def bind_cpus(environment):  # type: ignore[no-untyped-def]
     """Bind this rank, with the threads and processes that it starts, to its CPUs.
 
-    A process that something else has bound stays as it is: numactl, MPI, Slurm, or a container with few CPUs.
+    Leave alone a process that is already bound by numactl, MPI, Slurm, or a container with few CPUs.
     """
     lists = [parse_cpus(text) for text in environment.get(RANK_CPUS, "").split(";") if text]
     local_rank = int(environment.get("LOCAL_RANK") or environment["MUSTER_LOCAL_RANK"])
@@ -82,7 +82,7 @@ def prepare_rank(environment):  # type: ignore[no-untyped-def]
 
 
 def open_stack_file(path):  # type: ignore[no-untyped-def]
-    """Return the descriptor of a file for stacks, which is created."""
+    """Create a file for stacks; return its descriptor."""
     import fcntl
 
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
@@ -124,7 +124,7 @@ def install(directory):  # type: ignore[no-untyped-def]
     def profile(number, frame):  # type: ignore[no-untyped-def]
         try:
             load_program(directory, PROFILE_PROGRAM)["handle_request"](directory)
-        except Exception as error:  # the job goes on
+        except Exception as error:  # the job continues
             sys.muster_profile_error = error  # type: ignore[attr-defined]
 
     set_handler = _signal.signal  # what signal.signal calls
@@ -148,7 +148,7 @@ def install(directory):  # type: ignore[no-untyped-def]
 
 
 def load_program(directory, name):  # type: ignore[no-untyped-def]
-    """Return the names of a program in the directory of the hooks, which is executed once in this process."""
+    """Execute a program from the hooks directory, once per process; return its namespace."""
     names = sys.__dict__.setdefault("muster_" + name, {})
     if not names:
         path = os.path.join(directory, HOOKS, name)

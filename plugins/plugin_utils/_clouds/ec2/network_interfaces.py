@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Network interfaces of EC2 machines: an address, and Elastic Fabric Adapters on one or all network cards. Pure."""
+"""Network interfaces of EC2 machines: an address, and EFAs (Elastic Fabric Adapters) on one or all network cards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EFA_TYPES = {"efa", "efa-only"}
 def find_efa_cards(network: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the indexes of the network cards that support EFA, from the NetworkInfo of an instance type.
 
-    Where the cards do not list their interface types, a card without EFA is the first one.
+    If the cards do not list their interface types, those without EFA are assumed to come first.
     """
     if not network.get("EfaSupported"):
         return ()
@@ -31,13 +31,13 @@ def find_efa_cards(network: Mapping[str, Any]) -> tuple[int, ...]:
 def build_interfaces(subnet: str, group: str, efa: bool, cards: Sequence[int]) -> list[dict[str, Any]]:
     """Return the interfaces of a machine, as NetworkInterfaces of a request.
 
-    With cards, each of them has an interface that is only an EFA, next to the one with the address, as AWS recommends:
+    Each of the cards has an EFA-only interface, next to the interface with the address, as AWS recommends:
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html. Such a machine cannot have a public
     address: AWS assigns one only to machines with a single interface.
 
     Args:
         efa: whether the single interface is an EFA, too.
-        cards: indexes of the network cards to use for EFA, none for a single interface.
+        cards: indexes of the network cards to use for EFA; empty for a single interface.
     """
     common = {"SubnetId": subnet, "Groups": [group], "DeleteOnTermination": True}
     first: dict[str, Any] = {"DeviceIndex": 0, **common}
@@ -53,7 +53,7 @@ def build_interfaces(subnet: str, group: str, efa: bool, cards: Sequence[int]) -
 
 
 def describe_unused_cards(name: str, cards: Sequence[int]) -> str:
-    """Return a remark on an instance type of which one network card is used, "" if it has no more with EFA."""
+    """Return a remark on EFA network cards of an instance type that are not used, or "" if there are none."""
     if len(cards) < 2:
         return ""
     return (

@@ -197,7 +197,7 @@ def refuse_foreign_name(context: Ec2Context, account: Ec2Account) -> None:
 
 
 def choose_efa(cluster: str, requested: str, nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the EFA setting of new machines: like existing ones, otherwise as requested.
+    """Return the EFA setting of new machines: that of the existing machines, otherwise the requested one.
 
     Raises:
         PlanRefusedError: EFA is required, but the existing machines have none.
@@ -217,7 +217,7 @@ def choose_efa(cluster: str, requested: str, nodes: Sequence[Mapping[str, Any]])
 
 
 def choose_cards(requested: str, efa_cards: tuple[int, ...]) -> tuple[bool, tuple[int, ...]]:
-    """Return whether machines have EFA, and the network cards that get one each, none for a single interface."""
+    """Return whether machines have EFA, and the network cards that get one each; empty for a single interface."""
     return bool(efa_cards) and requested != "none", efa_cards if requested == "all" else ()
 
 

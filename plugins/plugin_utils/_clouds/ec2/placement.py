@@ -28,7 +28,7 @@ class Site(NamedTuple):
 
     vpc: str
     subnets: dict[str, str]  # id by zone
-    block: str = ""  # CIDR block of the cluster's own VPC, "" if the cluster is in another one
+    block: str = ""  # CIDR block of the cluster's own VPC, or "" if the cluster is in another one
 
 
 class InstanceType(NamedTuple):
@@ -147,7 +147,7 @@ def refuse_other_network(  # noqa: PLR0913
 
     Args:
         dedicated: whether a network of its own is requested.
-        current_vpc: VPC of its security group, "" if it has none.
+        current_vpc: VPC of its security group, or "" if it has none.
         subnets: those of its machines.
     """
     vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")

@@ -38,7 +38,7 @@ class Ec2Image(NamedTuple):
 
 
 class LaunchRequest(NamedTuple):
-    """The common settings of a set of machines. price: US dollars per hour of one machine, "" if unknown."""
+    """The common settings of a set of machines. price: US dollars per hour of one machine, or "" if unknown."""
 
     cluster: str
     numbers: list[int]
@@ -94,12 +94,12 @@ def build_launch_request(launch: LaunchRequest) -> dict[str, Any]:
 
 
 def build_first_boot(key: str, watch: Mapping[str, str]) -> str:
-    """Return cloud-init's configuration for the first boot, "" for none. Machines can read it: it has no secrets.
+    """Return cloud-init's configuration for the first boot, or "" for none. Machines can read it: it has no secrets.
 
     AWS accepts 16 kB: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
 
     Args:
-        key: public key in parse_public_key()'s form, "" for none.
+        key: public key in parse_public_key()'s form, or "" for none.
         watch: contents of the idle watch's files, by path.
     """
     content: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where EC2's machines are in its network: a tag, from which the inventory orders the ranks."""
+"""The location of EC2 machines in AWS's network, as a tag by which the inventory orders the ranks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NETWORK_NODE = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 
 
 def format_topology(raw: Mapping[str, Any]) -> str:
-    """Return the network nodes above an instance as a tag's value, the outermost first; "" if AWS lists none."""
+    """Return the network nodes above an instance as a tag value, outermost first, or "" if AWS lists none."""
     nodes = [str(node) for node in raw.get("NetworkNodes") or []]
     text = "/".join(nodes)
     return text if all(map(NETWORK_NODE.fullmatch, nodes)) and len(text) <= MAX_TAG_LENGTH else ""
 
 
 def read_topologies(context: Ec2Context, ids: list[str]) -> dict[str, str]:
-    """Return the topology of each instance, without those for which AWS has none. Raise Ec2Error."""
+    """Return the topology of each instance for which AWS reports one. Raise Ec2Error."""
     topologies: dict[str, str] = {}
     for start in range(0, len(ids), MAX_INSTANCES):
         chunk = ids[start : start + MAX_INSTANCES]
@@ -43,9 +43,9 @@ def read_topologies(context: Ec2Context, ids: list[str]) -> dict[str, str]:
 
 
 def tag_topology(context: Ec2Context, machines: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Set the tag of the cluster's machines, if there are several: a machine that was started again may have moved.
+    """Set the tag of the cluster's machines, if there are several: a machine that was restarted may have moved.
 
-    A refused request costs only the order of the ranks, so it is reported and nothing else.
+    A refused request only affects the order of the ranks, so it is merely reported.
     """
     nodes = {
         machine_id: raw
@@ -62,4 +62,4 @@ def tag_topology(context: Ec2Context, machines: Iterable[tuple[str, Mapping[str,
                     "create_tags", Resources=[machine_id], Tags=[{"Key": TOPOLOGY_TAG, "Value": topology}]
                 )
     except Ec2Error as error:
-        context.show(f"ranks will be ordered by name: the machines' place in the network is unknown: {error}")
+        context.show(f"ranks will be ordered by name, since the machines' location in the network is unknown: {error}")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What NVIDIA's diagnostic says about the nodes of a benchmark, as findings."""
+"""Findings of NVIDIA's diagnostic on the nodes of a benchmark."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def make_finding(severity: str, nodes: list[str], text: str, remedy: str) -> Rep
 
 
 def diagnostic_findings(replies: Mapping[str, Any]) -> list[ReportFinding]:
-    """Return a finding for each test that failed, with all nodes on which it did; none for nodes without dcgmi.
+    """Return a finding for each failed test, with all nodes on which it failed, without nodes that lack dcgmi.
 
-    replies: of the module dcgm_diagnostic, by node.
+    replies: those of the module dcgm_diagnostic, by node.
     """
     nodes_by_failure: dict[tuple[str, str, str], list[str]] = {}
     unavailable: dict[str, list[str]] = {}

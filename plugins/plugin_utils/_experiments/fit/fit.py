@@ -194,6 +194,9 @@ class BatchSearch:
             "launch_args": fill_batch_size(args, batch),
             "launch_max_restarts": 0,
             "launch_restarts": 0,
+            "launch_restart_min_nodes": "",
+            "launch_restart_wait": "",
+            "launch_debug_rank": "",
             "launch_spares": 0,
             "launch_detach": False,
         }

@@ -41,7 +41,7 @@ class VariantRun(TypedDict):
     run_id: str
     settings: str
     succeeded: bool
-    why: str  # why it failed, "" if it succeeded
+    why: str  # why it failed, or "" if it succeeded
     launch_seconds: float
     run_seconds: float | None
     nnodes: int

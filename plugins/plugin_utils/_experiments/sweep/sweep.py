@@ -51,15 +51,15 @@ STATE_FILE, PAGE_FILE = "sweep.json", "sweep.md"
 
 
 class SweepError(Exception):
-    """The sweep cannot go on. The message says why, and what to do."""
+    """The sweep cannot continue. The message says why, and what to do."""
 
 
 class SweepRequest(NamedTuple):
     """The requested runs.
 
-    repeats: runs per variant; search: settings of the search for the largest batch, None for no search. timeout,
+    repeats: runs per variant; search: settings of the search for the largest batch, or None for no search. timeout,
     fit_timeout: seconds that a launch, and a launch of a search, may take. parallel: how many variants are in the queue
-    at the same time; 0 without a queue.
+    at a time, or 0 without a queue.
     """
 
     variants: Sequence[Variant]
@@ -180,7 +180,7 @@ class Sweep:
         return {variant["name"] for variant, success in zip(variants, successes, strict=True) if not success.result()}
 
     def run_queued(self, variant: Variant, batch: str, repeat: int, request: SweepRequest) -> bool:
-        """Launch a variant at its turn, and return whether it succeeded. Raise SweepError if interrupted before."""
+        """Launch a variant at its turn; return whether it succeeded. Raise SweepError if interrupted before that."""
         if self.runner.interrupted:
             raise SweepError("interrupted: the same command resumes from here")
         return self.run_variant(variant, batch, repeat, request)
@@ -271,7 +271,7 @@ class Sweep:
 
 
 def slurm_minutes(seconds: float) -> str:
-    """Return a time limit for a job of Slurm, which counts in minutes."""
+    """Return a time limit in minutes, the unit of Slurm."""
     return str(max(1, math.ceil(seconds / 60)))
 
 

@@ -22,12 +22,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"^ {0,8}(?:\[rank\d{1,7}\]: {1,8})?"
             r"(?:os\.chmod\(cache_file_name|shutil\.move\(tmp_file\.name, cache_file_name)",
         ),
-        cause="Several ranks or jobs prepare the same data set in one cache at the same time, and one removes "
-        "what another is still writing, or moves it away.",
-        remedy="prepare the data set in one process before the job; or let the others wait at a barrier while one rank "
-        "does it: one of the whole job if the nodes share the cache, one of each node otherwise (with the Trainer: "
-        "training_args.main_process_first(local=False) or local=True); jobs that run at the same time need their own "
-        "cache: HF_DATASETS_CACHE in launch_environment",
+        cause="Several ranks or jobs prepare the same dataset in one cache at the same time, and one of them removes "
+        "or moves files that another is still writing.",
+        remedy="prepare the dataset in one process before the job; or let one rank do it while the others wait at a "
+        "barrier: one rank of the whole job if the nodes share the cache, otherwise one rank per node (with the "
+        "Trainer: training_args.main_process_first(local=False) or local=True); jobs that run at the same time need "
+        "separate caches: HF_DATASETS_CACHE in launch_environment",
         source="huggingface/datasets#5412",
         recoverable=True,
         refines=("dataset-cache-missing",),
@@ -44,14 +44,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No such file or directory: '[^'\n]{0,300}GPTDataset[\w-]{0,60}\.(?:npy|txt)",
             r"Memory Map for [^\n]{1,300} is not found, missing one or more of files",
         ),
-        cause="The file of a prepared data set is missing in the cache. If each node has its own cache: only the node "
-        "that prepared the data has it, since one rank of the whole job does so. If the nodes share the cache: several "
-        "ranks prepare the data at once, and one moves or removes what another needs.",
-        remedy="with a cache on each node's own disk, one rank of each node prepares the data first (local main "
-        "process "
-        "first); with a shared cache, one rank of the whole job (main process first), or a run with one process before "
-        "the job. Check which it is: df DIRECTORY on the node. To copy a prepared cache to all nodes: ansible-playbook "
-        "stage_data.yml; Megatron: --data-cache-path",
+        cause="A file of a prepared dataset is missing from the cache. If each node has its own cache, only the node "
+        "that prepared the data has it, since a single rank of the whole job does so. If the nodes share the cache, "
+        "several ranks prepare the data at once, and one moves or removes files that another needs.",
+        remedy="with a cache on each node's own disk, one rank per node must prepare the data first (local main "
+        "process first); with a shared cache, one rank of the whole job (main process first), or a run with one "
+        "process before the job. To see which kind it is, run df DIRECTORY on the node. To copy a prepared cache to "
+        "all nodes: ansible-playbook stage_data.yml; Megatron: --data-cache-path",
         source="InternLM/xtuner#251",
         weak=True,
         recoverable=True,

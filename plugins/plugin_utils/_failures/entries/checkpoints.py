@@ -21,19 +21,19 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"The following zero checkpoints paths are missing",
             r"assert len\(self\.ckpt_list\) > 0",
         ),
-        cause="The checkpoint has one file per rank, and the names contain the rank or the number of ranks: it was "
-        "saved by another number of ranks, with another ZeRO stage or parallel size, or this node does not see the "
-        "files that other nodes wrote.",
-        remedy="resume with the number of nodes and ranks that saved it (list the directory: the names tell), and "
-        "from a drive that all nodes share (ansible-playbook site.yml --tags data). For another number of ranks, "
-        "convert it first: ds_to_universal.py or zero_to_fp32.py for DeepSpeed, the framework's merge script for "
-        "FSDP shards; or load only the weights",
+        cause="The checkpoint has one file per rank, with the rank or the number of ranks in its name: it was saved by "
+        "a different number of ranks, with another ZeRO stage or parallel size, or this node does not see the files "
+        "that other nodes wrote.",
+        remedy="resume with the number of nodes and ranks that saved it (the file names in the directory show it), and "
+        "from a drive that all nodes share (ansible-playbook site.yml --tags data). For a different number of ranks, "
+        "convert it first: ds_to_universal.py or zero_to_fp32.py for DeepSpeed, the framework's merge script for FSDP "
+        "shards; or load only the weights",
         source="HuangLK/transpeeder#28",
         recoverable=True,
     ),
     CatalogueEntry(
         id="checkpoint-unfinished",
-        title="A distributed checkpoint was not completed",
+        title="A distributed checkpoint is incomplete",
         example="FileNotFoundError: [Errno 2] No such file or directory: '.../checkpoint-1400/.metadata'",
         texts=(
             r"No such file or directory: '[^'\n]{0,300}/\.metadata'",
@@ -42,10 +42,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="torch.distributed.checkpoint writes the file .metadata last, on rank 0: if it is missing, the save "
         "was interrupted, so the checkpoint is incomplete; or only the first node has it, since the nodes share no "
         "drive.",
-        remedy="list the directory on the first node. If .metadata is missing there as well, remove this "
-        "checkpoint and resume from the one before; otherwise save to a drive that all nodes share "
-        "(ansible-playbook site.yml --tags data), or copy the checkpoint's files of all nodes together to every "
-        "node",
+        remedy="list the directory on the first node. If .metadata is missing there as well, remove this checkpoint "
+        "and resume from the previous one; otherwise save to a drive that all nodes share (ansible-playbook site.yml "
+        "--tags data), or copy the checkpoint files of all nodes to every node",
         source="huggingface/accelerate#3010",
         recoverable=True,
     ),
@@ -151,8 +150,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The file is truncated or damaged: a job ended while saving, a download was interrupted, or several "
         "ranks wrote the same file at once, such as local rank 0 of each node on a shared drive.",
-        remedy="use the previous one and remove this one (for a download: from the cache). Save on rank 0 of the whole "
-        "job only, not on local rank 0 of each node, under a temporary name that is renamed when complete",
+        remedy="use the previous checkpoint and remove this one (for a download: from the cache). Save only on rank 0 "
+        "of the whole job, not on local rank 0 of each node, under a temporary name that is renamed when complete",
         source="JizhiziLi/P3M#13",
     ),
     CatalogueEntry(
@@ -176,8 +175,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"global_step\d|step[-_]\d)[^'\n]{0,200}\.(?:bin|pt|pth|safetensors|distcp)'",
             r"No such file or directory: '[^'\n]{0,300}/checkpoint-\d{1,9}/[^'\n]{0,200}\.json'",
         ),
-        cause="The checkpoint is not on this node: only the first node has written it and the nodes share no "
-        "disk, or the path is wrong; or rank 0 has not finished writing it, if this rank did not wait at a barrier.",
+        cause="The checkpoint is not on this node: only the first node wrote it and the nodes share no disk, or the "
+        "path is wrong; or rank 0 has not finished writing it, because this rank did not wait at a barrier.",
         remedy="save to a shared drive that all nodes mount (ansible-playbook site.yml --tags data), or copy the"
         " checkpoint to all nodes: ansible-playbook stage_data.yml -e stage_data_path=DIRECTORY -e "
         "stage_data_destination=DIRECTORY",

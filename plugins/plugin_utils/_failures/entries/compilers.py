@@ -12,15 +12,15 @@ TOPIC = "Compilers and toolkits"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="triton-libcuda",
-        title="Triton does not find the driver's library",
+        title="Triton cannot find the driver's library",
         example="AssertionError: libcuda.so cannot found!",
         texts=(
             r"libcuda\.so cannot found!",
             r"cannot find -lcuda(?![\w])",
         ),
-        cause="Triton, and so torch.compile, links its kernels with the driver's library, and finds no libcuda.so: "
-        "the container was started without the driver's files, the linker's cache does not list them, or only "
-        "libcuda.so.1 exists.",
+        cause="Triton, and therefore torch.compile, links its kernels with the driver's library but cannot find "
+        "libcuda.so: the container was started without the driver's files, the linker's cache does not list them, or "
+        "only libcuda.so.1 exists.",
         remedy="`ldconfig -p | grep libcuda` in the job's environment must list it. On the node or in the image: "
         "sudo ldconfig, and a link libcuda.so to libcuda.so.1 in the same directory; in Apptainer start with --nv. "
         'Or name its directory: -e \'{"launch_environment": {"TRITON_LIBCUDA_PATH": '

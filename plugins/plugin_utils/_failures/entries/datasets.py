@@ -107,9 +107,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Can't get local object '",
             r"TypeError: cannot pickle '[\w.]{1,60}' object",
         ),
-        cause="Workers that are spawned (Python 3.14 does so as a default) get the data set as a pickle, and "
-        "that cannot hold lambdas, functions inside functions, or open files and connections. The same holds for "
-        "copy.deepcopy and torch.save of whole objects, if the frames above name them.",
+        cause="Workers that are spawned (the default in Python 3.14) receive the dataset as a pickle, which cannot "
+        "contain lambdas, functions inside functions, or open files and connections. The same applies to copy.deepcopy "
+        "and torch.save of whole objects, if the frames above name them.",
         remedy="define the function at the top of a module, and open files in the worker at first use; or "
         'DataLoader(multiprocessing_context="fork"), or num_workers=0',
         source="Beckschen/TransUNet#95",
@@ -129,15 +129,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="webdataset-nodes",
-        title="WebDataset is not told how to divide the shards",
+        title="WebDataset has no rule for splitting shards among ranks",
         example="ValueError: you need to add an explicit nodesplitter to your input pipeline for multi-node training",
         texts=(
             r"you need to add an explicit nodesplitter to your input pipeline",
             r"input pipeline needs to be reconfigured for multinode training",
         ),
-        cause="With several ranks, webdataset wants to know which rank reads which shards, and refuses to guess.",
+        cause="With several ranks, webdataset must know which rank reads which shards, and refuses to guess.",
         remedy="wds.WebDataset(urls, nodesplitter=wds.split_by_node), with at least as many shards as ranks times "
-        "workers; or resampled=True with .with_epoch(N), so that all ranks have equally many samples",
+        "workers; or resampled=True with .with_epoch(N), so that all ranks have the same number of samples",
         source="Lightning-AI/pytorch-lightning#20149",
     ),
     CatalogueEntry(
@@ -149,50 +149,50 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Parquet magic bytes not found in footer",
             r"Parquet file size is 0 bytes",
         ),
-        cause="The file was not written or downloaded to its end, is still being written, or is something else: a "
-        "pointer of Git LFS, a web page, or a file of another format in the same directory.",
-        remedy="`head -c 200 FILE` on the node shows what it is; download it again (git lfs pull, or "
-        "huggingface-cli download) and copy it to all nodes (ansible-playbook stage_data.yml). Give only the data "
-        'files: data_files="*.parquet"',
+        cause="The file was not completely written or downloaded, is still being written, or is not a data file: a Git "
+        "LFS pointer, a web page, or a file of another format in the same directory.",
+        remedy="`head -c 200 FILE` on the node shows its content; download it again (git lfs pull, or huggingface-cli "
+        "download) and copy it to all nodes (ansible-playbook stage_data.yml). Select only the data files: "
+        'data_files="*.parquet"',
         source="huggingface/datasets#4077",
         recoverable=True,
     ),
     CatalogueEntry(
         id="arrow-overflow",
-        title="A column of the data set is too large for Arrow",
+        title="A dataset column is too large for Arrow",
         example="pyarrow.lib.ArrowInvalid: offset overflow while concatenating arrays",
         texts=(r"ArrowInvalid: offset overflow while concatenating arrays",),
-        cause="A batch of a column of texts, images or lists exceeds 2 GiB, more than Arrow's offsets can count: "
-        "large images or long token lists, or one huge JSON file.",
-        remedy="write smaller batches: dataset.map(..., writer_batch_size=100, batch_size=100); split a huge file "
-        "into several; keep images as paths or Image() instead of arrays of pixels; a newer datasets",
+        cause="A batch of a column of texts, images or lists exceeds 2 GiB, the limit of Arrow's 32-bit offsets: large "
+        "images, long token lists, or one huge JSON file.",
+        remedy="write smaller batches: dataset.map(..., writer_batch_size=100, batch_size=100); split a huge file into "
+        "several; store images as paths or Image() instead of pixel arrays; upgrade datasets",
         source="hiyouga/LlamaFactory#7526",
     ),
     CatalogueEntry(
         id="tar-cut-off",
-        title="A shard of the data set is cut off",
+        title="A dataset shard is truncated",
         example="tarfile.ReadError: unexpected end of data",
         texts=(
             r"tarfile\.ReadError: \(?[\"']?unexpected end of data",
             r'^ {0,8}raise ReadError\("unexpected end of data"\)',
         ),
-        cause="A tar file ends too early: it was not downloaded or written to its end, or the connection broke "
-        "while it was streamed.",
-        remedy="`tar tf FILE > /dev/null` finds broken files; fetch them again, and copy the data to the nodes "
-        "before the job (ansible-playbook stage_data.yml). To go on without them: wds.WebDataset(urls, "
+        cause="A tar file ends too early: it was not completely downloaded or written, or the connection broke while "
+        "it was streamed.",
+        remedy="`tar tf FILE > /dev/null` finds broken files; download them again, and copy the data to the nodes "
+        "before the job (ansible-playbook stage_data.yml). To skip broken shards: wds.WebDataset(urls, "
         "handler=wds.warn_and_continue)",
         source="webdataset/webdataset#142",
         recoverable=True,
     ),
     CatalogueEntry(
         id="worker-in-worker",
-        title="A worker process is to start processes of its own",
+        title="A daemonic worker process tried to start processes",
         example="AssertionError: daemonic processes are not allowed to have children",
         texts=(r"daemonic processes are not allowed to have children",),
-        cause="A process of a pool, or one that was started as a daemon, uses a DataLoader with workers or a pool "
-        "itself, which Python does not allow.",
+        cause="A process of a pool, or another daemonic process, uses a DataLoader with workers or a pool, which "
+        "Python does not allow.",
         remedy="DataLoader(num_workers=0) inside the worker; start the outer processes with daemon=False "
-        "(mp.spawn(..., daemon=False)), or with muster's launcher instead of by the script",
+        "(mp.spawn(..., daemon=False)), or with muster's launcher rather than from the script",
         source="pytorch/pytorch#15950",
     ),
 )

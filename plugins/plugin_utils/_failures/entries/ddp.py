@@ -30,12 +30,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"DDP expects same model across all ranks, but Rank \d{1,7} has \d{1,9} params, while rank \d{1,7} has "
             r"inconsistent 0 params",
         ),
-        cause="DDP first compares the number of parameters, and nothing came from the rank with 0: this first "
-        "collective over NCCL moved no data between the nodes (wrong interface, RoCE GID or GPUs without peer access), "
-        "or that rank has ended or is in another collective. The models rarely differ.",
+        cause="DDP first compares the number of parameters, and received nothing from the rank with 0: this first "
+        "collective over NCCL moved no data between the nodes (wrong interface, wrong RoCE GID, or GPUs without peer "
+        "access), or that rank has ended or is in a different collective. The models rarely differ.",
         remedy="read that rank's log first. If it has no error: ansible-playbook preflight.yml tests the connections; "
-        """-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' names what failed. On one node try """
-        "NCCL_P2P_DISABLE=1, between nodes NCCL_IB_DISABLE=1: if that helps with RoCE, set NCCL_IB_GID_INDEX=3",
+        '-e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' shows what failed. On a single node, try '
+        "NCCL_P2P_DISABLE=1; between nodes, try NCCL_IB_DISABLE=1: if that helps with RoCE, set NCCL_IB_GID_INDEX=3",
         source="NJU-PCALab/STAR#44",
         weak=True,
     ),
@@ -61,8 +61,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"params\[\d{1,6}\] in this process with sizes",
         ),
         cause="The ranks built different models, or froze different layers.",
-        remedy="use the same code and settings on each node (ansible-playbook preflight.yml compares the script); "
-        "nothing in the model may depend on the rank, such as a size taken from the rank's own data",
+        remedy="use the same code and settings on each node (ansible-playbook preflight.yml compares the script); no "
+        "part of the model may depend on the rank, such as a size derived from the rank's own data",
         source="liangyn22/MCUFormer#2",
     ),
     CatalogueEntry(
@@ -83,10 +83,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="torch.distributed is initialised twice",
         example="RuntimeError: trying to initialize the default process group twice!",
         texts=(r"trying to initialize the default process group ?(?:twice!)?",),
-        cause="init_process_group runs a second time in the same process: the script calls it, and so does the "
-        "framework (accelerate, DeepSpeed, MMEngine, Lightning), or a second import or call of the main function.",
-        remedy="leave init_process_group to the framework, or guard it: if not "
-        'torch.distributed.is_initialized(): ...; put the main part under if __name__ == "__main__":',
+        cause="init_process_group was called a second time in the same process: by the script in addition to the "
+        "framework (accelerate, DeepSpeed, MMEngine, Lightning), or because the main function is imported or called "
+        "twice.",
+        remedy="leave init_process_group to the framework, or guard it: if not torch.distributed.is_initialized(): "
+        '...; put the entry point under if __name__ == "__main__":',
         source="pytorch/pytorch#43536",
     ),
     CatalogueEntry(

@@ -138,8 +138,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The layers of a ZeRO-3 model are not called in the same order",
         example="RuntimeError: still have inflight params [{'id': 723, 'status': 'AVAILABLE', ...}]",
         texts=(r"still have inflight params",),
-        cause="ZeRO-3 fetches weights ahead in the order of the steps before, and this step did not use some of "
-        "them: layers that depend on the data (experts, modalities, adapters), or a switch between training and "
+        cause="ZeRO-3 prefetches weights in the order of earlier steps, and this step did not use some of them: "
+        "because layers depend on the data (experts, modalities, adapters), or the model switched between training and "
         "evaluation.",
         remedy='set "stage3_prefetch_bucket_size": 0 in the DeepSpeed configuration, so that nothing is fetched '
         "ahead; mark blocks whose layers are chosen by the data: deepspeed.utils.set_z3_leaf_modules(model, "

@@ -91,40 +91,40 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A temporary directory belongs to another process",
         example="FileNotFoundError: [Errno 2] No such file or directory: '/tmp/tmp3o00dg6a/checkpoint/states.pt'",
         texts=(r"No such file or directory: '/tmp/tmp[a-z0-9_]{8}(?:/|')", r"can't open file '/tmp/tmp[a-z0-9_]{8}/"),
-        cause="The path is in a temporary directory with a random name, which one process creates on one node: other "
-        "ranks have other names, other nodes do not have it, or its owner has removed it.",
-        remedy="use a directory of a fixed name on a drive that all nodes share (ansible-playbook site.yml --tags "
-        "data) for what other ranks read, or let each node write its own; a path that rank 0 makes up must be sent "
-        "to the others: torch.distributed.broadcast_object_list",
+        cause="The path is in a temporary directory with a random name, created by one process on one node: other "
+        "ranks have different names, other nodes do not have the directory, or its creator has removed it.",
+        remedy="for files that other ranks read, use a directory with a fixed name on a drive that all nodes share "
+        "(ansible-playbook site.yml --tags data), or let each node write its own; a path that rank 0 generates must be "
+        "sent to the others: torch.distributed.broadcast_object_list",
         source="bccp/nbodykit#253",
         weak=True,
     ),
     CatalogueEntry(
         id="rename-raced",
-        title="A file to rename is gone",
+        title="A file to be renamed no longer exists",
         example="FileNotFoundError: [Errno 2] No such file or directory: '.../tmp-checkpoint-8' -> '.../checkpoint-8'",
         texts=(
             r"No such file or directory: '[^'\n]{1,300}' -> '",
             r"No such file or directory: '[^'\n]{1,300}\.(?:tmp|temp)'",
         ),
-        cause="Several ranks or nodes rename or remove the same temporary file or directory on a shared drive: one "
-        "was faster, and the others no longer find it. Rarely, the directory of the second path does not exist.",
-        remedy="let one rank of the whole job rename it while the others wait at a barrier, or give each process a "
-        "directory of its own; with the Trainer, upgrade transformers (4.36 renamed from each node), and set "
-        "save_on_each_node only if the nodes share no drive. Libraries that cache need RANK, WORLD_SIZE and LOCAL_RANK "
-        "to choose who writes: start them with torchrun",
+        cause="Several ranks or nodes rename or remove the same temporary file or directory on a shared drive: one was "
+        "faster, and the others no longer find it. In rare cases, the directory of the second path does not exist.",
+        remedy="let one rank of the whole job rename it while the others wait at a barrier, or give each process its "
+        "own directory; with the Trainer, upgrade transformers (4.36 renamed from each node), and set "
+        "save_on_each_node only if the nodes share no drive. Caching libraries need RANK, WORLD_SIZE and LOCAL_RANK to "
+        "decide which rank writes: start them with torchrun",
         source="mosaicml/streaming#868",
         weak=True,
     ),
     CatalogueEntry(
         id="directory-exists",
-        title="A file or directory exists already",
+        title="A file or directory already exists",
         example="FileExistsError: [Errno 17] File exists: './log/TwoStageNet'",
         texts=(r"FileExistsError: \[Errno 17\] File exists: ",),
-        cause="Either several ranks create it at once, and one was faster between the check and the creation; or it is "
-        "left from an earlier run, and the script insists on a new one.",
-        remedy="os.makedirs(path, exist_ok=True), and on a shared drive on rank 0 only, with a barrier for the others. "
-        "If an earlier run made it: another output directory, or remove it",
+        cause="Several ranks create it at once, and one was faster between the check and the creation; or it remains "
+        "from an earlier run, and the script requires a new one.",
+        remedy="os.makedirs(path, exist_ok=True); on a shared drive, only on rank 0, with a barrier for the others. If "
+        "it remains from an earlier run, choose another output directory or remove it",
         source="OpenNMT/OpenNMT-py#1495",
         weak=True,
         general=True,
@@ -181,8 +181,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="FileNotFoundError: [Errno 2] No usable temporary directory found in ['/tmp', '/var/tmp', "
         "'/usr/tmp', '/home/me']",
         texts=(r"No usable temporary directory found in \[",),
-        cause="Python can write to none of the directories that the message lists: their disks are full, or they "
-        "are read-only, as in some containers.",
+        cause="Python cannot write to any of the directories that the message lists: their disks are full or they are "
+        "read-only, as in some containers.",
         remedy="df -h /tmp on that node shows the space; remove files there, or use a directory with space that "
         'exists on all nodes: -e \'{"launch_environment": {"TMPDIR": "/data/tmp"}}\'; in a container mount a '
         "writable /tmp",

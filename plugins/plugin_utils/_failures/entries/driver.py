@@ -90,11 +90,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"invalid device ordinal",
             r"You requested gpu: \[[\d, ]{1,60}\]\s{1,4}But your machine only has",
         ),
-        cause="The process sees fewer GPUs than the number that the script selects: more processes than GPUs were "
-        "started "
-        "on a node, CUDA_VISIBLE_DEVICES or the scheduler shows each process only its own GPU, or the script selects "
-        "its "
-        "GPU by the global rank.",
+        cause="The process sees fewer GPUs than the script's device number requires: more processes than GPUs were "
+        "started on a node, CUDA_VISIBLE_DEVICES or the scheduler shows each process only its own GPU, or the script "
+        "selects its GPU by the global rank.",
         remedy="print torch.cuda.device_count() and CUDA_VISIBLE_DEVICES in each rank. If all GPUs are visible: "
         "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), not RANK, and leave nproc_per_node out; if each process "
         "sees one, it is device 0 for all",
@@ -244,12 +242,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-without-gpu",
-        title="NCCL is to be used on a node without a GPU",
+        title="The NCCL backend was requested on a node without a GPU",
         example="ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
         texts=(r"ProcessGroupNCCL is only supported with GPUs, no GPUs found",),
-        cause="The script asks for the backend nccl, and torch sees no GPU in this process: CUDA_VISIBLE_DEVICES "
-        "is empty, the driver is not loaded or too old for torch, the container was started without GPUs, or the "
-        "node has none.",
+        cause="The script requests the nccl backend, but torch sees no GPU in this process: CUDA_VISIBLE_DEVICES is "
+        "empty, the driver is not loaded or too old for torch, the container was started without GPUs, or the node has "
+        "none.",
         remedy="`python -c 'import torch; print(torch.cuda.device_count())'` with the job's Python on that node "
         "shows it; ansible-playbook ping.yml shows the GPUs of each node, and ansible-playbook site.yml --tags "
         'nvidia_driver repairs the driver. On nodes without GPUs: init_process_group("gloo")',
@@ -260,9 +258,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="torch's memory allocator cannot read the GPU's state",
         example='RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":830',
         texts=(r'NVML_SUCCESS == [^\n]{1,200}INTERNAL ASSERT FAILED at "[^"\n]{1,200}CUDACachingAllocator',),
-        cause="The GPU's memory is full, and torch failed while it read from the driver how much is free: on a "
-        "slice of a GPU (MIG) or a virtual GPU, after CUDA_VISIBLE_DEVICES named another one than the job's, or "
-        "while the driver's library and the loaded driver differ.",
+        cause="The GPU's memory is full, and torch could not read from the driver how much is free: on a GPU slice "
+        "(MIG) or virtual GPU, with a CUDA_VISIBLE_DEVICES that names a different GPU from the job's, or because the "
+        "driver's library and the loaded driver differ.",
         remedy="use less memory (a smaller batch per rank), as for CUDA out of memory. On MIG leave "
         "CUDA_VISIBLE_DEVICES as the scheduler set it; if nvidia-smi fails on the node, reboot it",
         source="pytorch/pytorch#121899",
@@ -270,13 +268,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="gpu-count-changed",
-        title="torch counts other GPUs than CUDA",
+        title="torch and CUDA count different GPUs",
         example="RuntimeError: device >= 0 && device < num_gpus INTERNAL ASSERT FAILED at "
         '"../aten/src/ATen/cuda/CUDAContext.cpp":50',
         texts=(r"device >= 0 && device < num_gpus INTERNAL ASSERT FAILED",),
-        cause="The GPUs that torch counted through the driver's library (NVML) are not those that CUDA shows to "
-        "the process: CUDA_VISIBLE_DEVICES was changed after torch had counted, names GPUs that the scheduler did "
-        "not give, or the GPUs are divided (MIG).",
+        cause="The GPUs that torch counted through the driver's library (NVML) are not those that CUDA exposes to the "
+        "process: CUDA_VISIBLE_DEVICES was changed after torch had counted them, it names GPUs that the scheduler did "
+        "not assign, or the GPUs are partitioned (MIG).",
         remedy="set CUDA_VISIBLE_DEVICES before Python starts, or better leave it as the launcher or scheduler set "
         "it and select the GPU by LOCAL_RANK; remove lines that set os.environ['CUDA_VISIBLE_DEVICES'] from the "
         "script; for MIG name the slices by their UUID (nvidia-smi -L)",

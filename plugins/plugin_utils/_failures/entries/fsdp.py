@@ -33,9 +33,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="AssertionError: FSDP reduce-scatter expects uniform gradient dtype but got {torch.bfloat16, "
         "torch.float32}",
         texts=(r"reduce-scatter expects uniform gradient dtype",),
-        cause="fully_shard exchanges the gradients of a group as one tensor, and some are bf16 and others fp32: "
-        "with gradient accumulation, a parameter that first got a gradient in the last micro-batch, or an unused "
-        "one, has param_dtype, while the others were accumulated in reduce_dtype; or layers were created in "
+        cause="fully_shard reduces the gradients of a group as one tensor, but some are bf16 and others fp32: with "
+        "gradient accumulation, a parameter that received its first gradient in the last micro-batch, or an unused "
+        "parameter, has param_dtype, while the others were accumulated in reduce_dtype; or layers were created in "
         "different precisions.",
         remedy="use one type for both: MixedPrecisionPolicy(param_dtype=torch.bfloat16, "
         "reduce_dtype=torch.bfloat16), or exchange the gradients of each micro-batch "
@@ -45,7 +45,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="fsdp-layer-class",
-        title="FSDP does not find the layer class that it is to wrap",
+        title="FSDP cannot find the layer class to wrap",
         example="Exception: Could not find the transformer layer class to wrap in the model.",
         texts=(r"Could not find the transformer layer class(?: \w{1,80})? (?:to wrap )?in the model",),
         cause="The configuration of accelerate or the Trainer names a layer class "
@@ -57,11 +57,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="fsdp-device",
-        title="A rank's model is on another GPU than its own",
+        title="A rank's model is on a different GPU from its own",
         example="ValueError: Inconsistent compute device and `device_id` on rank 3: cuda:0 vs cuda:3",
         texts=(r"[Ii]nconsistent compute device and ?[`']device_id ?[`'] on rank",),
-        cause="The model was loaded to a GPU that is not this rank's: to cuda:0 on each rank, or by device_map. "
-        "FSDP wants it on the CPU or on the rank's own GPU.",
+        cause="The model was loaded to a GPU that is not this rank's: to cuda:0 on each rank, or by device_map. FSDP "
+        "expects it on the CPU or on the rank's own GPU.",
         remedy="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the model is created, and load it "
         "without device_map and without .to('cuda:0'). With accelerate on several nodes: the same configuration on "
         "each node, apart from machine_rank",

@@ -19,9 +19,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A checkpoint is loaded into the GPU's memory",
         example='File ".../torch/serialization.py", line 187, in _cuda_deserialize',
         texts=(r'torch/serialization\.py", line \d{1,6}, in (?:_cuda_deserialize|default_restore_location)',),
-        cause="GPU memory ran out in torch.load: without map_location it puts the whole checkpoint on the GPU from "
-        "which it was saved, "
-        "mostly GPU 0, in addition to the model and its optimizer: on that GPU for each rank of the node.",
+        cause="GPU memory ran out in torch.load: without map_location, it loads the whole checkpoint onto the GPU from "
+        "which it was saved, usually GPU 0, in addition to the model and its optimizer, and does so for each rank of "
+        "the node.",
         remedy='torch.load(path, map_location="cpu"), then load_state_dict; delete the loaded dictionary '
         "afterwards. If the host's memory is short, too: mmap=True",
         source="nkolot/SPIN#76",
@@ -30,18 +30,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="cuda-oom-absurd",
-        title="A rank received nonsense as a size",
+        title="A rank received a corrupt size",
         example="CUDA out of memory. Tried to allocate more than 1EB memory",
         texts=(
             r"Tried to allocate more than 1EB memory",
             r"Trying to create tensor with negative dimension -\d{13,20}\b",
         ),
-        cause="A rank received a corrupt size from another rank: the ranks differ in which collective they are, for "
-        "example after a timeout, or since only some of them resume from a checkpoint or take a branch. Memory is not "
-        "the problem.",
-        remedy="look in the logs of the other ranks for what happened earlier, especially a timeout: ansible-playbook "
+        cause="A rank received a corrupt size from another rank: the ranks are in different collectives, for example "
+        "after a timeout, or because only some of them resume from a checkpoint or take a branch. Memory is not the "
+        "problem.",
+        remedy="look in the logs of the other ranks for earlier problems, especially a timeout: ansible-playbook "
         "logs.yml -e fetch=true. Make the same calls on every rank; the output directory and the checkpoint to resume "
-        "from must be the same on all, not random names",
+        "from must be the same on all ranks, without random names",
         source="pytorch/pytorch#145369",
         kind="consequence",
     ),
@@ -137,9 +137,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No available memory for the cache blocks",
             r"is less than desired GPU memory utilization",
         ),
-        cause="vLLM, which generates samples in the training, takes a share of the GPU's memory "
-        "(gpu_memory_utilization), and after the model nothing is left of it for the cache of keys and values; or "
-        "the trainer or another process already holds the memory.",
+        cause="vLLM, which generates samples during training, reserves a share of GPU memory (gpu_memory_utilization), "
+        "and after the model nothing remains for the key-value cache; or the trainer or another process already uses "
+        "the memory.",
         remedy="raise gpu_memory_utilization if the GPU is otherwise free, or lower it and max_model_len if the "
         "trainer shares the GPU (vllm_gpu_memory_utilization in TRL, rollout.gpu_memory_utilization in verl); a "
         "larger tensor_parallel_size; ansible-playbook preflight.yml names other processes on the GPUs",

@@ -29,9 +29,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"did not arrive where \d{1,7} other ranks waited for it",),
         cause="This rank was running, without an error of its own, when the others gave up waiting for it in a "
         "collective: it hangs, is slower, still loads or saves, or is at another point of the script.",
-        remedy="look at its last lines for where it was; -e debug=true makes torch log what each rank was doing. Each "
-        "collective and barrier must be called by all ranks, none inside `if rank == 0`."
-        " If its work between two collectives may take longer, for example to save a checkpoint, use "
+        remedy="look at its last lines for where it was; -e debug=true makes torch log what each rank was doing. All "
+        "ranks must call each collective and barrier, and none of them may be inside `if rank == 0`. If the work "
+        "between two collectives may take longer, for example to save a checkpoint, use "
         "init_process_group(timeout=timedelta(hours=1))",
         source="pytorch/gloo#511",
     ),
@@ -43,8 +43,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"ranks wait in different collectives: ",),
         cause="The ranks are out of step: each waits in another collective, so none completes. Some take a "
         "branch that others do not, skip a step, or save or evaluate at another time.",
-        remedy="make the same calls in the same order on every rank; to save a sharded model, all ranks must "
-        "call the function that gathers it. With ZeRO 3 and a mixture of experts, where each rank calls other experts: "
+        remedy="make the same calls in the same order on every rank; to save a sharded model, all ranks must call the "
+        "function that gathers it. With ZeRO 3 and a mixture of experts, where each rank calls different experts: "
         "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]). -e debug=true makes torch name the first call that "
         "differs",
         source="hiyouga/LlamaFactory#6269",
@@ -54,37 +54,36 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A rank saves while others wait for it",
         example="timed out while rank 0 still worked, whose last output was: Saving FSDP model; ...",
         texts=(r"timed out while rank \d{1,7} still worked, whose last output was: [^\n;]{0,160}\b[Ss]av(?:e|ing)\b",),
-        cause="Either only this rank calls the function that saves, although saving a sharded model (FSDP, ZeRO) needs "
-        "all ranks: it is inside `if rank == 0` or `if accelerator.is_main_process`. Or the save takes longer than the "
-        "others wait.",
-        remedy="call save_state, save_checkpoint or state_dict() of a sharded model on all ranks, outside of any "
-        "branch for the main process; a longer timeout does not help then. Only if the file still grows: "
-        "init_process_group(timeout=timedelta(hours=3)), or ddp_timeout=10800 of the Trainer",
+        cause="Either only this rank calls the save function, inside `if rank == 0` or `if "
+        "accelerator.is_main_process`, although saving a sharded model (FSDP, ZeRO) needs all ranks. Or saving takes "
+        "longer than the timeout of the other ranks.",
+        remedy="call save_state, save_checkpoint or state_dict() of a sharded model on all ranks, outside any branch "
+        "for the main process; a longer timeout does not help in that case. Only if the file is still growing: "
+        "init_process_group(timeout=timedelta(hours=3)), or ddp_timeout=10800 for the Trainer",
         source="huggingface/accelerate#2000",
         weak=True,
     ),
     CatalogueEntry(
         id="rank-still-worked",
-        title="A rank still prepares, loads or saves while others wait for it",
+        title="A rank is still preparing, loading or saving while others wait for it",
         example="timed out while rank 0 still worked, whose last output was: train: Scanning /data/labels... 41%; ...",
         texts=(r"timed out while rank \d{1,7} still worked, whose last output was: ",),
-        cause="The last output of the rank that did not time out says what it did: work of its own that takes longer "
-        "than the others wait for it in a collective, such as to read, tokenize or download data, to evaluate, or to "
-        "save a checkpoint.",
-        remedy="let that work finish before the ranks wait for it: prepare the data once before the job; or allow more "
-        "time: init_process_group(timeout=timedelta(hours=3)), ddp_timeout=10800 of the Trainer",
+        cause="The last output of the rank that did not time out shows what it was doing: work that takes longer than "
+        "the collective timeout of the others, such as reading, tokenizing or downloading data, evaluating, or saving "
+        "a checkpoint.",
+        remedy="finish that work before the ranks wait for each other: prepare the data once before the job; or allow "
+        "more time: init_process_group(timeout=timedelta(hours=3)), ddp_timeout=10800 for the Trainer",
         source="hiyouga/LlamaFactory#2424",
         weak=True,
     ),
     CatalogueEntry(
         id="rank-had-finished",
-        title="A rank waits in a collective that another one does not call",
+        title="A rank waits in a collective that another rank does not call",
         example="timed out while rank 1 had finished, whose last output was: INFO run finished; ...",
         texts=(r"timed out while rank \d{1,7} had finished, whose last output was: ",),
-        cause="Only some ranks call this collective: the other rank had come to the end of its work, according to its "
-        "last output. Usually it is inside `if rank == 0`, such as to save, log or evaluate at the end, or one rank "
-        "had "
-        "fewer batches.",
+        cause="Only some ranks call this collective: according to its last output, the other rank had finished its "
+        "work. Usually the call is inside `if rank == 0`, for example to save, log or evaluate at the end, or a rank "
+        "had fewer batches.",
         remedy="make the same calls on every rank: no collective inside `if rank == 0`, not even a metric that is "
         "reduced (sync_dist=True), a sharded state_dict or a barrier; drop_last=True where ranks have different "
         "numbers "
@@ -100,10 +99,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Timed out waiting \d{1,10}ms for (?:send|recv) operation",
             r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] [^\n]{0,60}Timed out",
         ),
-        cause="This rank waited for another one that did not arrive in time. The other one is usually alive: it"
-        " is slower, hangs, still loads or saves, had fewer batches, or is at another point of the script.",
-        remedy="find the rank that does not wait: -e debug=true makes torch log what each rank was doing. Where ranks "
-        "have different numbers of batches (an IterableDataset): drop_last=True, or with model.join(). If work "
+        cause="This rank waited for another rank that did not arrive in time. The other rank is usually alive: it is "
+        "slower, hangs, is still loading or saving, had fewer batches, or is elsewhere in the script.",
+        remedy="find the rank that is not waiting: -e debug=true makes torch log what each rank was doing. If ranks "
+        "have different numbers of batches (an IterableDataset), use drop_last=True or with model.join(). If work "
         "between two collectives may take longer, use init_process_group(timeout=timedelta(hours=1))",
         source="pytorch/gloo#511",
         kind="consequence",
@@ -116,8 +115,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Ranks? \d{1,7}[\d, ]{0,300} failed to pass monitoredBarrier in \d",
             r"reached monitoredBarrier, but received errors",
         ),
-        cause="The ranks that the message of rank 0 lists did not come to the barrier in time: they failed, still "
-        "load or download, or are on a node that others do not reach.",
+        cause="The ranks that rank 0's message lists did not reach the barrier in time: they failed, are still loading "
+        "or downloading, or are on a node that others cannot reach.",
         remedy="read the logs of these ranks: ansible-playbook logs.yml -e rank=N. If all ranks of a node are "
         "listed, test its connections: ansible-playbook preflight.yml. For work that takes longer: "
         "init_process_group(timeout=timedelta(hours=1))",
@@ -130,10 +129,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of "
         "ranks and are waiting for remainder of ranks for more than 60 seconds.",
         texts=(r"tensors were submitted to be reduced, gathered or broadcasted by subset of ranks",),
-        cause="Some ranks exchange a tensor that others do not: they have ended, fewer batches, or take another "
-        "branch. `missing ranks` or the ranks that are not `ready` in the message are those to look at.",
-        remedy="read the logs of the missing ranks: ansible-playbook logs.yml -e rank=N; make the same calls on "
-        "every rank, with equally many batches (drop_last, hvd.join())",
+        cause="Some ranks exchange a tensor that others do not: the others have ended, have fewer batches, or take a "
+        "different branch. Look at the ranks that the message lists as `missing ranks` or not `ready`.",
+        remedy="read the logs of the missing ranks: ansible-playbook logs.yml -e rank=N; make the same calls on every "
+        "rank, with the same number of batches (drop_last, hvd.join())",
         source="horovod/horovod#534",
         kind="consequence",
         recoverable=True,
@@ -144,10 +143,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to "
         "allreduce, allgather or broadcast a tensor after one of the ranks finished execution.",
         texts=(r"Horovod has been shut down\. This (?:was|has been) caused by an exception",),
-        cause="Another rank failed or finished, and Horovod ended on all of them.",
-        remedy="look in the logs of the other ranks for the first exception: ansible-playbook logs.yml -e "
-        "fetch=true. If none has one, ranks have different numbers of batches: hvd.join(), or steps_per_epoch that "
-        "is the same on all",
+        cause="Another rank failed or finished, and Horovod shut down on all of them.",
+        remedy="look in the logs of the other ranks for the first exception: ansible-playbook logs.yml -e fetch=true. "
+        "If there is none, ranks have different numbers of batches: use hvd.join(), or the same steps_per_epoch on all "
+        "ranks",
         source="NVIDIA/DeepLearningExamples#972",
         kind="consequence",
     ),

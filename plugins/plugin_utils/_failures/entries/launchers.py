@@ -259,32 +259,32 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"OMPI was not built with SLURM's PMI support",
             r"PMI2_Init failed to intialize",
         ),
-        cause="srun starts the ranks itself, and the job's Open MPI cannot talk to this Slurm: srun was not told "
-        "which PMI to use, or Slurm and Open MPI were built with different ones.",
-        remedy="`srun --mpi=list` names what Slurm offers: use srun --mpi=pmix for Open MPI 4 and later, "
+        cause="srun starts the ranks itself, but the job's Open MPI cannot talk to this Slurm: srun was not told which "
+        "PMI to use, or Slurm and Open MPI were built with different PMI versions.",
+        remedy="`srun --mpi=list` lists the PMI types of this Slurm: use srun --mpi=pmix for Open MPI 4 and later, "
         "--mpi=pmi2 for MPICH and Intel MPI; or start the ranks with mpirun inside the allocation; or use the "
-        "cluster's own MPI module (module avail openmpi). A program that needs no MPI can be started by torchrun, "
-        "one per node",
+        "cluster's own MPI module (module avail openmpi). torchrun can start a program that needs no MPI, with one "
+        "torchrun per node",
         source="open-mpi/ompi#4338",
     ),
     CatalogueEntry(
         id="lightning-cuda-started",
-        title="Lightning is to start processes after CUDA was used",
+        title="Lightning cannot fork processes after CUDA was used",
         example="RuntimeError: Lightning can't create new processes if CUDA is already initialized.",
         texts=(r"Lightning can't create new processes if CUDA is already initialized",),
-        cause="strategy='ddp_notebook' or 'ddp_fork' forks the script's process, and something before trainer.fit "
-        "has already used the GPU: torch.cuda.*, .to('cuda'), or a package at import.",
-        remedy="use strategy='ddp', which starts processes of their own; with muster's launcher these exist "
-        "already. Or move everything that uses CUDA into the LightningModule",
+        cause="strategy='ddp_notebook' or 'ddp_fork' forks the script's process, but something before trainer.fit has "
+        "already used the GPU: torch.cuda.*, .to('cuda'), or an imported package.",
+        remedy="use strategy='ddp', which starts separate processes; muster's launcher has already started them. Or "
+        "move all code that uses CUDA into the LightningModule",
         source="Lightning-AI/pytorch-lightning#21561",
     ),
     CatalogueEntry(
         id="slurm-program-missing",
-        title="Slurm does not find the program on a node",
+        title="Slurm cannot find the program on a node",
         example="slurmstepd: error: execve(): python: No such file or directory",
         texts=(r"slurmstepd: error: execve\(\): [^\n]{1,300}: (?:No such file or directory|Permission denied)",),
-        cause="srun starts the program on each node by its name and PATH, and it does not exist there: its "
-        "environment is not activated, or is on a disk that this node does not mount.",
+        cause="srun looks up the program on each node by name and PATH, and it does not exist on this node: its "
+        "environment is not activated, or is on a disk that the node does not mount.",
         remedy="activate the environment before srun in the batch script, or give the full path of a program on a "
         "shared drive: srun /shared/env/bin/python train.py; `srun --nodes=N ls -l PROGRAM` names the nodes that "
         "lack it",
@@ -292,21 +292,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="slurm-memory-request",
-        title="Slurm cannot give a job step the memory that it asks for",
+        title="Slurm cannot give a job step the requested memory",
         example="srun: error: Unable to create step for job 29986033: Memory required by task is not available",
         texts=(
             r"Unable to create step for job \S{1,40}: Memory required by task is not available",
             r"error: Memory specification can not be satisfied",
         ),
-        cause="The step or job asks for more memory than the allocation or any node has; or another srun of the "
-        "same job still holds all of it.",
-        remedy="give each srun a part of it (--mem=..., --exact), or --overlap if steps run side by side; ask for "
-        "no more than `sinfo -o '%n %m'` lists for a node",
+        cause="The step or job requests more memory than the allocation or any node has; or another srun of the same "
+        "job still holds all of it.",
+        remedy="give each srun a share of the memory (--mem=..., --exact), or --overlap if steps run side by side; "
+        "request no more than `sinfo -o '%n %m'` lists for a node",
         source="eth-cscs/DLA-Future#337",
     ),
     CatalogueEntry(
         id="mpich-unreached",
-        title="MPICH's daemons do not reach the first node",
+        title="MPICH's daemons cannot reach the first node",
         example='HYDU_sock_connect (utils/sock/sock.c:145): unable to connect from "node2" to "node1" (Connection '
         "refused)",
         texts=(
@@ -314,8 +314,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"error)",
             r"unable to connect to server \S{1,255} at port \d{1,5} \(check for firewalls!\)",
         ),
-        cause="mpiexec of MPICH or Intel MPI starts a proxy on each node, which connects back to the first node's "
-        "name on a random port: the name is unknown there or leads to a loopback address, or the port is closed.",
+        cause="mpiexec of MPICH or Intel MPI starts a proxy on each node, which connects back to the first node's name "
+        "on a random port: the name is unknown on the node or resolves to a loopback address, or the port is closed.",
         remedy="each node must resolve the first node's name to its address in the cluster: ansible-playbook "
         "site.yml --tags hosts_file; open all TCP ports between the nodes; choose the network with mpiexec -iface "
         "NAME; ansible-playbook preflight.yml tests the connections",
@@ -326,8 +326,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="UCX has no common network between two ranks",
         example="UCX ERROR no active messages transport to <no debug data>: Unsupported operation",
         texts=(r"UCX {1,4}ERROR {1,4}no active messages transport to",),
-        cause="Open MPI uses UCX, and UCX finds no transport that both ranks can use: UCX_TLS or UCX_NET_DEVICES "
-        "names one that a node lacks, the container hides the network devices, or the nodes have different "
+        cause="Open MPI uses UCX, but UCX finds no transport that both ranks can use: UCX_TLS or UCX_NET_DEVICES names "
+        "a transport or device that a node lacks, the container hides the network devices, or the nodes have different "
         "adapters.",
         remedy='use TCP: -e \'{"launch_environment": {"UCX_TLS": "tcp,self,sm", "UCX_NET_DEVICES": '
         '"all"}}\', or do without UCX: "OMPI_MCA_pml": "ob1". `ucx_info -d` on each node lists what it has; '
@@ -342,11 +342,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"EOFError: EOF when reading a line",
             r"Do you wish to run the custom code\? \[y/N\]",
         ),
-        cause="input() waits for an answer, and the ranks of a run have no terminal: a package asks for consent, "
-        "as transformers does for a model with its own code, or for a login.",
-        remedy="answer it in the script: from_pretrained(..., trust_remote_code=True) if you trust the model's "
-        "code, wandb through WANDB_API_KEY or WANDB_MODE=offline, the Hub through HF_TOKEN; for another program "
-        "look for an option such as --yes",
+        cause="input() waits for a reply, but the ranks of a run have no terminal: a package asks for consent, as "
+        "transformers does for a model with its own code, or for a login.",
+        remedy="provide the reply in the script: from_pretrained(..., trust_remote_code=True) if you trust the model's "
+        "code, WANDB_API_KEY or WANDB_MODE=offline for wandb, HF_TOKEN for the Hub; for other programs, look for an "
+        "option such as --yes",
         source="chatchat-space/Langchain-Chatchat#3533",
         recoverable=True,
     ),
@@ -355,8 +355,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The script expects to be started by srun",
         example="KeyError: 'SLURM_PROCID'",
         texts=(r"KeyError: ['\"](?:Required environment variable ['\"])?SLURM_\w{1,40}['\"]",),
-        cause="The script or its framework takes the rank from Slurm's variables, which only tasks that srun "
-        "started have: it was started by another launcher, or by the batch script itself.",
+        cause="The script or its framework reads the rank from Slurm's variables, which only tasks started by srun "
+        "have: it was started by another launcher, or by the batch script itself.",
         remedy="choose torchrun's variables in the script: --launcher pytorch instead of slurm (MMEngine, DeCLIP "
         "and others), launch_from_torch instead of launch_from_slurm (Colossal-AI), no SLURMEnvironment plugin in "
         "Lightning's Trainer; or start it with srun --ntasks-per-node=GPUS python train.py",

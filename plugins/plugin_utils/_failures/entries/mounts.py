@@ -18,11 +18,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"FileSystem does not appear to support flock",
             r'filelock/_unix\.py", line \d{1,5}, in _acquire',
         ),
-        cause="A package locks a file (flock) while it downloads or builds something, and the file system of that "
-        "directory has no locks: a Lustre mounted without the option flock, or a mounted bucket.",
+        cause="A package locks a file (flock) while it downloads or builds something, but the file system of that "
+        "directory does not support locks: Lustre mounted without the option flock, or a mounted bucket.",
         remedy="put caches and downloads on each node's own disk (HF_HOME, HF_HUB_CACHE, TRITON_CACHE_DIR in "
-        "launch_environment, and no local_dir on that mount); or have Lustre mounted with -o flock; a newer "
-        "huggingface_hub and filelock (3.24) use files instead of locks there",
+        "launch_environment, and no local_dir on that mount); or have Lustre mounted with -o flock; newer "
+        "huggingface_hub and filelock (3.24) fall back to lock files",
         source="tox-dev/filelock#289",
         recoverable=True,
         refines=("mount-limited",),
@@ -89,10 +89,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "temporarily unavailable')",
         texts=(r"unable to lock file, errno = \d{1,3}, error message",),
         cause="HDF5 locks a file while it is open. Another rank or job has it open for writing (errno 11), or the "
-        "network drive does not lock files (errno 37, 38, 5).",
-        remedy='open it for reading on all ranks, h5py.File(path, "r"), in the DataLoader\'s worker at first use, '
-        'and let one rank write; -e \'{"launch_environment": {"HDF5_USE_FILE_LOCKING": "FALSE"}}\' does '
-        "without locks, for files that are only read",
+        "network drive does not support locks (errno 37, 38, 5).",
+        remedy='open it read-only on all ranks, h5py.File(path, "r"), in the DataLoader\'s worker at first use, and '
+        'let a single rank write; -e \'{"launch_environment": {"HDF5_USE_FILE_LOCKING": "FALSE"}}\' disables '
+        "locks, for files that are only read",
         source="open-mpi/ompi#6535",
     ),
     CatalogueEntry(
@@ -100,8 +100,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The path of the temporary directory is too long",
         example="OSError: AF_UNIX path too long",
         texts=(r"AF_UNIX path too long",),
-        cause="DataLoader workers and managers talk through sockets in the temporary directory, and a socket's "
-        "path may have about 100 characters: TMPDIR is too deep, as schedulers and workflow programs set it.",
+        cause="DataLoader workers and managers communicate through sockets in the temporary directory, and a socket's "
+        "path is limited to about 100 characters: TMPDIR, as set by the scheduler or a workflow program, is too long.",
         remedy='-e \'{"launch_environment": {"TMPDIR": "/tmp"}}\', or another short directory on a local disk '
         "of each node",
         source="riga/law#184",

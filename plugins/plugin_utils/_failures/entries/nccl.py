@@ -23,9 +23,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Failed to bind NVLink SHARP \(NVLS\) Multicast memory",
             r"transport/nvls\.cc:\d{1,5} NCCL WARN Cuda failure",
         ),
-        cause="NCCL uses the multicast memory of the NVSwitches, and the machine does not provide it: "
-        "nvidia-fabricmanager is not running, was restarted without a reset of the GPUs, or failed; or, between "
-        "machines, nvidia-imex is not set up.",
+        cause="NCCL uses the NVSwitches' multicast memory, but the machine does not provide it: nvidia-fabricmanager "
+        "is not running, was restarted without a reset of the GPUs, or failed; or, between machines, nvidia-imex is "
+        "not set up.",
         remedy='-e \'{"launch_environment": {"NCCL_NVLS_ENABLE": "0"}}\' does without it, somewhat slower. On '
         "the node: systemctl status nvidia-fabricmanager; `nvidia-smi -q -i 0 | grep -A 3 Fabric` must show "
         "Completed and Success; if not, start the service in the driver's version and reboot",
@@ -64,8 +64,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="NCCL uses the interfaces of container networks",
         example="NCCL INFO NET/Socket : Using [0]bond0:10.0.1.161<0> [1]br-05ab815fa14e:172.19.0.1<0>",
         texts=(r"NET/Socket : Using [^\n]{0,200}\[\d{1,2}\](?:br-[0-9a-f]{6,12}|veth[0-9a-f]{3,9}|docker\d|virbr\d):",),
-        cause="NCCL spreads its connections over all interfaces of the node, also bridges of Docker (br-..., veth...), "
-        "whose addresses lead nowhere from another node.",
+        cause="NCCL uses all interfaces of the node, including Docker bridges (br-..., veth...), whose addresses other "
+        "nodes cannot reach.",
         remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to the "
         "interface of node_address; without muster, NCCL_SOCKET_IFNAME=bond0 with the interface that reaches the "
         "other nodes",
@@ -81,11 +81,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NCCL error in: [^\n]{1,200}:\d{1,5}, invalid argument",
             r"Invalid rank requested : \d{1,7}/\d",
         ),
-        cause="Mostly the ranks and the world size do not fit together: the script computes them itself, without the "
-        "number of nodes or of processes that the launcher started.",
+        cause="Usually the ranks and the world size do not match: the script computes them itself, without the number "
+        "of nodes or of processes that the launcher started.",
         remedy="take RANK, LOCAL_RANK and WORLD_SIZE from the environment, as init_process_group does without "
-        "arguments; Trainer(num_nodes=N) of Lightning must be the number of nodes. `Last error` below it names another "
-        """cause; -e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs it""",
+        "arguments; Lightning's Trainer(num_nodes=N) must match the number of nodes. `Last error` below may name "
+        'another cause; -e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' logs it',
         source="Lightning-AI/pytorch-lightning#20219",
         weak=True,
     ),
@@ -106,7 +106,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-versions-differ",
-        title="NCCL gets nonsense as another rank's address",
+        title="NCCL received an invalid address from another rank",
         example="NCCL WARN ncclSocketInit: connecting to address with family 33022 is neither AF_INET(2) nor "
         "AF_INET6(10)",
         texts=(
@@ -114,9 +114,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NCCL WARN [^\n]{0,60}wrong type \d{1,3} != \d{1,3}",
             r"NCCL WARN [^\n]{0,60}[Vv]ersion mismatch",
         ),
-        cause="NCCL reads nonsense where another rank's address should be. Either NCCL_SOCKET_IFNAME names an "
-        "interface that a node does not have, which NCCL does not report; or the nodes use different NCCL releases, "
-        "or one of them loads another NCCL than torch's own.",
+        cause="NCCL received invalid data instead of another rank's address. Either NCCL_SOCKET_IFNAME names an "
+        "interface that a node does not have, which NCCL does not report; or the nodes use different NCCL releases, or "
+        "one of them loads an NCCL other than torch's.",
         remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to the "
         f"interface of node_address. {SAME_SOFTWARE}python_env,pytorch makes the versions the same; remove other NCCL "
         "libraries from LD_LIBRARY_PATH in launch_environment",
@@ -246,11 +246,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Some NCCL operations have failed or timed out",
             r"Received a dump signal due to a collective timeout from",
         ),
-        cause="This rank waited for one that never arrived: it failed, hangs, is still loading or saving, had fewer "
-        "batches, or is at another point of the script.",
-        remedy="find the rank that is not waiting: -e debug=true makes torch log what each rank was doing. No "
-        "collective or barrier inside `if rank == 0`, and equally many batches on all ranks (drop_last=True). If work "
-        "between two collectives may take longer, use init_process_group(timeout=timedelta(hours=1))",
+        cause="This rank waited for a rank that never arrived: it failed, hangs, is still loading or saving, had fewer "
+        "batches, or is elsewhere in the script.",
+        remedy="find the rank that is not waiting: -e debug=true makes torch log what each rank was doing. Avoid "
+        "collectives and barriers inside `if rank == 0`, and give all ranks the same number of batches "
+        "(drop_last=True). If work between two collectives may take longer, use "
+        "init_process_group(timeout=timedelta(hours=1))",
         source="hiyouga/LlamaFactory#7396",
         kind="consequence",
     ),

@@ -22,11 +22,11 @@ MORE_WORKERS = "|".join(
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="port-privileged",
-        title="The port of the rendezvous is reserved for root",
+        title="The rendezvous port is reserved for root",
         example="The server socket has failed to bind to [::]:520 (errno: 13 - Permission denied).",
         texts=(r"failed to bind to [^\n]{1,100}:(?:\d{1,3}|10[01]\d|102[0-3]) \(errno: 13 - Permission denied\)",),
         cause="Only root may listen on ports below 1024, and the job's rendezvous uses one.",
-        remedy="use a port from 1024 on: -e launch_master_port=29600; check MASTER_PORT and --master_port in the "
+        remedy="use port 1024 or above: -e launch_master_port=29600; check MASTER_PORT and --master_port in the "
         "script, for example $RANDOM without an offset",
         source="liucongg/ChatGLM-Finetuning#140",
     ),
@@ -36,9 +36,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Timed out initializing process group in store based barrier on rank: 0, for key: "
         "store_based_barrier_key:1 (world_size=4, worker_count=8, timeout=0:30:00)",
         texts=(rf"store[- ]based barrier [^\n]{{0,160}}\(world_size=(?:{MORE_WORKERS})",),
-        cause="The store of the rendezvous counts more processes than world_size: it still has those of an earlier "
-        "run, such as the file of init_method=file://, or the job was started twice with the same address and port, "
-        "or the script passes a world_size that is smaller than the number of processes.",
+        cause="The rendezvous store counts more processes than world_size: it still contains those of an earlier run, "
+        "such as the file of init_method=file://, or the job was started twice with the same address and port, or the "
+        "script passes a world_size smaller than the number of processes.",
         remedy="remove the file of init_method=file:// before each run, or use env:// (no init_method), which muster "
         "sets up anew for each run; ansible-playbook stop.yml ends an earlier run; take WORLD_SIZE from the "
         "environment",
@@ -66,13 +66,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="no-route-to-host",
-        title="A node cannot reach an address at all",
+        title="A node cannot reach an address",
         example="OSError: [Errno 113] No route to host",
         texts=(r"\[Errno 113\] No route to host", r"RuntimeError: No route to host"),
-        cause="The address belongs to a network that this node does not reach, the machine behind it is down, or a "
+        cause="The address belongs to a network that this node cannot reach, the machine behind it is down, or a "
         "firewall rejects the port, which Linux reports in the same way.",
         remedy="ansible-playbook preflight.yml tests the connections between all nodes and names closed ports; for a "
-        "firewall on the nodes: ansible-playbook site.yml --tags firewall, or let the nodes' addresses through. Check "
+        "firewall on the nodes: ansible-playbook site.yml --tags firewall, or allow the nodes' addresses. Check "
         "MASTER_ADDR if the script sets it",
         source="facebookresearch/PyTorch-BigGraph#99",
         weak=True,
@@ -97,6 +97,19 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         kind="consequence",
     ),
     CatalogueEntry(
+        id="rendezvous-ids-differ",
+        title="Each node made its own rendezvous id",
+        example="config has no run_id, generated a random run_id: 174580650467654300307713793029077439978",
+        texts=(r"config has no run_id, generated a random run_id",),
+        cause="torchrun was started without --rdzv_id, or with one from a variable that is not set, so each node made "
+        "a random one: nodes with different ids never meet.",
+        remedy="give all nodes the same: torchrun --rdzv_id=NAME --rdzv_endpoint=FIRST_NODE:29500 (with c10d, "
+        "--master_addr does not count); or let muster start torchrun: -e launch_rdzv_backend=c10d",
+        source="ymcui/Chinese-LLaMA-Alpaca-2#274",
+        recoverable=True,
+        refines=("rendezvous-unreached",),
+    ),
+    CatalogueEntry(
         id="ranks-missing",
         title="Not all ranks joined",
         example="DistStoreError: Timed out after 901 seconds waiting for clients. 1/2 clients joined",
@@ -105,7 +118,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Timed out initializing process group in store[- ]based barrier",
             r"DistStoreError: wait timeout after \d{1,9}ms, keys: ",
         ),
-        cause="Some ranks never started, exited early, or loaded so long that the others gave up.",
+        cause="Some ranks never started, exited early, or took so long to load that the others gave up.",
         remedy="look in the logs of the missing ranks: ansible-playbook logs.yml -e fetch=true. If they just load "
         "longer, use init_process_group(timeout=...)",
         source="NVIDIA/Megatron-LM#782",
@@ -188,20 +201,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="store-reset",
-        title="The connection to the rendezvous is cut",
+        title="The connection to the rendezvous was closed",
         example="RuntimeError: Connection reset by peer",
         texts=(
             r"(?:RuntimeError|Dist(?:Store|Network)Error): Connection reset by peer",
             r"TCP client failed to connect/validate to host [^\n]{1,300}Connection reset by peer",
         ),
-        cause="This rank reached the first node's port, and the connection was cut at once. At the start, "
-        "something between the nodes does so: a proxy or sidecar of a service mesh (Istio), a firewall or load "
-        "balancer, or another program that listens on the port; with many hundred ranks, too many connect at once. "
-        "Later, rank 0 has ended.",
-        remedy="read the log of rank 0 first: ansible-playbook logs.yml -e rank=0. If it still waits for the "
-        "others, a longer timeout does not help: use addresses that lead to the node directly, without proxies, "
-        "and another port: -e launch_master_port=29600; ansible-playbook preflight.yml tests the connections in "
-        "both directions",
+        cause="This rank reached the first node's port, and the connection was closed immediately. At startup, the "
+        "reason is between the nodes: a proxy or sidecar of a service mesh (Istio), a firewall or load balancer, or "
+        "another program that listens on the port; with many hundreds of ranks, too many connect at once. Later, the "
+        "reason is that rank 0 has ended.",
+        remedy="read the log of rank 0 first: ansible-playbook logs.yml -e rank=0. If it is still waiting for the "
+        "others, a longer timeout does not help: use addresses that reach the node directly, without proxies, and "
+        "another port: -e launch_master_port=29600; ansible-playbook preflight.yml tests the connections in both "
+        "directions",
         source="pytorch/pytorch#76913",
         kind="consequence",
         weak=True,

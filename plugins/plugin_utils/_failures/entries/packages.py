@@ -57,6 +57,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "cluster (pytorch_version: auto); extensions must be rebuilt for it",
         source="jiangyzy/GOAE#16",
         recoverable=True,
+        refines=("nccl-cuda-error",),
     ),
     CatalogueEntry(
         id="torch-without-cuda",
@@ -393,17 +394,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="cudnn-libraries-mixed",
-        title="Parts of two cuDNN releases are loaded",
+        title="Parts of different cuDNN releases are loaded",
         example="Could not load library libcudnn_cnn_train.so.8. Error: "
         "/usr/local/cuda-12.1/lib/libcudnn_cnn_train.so.8: undefined symbol: ...",
         texts=(
             r"Could not load library libcudnn\w{0,30}\.so[\d.]{0,10}\. {1,8}Error: ",
             r"Unable to load any of \{libcudnn",
         ),
-        cause="torch has loaded one part of cuDNN from its own packages and finds another part first in "
-        "LD_LIBRARY_PATH, such as a CUDA toolkit of the system or a module: the parts are of different releases.",
+        cause="torch has loaded one part of cuDNN from its own packages but finds another part first in "
+        "LD_LIBRARY_PATH, for example from the system's CUDA toolkit or a module: the parts are from different "
+        "releases.",
         remedy='remove LD_LIBRARY_PATH: -e \'{"launch_environment": {"LD_LIBRARY_PATH": ""}}\', or the line in '
-        "~/.bashrc or the module (module unload cudnn cuda) that sets it; torch brings its own cuDNN",
+        "~/.bashrc or the module (module unload cudnn cuda) that sets it; torch bundles its own cuDNN",
         source="andimarafioti/florence2-finetuning#2",
         refines=("cudnn-no-algorithm", "aborted", "native-crash"),
     ),
@@ -412,7 +414,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="cuDNN has no kernel for this attention",
         example="RuntimeError: cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph.",
         texts=(r"\[cudnn_frontend\] Error: No execution plans (?:support the graph|built successfully)",),
-        cause="torch chose cuDNN's attention, and cuDNN has none for these shapes, this precision or this GPU; "
+        cause="torch chose cuDNN's attention, but cuDNN has no kernel for these shapes, this precision or this GPU; "
         "torch 2.5.0 chose it too often.",
         remedy="torch.backends.cuda.enable_cudnn_sdp(False) in the script makes torch use another one; or another "
         "release of torch (ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=2.6.0). On GPUs "
@@ -424,11 +426,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="xformers has no kernel for this attention",
         example="NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:",
         texts=(r"No operator found for `memory_efficient_attention_forward`",),
-        cause="No kernel of the installed xformers fits: it was built for another torch or CUDA (operator wasn't "
-        "built), this GPU is too old or too new, or the precision, head size or mask is not supported. The lines "
-        "below the message say why for each.",
-        remedy='do without it: attn_implementation="sdpa" (transformers), or leave '
-        "enable_xformers_memory_efficient_attention() out; or install the xformers that names your torch; fp16 "
+        cause="None of the installed xformers kernels can be used: it was built for another torch or CUDA (operator "
+        "wasn't built), this GPU is too old or too new, or the precision, head size or mask is not supported. The "
+        "lines below the message give the reason for each kernel.",
+        remedy='do without it: attn_implementation="sdpa" (transformers), or omit '
+        "enable_xformers_memory_efficient_attention(); or install the xformers release for your torch; use fp16 "
         "instead of bf16 on GPUs before Ampere. `python -m xformers.info` on the node lists its kernels",
         source="facebookresearch/xformers#1263",
     ),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of models that are split over ranks."""
+"""Failures of models that are split across ranks."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ TOPIC = "Split models"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="tensors-mixed-with-dtensors",
-        title="Sharded and plain tensors are used in one operation",
+        title="Sharded and plain tensors are mixed in one operation",
         example="RuntimeError: aten.cat.default: got mixed torch.Tensor and DTensor, need to convert all "
         "torch.Tensor to DTensor before calling distributed operators!",
         texts=(r"[Gg]ot mixed torch\.Tensor and DTensor",),
-        cause="FSDP2 and tensor parallelism keep weights as DTensors, and an operation gets one together with a "
-        "plain tensor: a weight used outside of the forward of its sharded module, a module that was left out of "
-        "the plan, a mask or buffer, or a kernel of a package that knows no DTensors.",
-        remedy="call the module, not its weights; wrap the module that owns the weight with fully_shard as well; "
-        "for single operations distribute_tensor(x, mesh) or weight.full_tensor(). For attention choose the "
-        'implementation that torch brings (attn_implementation="sdpa"); upgrade accelerate and transformers '
-        "together",
+        cause="FSDP2 and tensor parallelism store weights as DTensors, and an operation received one together with a "
+        "plain tensor: a weight used outside the forward of its sharded module, a module that was left out of the "
+        "plan, a mask or buffer, or a kernel of a package that does not support DTensors.",
+        remedy="call the module, not its weights; also wrap the module that owns the weight with fully_shard; for "
+        "single operations, use distribute_tensor(x, mesh) or weight.full_tensor(). For attention, choose torch's "
+        'implementation (attn_implementation="sdpa"); upgrade accelerate and transformers together',
         source="huggingface/accelerate#3565",
     ),
     CatalogueEntry(
@@ -30,9 +29,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A weight was never loaded",
         example="NotImplementedError: Cannot copy out of meta tensor; no data!",
         texts=(r"Cannot copy out of meta tensor; no data",),
-        cause="The model was created without memory (on the device meta), and this weight got no values before it "
-        "was moved: with fsdp_cpu_ram_efficient_loading only rank 0 of each node or run loads the weights and the "
-        "others expect to receive them; or the checkpoint lacks the weight.",
+        cause="The model was created without memory (on the device meta), and this weight had no values when it was "
+        "moved: with fsdp_cpu_ram_efficient_loading, only rank 0 of each node or run loads the weights and the others "
+        "expect to receive them; or the checkpoint lacks the weight.",
         remedy="set fsdp_sync_module_states: true together with fsdp_cpu_ram_efficient_loading, or both to false; "
         "otherwise model.to_empty(device=...) and load all weights afterwards. Use the same release of torch, "
         "transformers and accelerate on all nodes: ansible-playbook preflight.yml names those that differ",
@@ -40,15 +39,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="device-map-distributed",
-        title="A model that is spread over GPUs is trained with several ranks",
+        title="A model that is spread across GPUs is trained with several ranks",
         example="ValueError: You can't train a model that has been loaded with `device_map='auto'` in any "
         "distributed mode.",
         texts=(
             r"You can't train a model that has been loaded (?:in \d-bit precision (?:on|with)|with "
             r"`device_map='auto'`)",
         ),
-        cause="device_map='auto' spreads the model over all GPUs of the node, or puts it on the first, although "
-        "each rank has a GPU of its own.",
+        cause="device_map='auto' spreads the model across all GPUs of the node, or puts it on the first, although each "
+        "rank has its own GPU.",
         remedy='load it with device_map={"": int(os.environ["LOCAL_RANK"])} (also for 4-bit and 8-bit models), or '
         "without device_map under FSDP and DeepSpeed; to spread one model over the GPUs on purpose, start one "
         "process: -e nproc_per_node=1",
@@ -56,14 +55,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="parallel-sizes",
-        title="The number of ranks does not fit the model's parallelism",
+        title="The number of ranks does not match the model's parallelism",
         example="RuntimeError: world_size (1) is not divisible by 2",
         texts=(
             r"world_size \(\d{1,7}\) is not (?:divisible by|equal to) ",
             r"world size \(?\d{1,7}\)? is not divisible by ",
         ),
-        cause="The product of the tensor, pipeline, context and expert parallel sizes must divide the number of "
-        "ranks, and this run has too few or another number of them.",
+        cause="The product of the tensor, pipeline, context and expert parallel sizes must divide the number of ranks, "
+        "but this run has too few ranks, or a number that it does not divide.",
         remedy="start as many ranks as the sizes need: -e nodes=... and -e nproc_per_node=N; or reduce the sizes "
         "in the script (--tensor-model-parallel-size and so on). A world_size of 1 means that the launcher's "
         "variables did not reach the script: start it through muster's launcher, or srun with one task per GPU",
@@ -78,8 +77,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"new group's (?:rank should be within|world size should be less or equal to) the (?:the )?world.size "
             r"set by init_process_group",
         ),
-        cause="A device mesh or a process group in the script names more ranks than this run started: its shape is "
-        "written into the code or the configuration, or ranks are missing.",
+        cause="A device mesh or process group in the script names more ranks than this run started: its shape is "
+        "hard-coded or set in the configuration, or ranks are missing.",
         remedy="derive the shape from dist.get_world_size(); or start as many ranks as it needs: -e nodes=... and "
         "-e nproc_per_node=N",
         source="pytorch/pytorch#111452",

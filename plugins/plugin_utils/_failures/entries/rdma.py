@@ -29,9 +29,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with error 4, opcode 0, len 0, "
         "vendor err 81 (Send)",
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)",),
-        cause="An RDMA adapter reports an error other than a time-out. 1 and 4: data were longer than the receiver's "
-        "buffer, or the adapter may not access the memory: different MTUs on the two nodes, or GPUDirect RDMA. 10: the "
-        "other node refused the access. 5: the transfer was cancelled after an earlier error.",
+        cause="An RDMA adapter reports an error other than a timeout. Status 1 and 4: the data exceeded the receiver's "
+        "buffer, or the adapter may not access the memory, because of different MTUs on the two nodes or GPUDirect "
+        "RDMA. Status 10: the other node refused the access. Status 5: the transfer was cancelled after an earlier "
+        "error.",
         remedy="compare the MTU of both nodes (`ip link`, and active_mtu of `ibv_devinfo`) and of the switches, and "
         "set "
         "the same everywhere; look for an earlier line with another status. If it is about a GPU's memory: "
@@ -49,10 +50,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Call to ibv_modify_qp failed with",
             r"Failed to modify QP to RTR",
         ),
-        cause="The network has no path between two RDMA adapters. Often each adapter of a node is on a "
-        "network of its own (rails), or only some ports belong to the network of the cluster, and NCCL connects two "
-        "that do not reach each other; or the GID is one "
-        "that the other adapter cannot reach.",
+        cause="The network has no path between two RDMA adapters. Often each adapter of a node is on a separate "
+        "network (rail), or only some ports belong to the cluster's network, and NCCL connects two adapters that "
+        "cannot reach each other; or the GID is one that the other adapter cannot reach.",
         remedy="name the ports that lead to the other nodes: the line in the message says which pair failed, "
         "`ibv_devinfo` "
         "and `show_gids` list them with their addresses: "
@@ -99,9 +99,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="EFA cannot register memory for RDMA",
         example="NCCL WARN NET/OFI Unable to register memory (type = 2) for device 4. RC: -22, Error: Invalid argument",
         texts=(r"NET/OFI Unable to register memory\b",),
-        cause="AWS's network adapter (EFA) could not register a buffer. RC -22 with a GPU's memory (type = 2) is a "
-        "bug of libfabric before EFA installer 1.29 with NCCL 2.19 and newer; other codes, such as -12, mean too "
-        "little locked memory or huge pages.",
+        cause="AWS's network adapter (EFA) could not register a buffer. RC -22 for GPU memory (type = 2) is a bug in "
+        "the libfabric of EFA installers before 1.29 with NCCL 2.19 and newer; other codes, such as -12, mean too "
+        "little locked memory or too few huge pages.",
         remedy="install a newer EFA installer on the nodes and in the image (1.29 or later; `fi_info --version` "
         'shows libfabric\'s); until then -e \'{"launch_environment": {"FI_EFA_SET_CUDA_SYNC_MEMOPS": "0"}}\'. '
         "For other codes: `ulimit -l` in the job must be unlimited, and FI_EFA_USE_HUGE_PAGE=0 does without huge "
@@ -111,7 +111,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="efa-device-missing",
-        title="The container does not see the EFA adapter",
+        title="The container cannot access the EFA adapter",
         example="NCCL WARN NET/OFI Couldn't find any optimal provider",
         texts=(
             r"NET/OFI (?:OFI )?fi_getinfo\(\) call failed",
@@ -119,9 +119,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Error: network AWS Libfabric not found",
             r"fi_getinfo: provider efa output empty list",
         ),
-        cause="AWS's NCCL plug-in (aws-ofi-nccl) finds no EFA adapter through libfabric: the instance has none, or "
-        "the container was started without the devices /dev/infiniband/uverbs*, or the image brings another "
-        "libfabric than the EFA installer's.",
+        cause="AWS's NCCL plug-in (aws-ofi-nccl) finds no EFA adapter through libfabric: the instance has none, the "
+        "container was started without the devices /dev/infiniband/uverbs*, or the image contains a libfabric other "
+        "than the EFA installer's.",
         remedy="`fi_info -p efa -t FI_EP_RDM` in the container must list an adapter. Pass the devices on: -e "
         '\'{"launch_container_options": ["--device=/dev/infiniband"]}\', and use the libfabric of the EFA '
         'installer (/opt/amazon/efa/lib). Without EFA, over TCP: -e \'{"launch_environment": {"NCCL_NET": '

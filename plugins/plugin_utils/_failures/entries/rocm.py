@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of GPUs of AMD: HIP, the driver, and RCCL, which prints the messages of NCCL."""
+"""Failures of AMD GPUs: HIP, the driver, and RCCL, which prints NCCL's messages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="HIP shows no GPU",
         example="RuntimeError: No HIP GPUs are available",
         texts=(r"No HIP GPUs are available", r"Unable to open /dev/kfd read-write"),
-        cause="The job's user may not open /dev/kfd and /dev/dri, which belong to the groups render and video, "
-        "the amdgpu "
-        "driver is not loaded, or HIP_VISIBLE_DEVICES names GPUs that do not exist.",
+        cause="The job's user may not open /dev/kfd and /dev/dri, which belong to the groups render and video; or the "
+        "amdgpu driver is not loaded; or HIP_VISIBLE_DEVICES names GPUs that do not exist.",
         remedy="on the node: sudo usermod -aG render,video USER, then log in again; ansible-playbook ping.yml "
         "shows the "
         "GPUs of each node. Remove HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES from the script and launch_environment",
@@ -42,13 +41,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="hip-memory-fault",
-        title="A kernel accessed memory that is not the GPU's",
+        title="A kernel accessed invalid GPU memory",
         example="Memory access fault by GPU node-2 (Agent handle: 0x56468ab3bb50) on address 0x7fe55fb03000. "
         "Reason: Page "
         "not present or supervisor privilege.",
         texts=(r"Memory access fault by GPU node-\d{1,4} ",),
-        cause="A kernel read or wrote a wrong address: an index out of range, a tensor that was freed or is on another "
-        "GPU, a compiled package for another ROCm, or a fault of the driver.",
+        cause="A kernel read or wrote an invalid address: an index out of range, a tensor that was freed or is on "
+        "another GPU, a package compiled for a different ROCm release, or a driver bug.",
         remedy="""-e '{"launch_environment": {"AMD_SERIALIZE_KERNEL": "3"}}' shows the line that starts the """
         """kernel; check """
         "the indices of embeddings and gathers, and that compiled packages are for torch's ROCm. If it happens only on "
@@ -70,15 +69,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="rccl-kernel-settings",
-        title="RCCL warns of the kernel's settings",
+        title="RCCL warns about kernel settings",
         example='NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
         texts=(
             r'NCCL WARN Missing "iommu=pt" from kernel command line',
             r"NCCL WARN NUMA auto balancing enabled",
         ),
-        cause="RCCL prints this at its start on many machines that work. Without iommu=pt, copies between GPUs "
-        "can hang on "
-        "some; with automatic NUMA balancing they are slower.",
+        cause="RCCL prints this at startup on many machines that work. Without iommu=pt, copies between GPUs can hang "
+        "on some machines; automatic NUMA balancing slows them down.",
         remedy="if nothing else explains the failure: add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, "
         "run sudo "
         "update-grub and reboot; sudo sysctl kernel.numa_balancing=0",

@@ -1,7 +1,7 @@
-// The page of ./muster page. All text of nodes and jobs is set with textContent, so it never becomes markup.
+// The page of ./muster page. All text from nodes and jobs is set with textContent, so it never becomes markup.
 "use strict";
 
-const POLL = 2000; // milliseconds between two requests for the state of a run
+const POLL = 2000; // milliseconds between requests for the state of a run
 const LIST_POLL = 5000; // between two requests for the list of runs, and for the curves
 const MAX_LINES = 3000; // of output that the page keeps
 const MAX_EVENTS = 500;
@@ -38,7 +38,7 @@ const quantity = (value, unit) => (value === null || value === undefined ? "" : 
 const short = (value) => (value === null || value === undefined ? "" : String(Number(value.toPrecision(5))));
 
 function updateRows(body, rows) {
-  // Cells are changed in place: the focus and a selection stay.
+  // Cells are changed in place to preserve the focus and the selection.
   while (body.rows.length > rows.length) body.deleteRow(-1);
   rows.forEach((cells, index) => {
     const row = body.rows[index] || body.insertRow();
@@ -82,7 +82,7 @@ function explain(error) {
 }
 
 function repeat(interval, generation, work) {
-  // Ask again an interval after the reply, and not at all while nobody sees the page.
+  // Poll again an interval after the reply, but not while the page is hidden.
   const next = async () => {
     if (generation !== page.generation) return;
     if (!document.hidden) {
@@ -289,7 +289,7 @@ function drawCurve(figure, curve) {
   const x = (value) => (100 * (value - first)) / (last - first || 1), y = (value) => 48 - (46 * (value - low)) / (high - low || 1);
   const pair = (point, column) => `${x(point[0]).toFixed(2)},${y(point[column]).toFixed(2)}`;
   const svg = shape("svg", { viewBox: "0 0 100 50", preserveAspectRatio: "none", role: "img" });
-  svg.setAttribute("aria-label", `${curve.name} from ${short(points[0][2])} to ${short(curve.last)}, least ${short(low)}, most ${short(high)}`);
+  svg.setAttribute("aria-label", `${curve.name} from ${short(points[0][2])} to ${short(curve.last)}, minimum ${short(low)}, maximum ${short(high)}`);
   const band = [...points.map((point) => pair(point, 1)), ...[...points].reverse().map((point) => pair(point, 3))].join(" ");
   svg.append(
     shape("polygon", { points: band, class: "range" }),
@@ -392,7 +392,7 @@ async function search(event) {
 // - commands
 
 const QUESTIONS = {
-  stop: ["Stop the run?", "All ranks on all nodes are ended. What was not saved is lost.", "Stop the run"],
+  stop: ["Stop the run?", "This ends all ranks on all nodes. Unsaved work is lost.", "Stop the run"],
 };
 
 function pressed(event) {

@@ -66,12 +66,12 @@ class TorchrunC10d(TorchrunStatic):
 
 
 def rendezvous_configuration(job: Job, is_host: str) -> str:
-    """Return the value of --rdzv-conf; is_host: 1 on the node that holds the agents' store, 0 on the others."""
+    """Return the value of --rdzv-conf; is_host: 1 on the node that holds the agents' store, or 0 on the others."""
     return f"is_host={is_host},join_timeout={job.start_timeout},read_timeout={job.start_timeout}"
 
 
 def joining_command(command: list[str], address: str) -> list[str]:
-    """Return the command of a node that joins an elastic run. command: that of the node which hosts the store."""
+    """Return the command of a node that joins an elastic run. command: that of the node that hosts the store."""
     end = command.index("--") if "--" in command else len(command)
     options = [
         f"--local-addr={address}"

@@ -208,6 +208,17 @@ def test_failed_or_stopped_run_fails_the_task(tmp_path: Path, state: str, capsys
     assert json.loads((record / "result.json").read_text())["state"] == state
 
 
+def test_result_of_a_run_with_a_node_that_has_joined_counts(tmp_path: Path) -> None:
+    """The command that launched the run, and has followed it since, knows only the nodes of the launch."""
+    record = opened(tmp_path)
+    joined = {**PLAN, "nodes": [{"name": "node0"}, {"name": "fresh"}]}
+    (record / "plan.json").write_text(json.dumps(joined))
+    result = ended()
+    result["nodes"][1]["name"] = "fresh"
+    verdict = closed(tmp_path, result=result)["verdict"]
+    assert verdict["state"] == "succeeded" and [node["name"] for node in verdict["nodes"]] == ["node0", "fresh"]
+
+
 def test_failure_can_be_raised_after_the_record_is_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened(tmp_path)
     result = closed(tmp_path, result=ended("failed", 1), fail=False)
@@ -303,6 +314,19 @@ def test_last_lines_of_failed_rank_are_shown_and_explain_the_error(
 
 def judged(directory: Path, reads: dict[str, Any], run_id: str = "first") -> dict[str, Any]:
     return judge_record(directory, {"run_id": run_id, "reads": reads})
+
+
+def test_last_lines_of_the_rank_that_was_followed_are_not_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = opened(tmp_path)
+    nodes = [{"name": f"node{rank}", "first_rank": rank, "slots": 1} for rank in (0, 1)]
+    (record / "plan.json").write_text(json.dumps({**PLAN, "nodes": nodes}))
+    closed(tmp_path, result=failed_with("ValueError: boom", "Traceback:\nValueError: boom"))
+    capsys.readouterr()
+    for rank, is_shown in ((1, False), (0, True), (None, True)):
+        judge_record(tmp_path, {"run_id": "first", "reads": {"node0": None}, "shown_rank": rank})
+        assert ("the last lines of rank 1 on node1" in capsys.readouterr().out) == is_shown, rank
 
 
 def test_values_reported_by_unwatched_job_are_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -169,6 +170,28 @@ def test_output_has_one_line_per_role_and_each_failure_once(project: Path) -> No
     assert done.returncode == 2 and len(lines) == len(expected), done.stdout
     assert [line for line, like in zip(lines, expected, strict=True) if not re.fullmatch(like, line)] == [], done.stdout
     assert "\x1b" not in done.stdout and "\r" not in done.stdout
+
+
+def test_role_in_parts_names_them_and_includes_the_role_that_it_uses(tmp_path: Path) -> None:
+    helper = "- {name: Change, ansible.builtin.assert: {that: true}, changed_when: true}\n"
+    user = "- {name: Use it, ansible.builtin.include_role: {name: helper}, vars: {helper_parts: [inner]}}\n"
+    for name, text in (("helper", helper), ("user", user)):
+        (tmp_path / "roles" / name / "tasks").mkdir(parents=True)
+        (tmp_path / "roles" / name / "tasks" / "main.yml").write_text(text)
+    imports = [("helper", "environment"), ("user", "installation"), ("helper", "requirements"), ("user", "")]
+    tasks = [
+        {"ansible.builtin.import_role": {"name": role}, "vars": {f"{role}_parts": [part]} if part else {}}
+        for role, part in imports
+    ]
+    play_text = json.dumps([{"hosts": "training", "gather_facts": False, "tasks": tasks}])
+    (tmp_path / "site.yml").write_text(play_text)
+    lines = [line.split("   ")[0] + line[20:60].rstrip() for line in play(tmp_path, "site.yml").stdout.splitlines()]
+    assert lines[1:-1] == [
+        "  helperchanged (environment)",
+        "  userchanged (installation)",
+        "  helperchanged (requirements)",
+        "  userchanged",
+    ]
 
 
 def test_role_that_runs_again_and_changes_nothing_has_one_line(tmp_path: Path) -> None:

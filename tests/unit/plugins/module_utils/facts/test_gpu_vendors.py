@@ -1,4 +1,4 @@
-"""Which vendor's GPUs are read, and AMD's GPUs as a node's facts, by a stand-in that prints recorded output."""
+"""Which vendor's GPUs are read, and AMD GPUs as a node's facts, by a stand-in that prints recorded output."""
 
 from __future__ import annotations
 

@@ -143,3 +143,24 @@ def test_packing_a_live_run_leaves_out_its_results(tmp_path: Path, monkeypatch: 
     run = finished(tmp_path, ("launcher.log", 'MUSTER_RESULT {"loss": 2}\n'))
     monkeypatch.setattr(run_logs, "is_alive", lambda _directory: True)
     assert "said.jsonl" not in packed(run, "logs")[0]
+
+
+def test_curves_that_the_run_wrote_in_its_working_directory_are_packed(tmp_path: Path) -> None:
+    run = finished(tmp_path, ("supervisor.py", ""))
+    work = tmp_path / "project"
+    plan = {**run.plans[0], "working_directory": str(work)}
+    write(run.node(0) / "plan.json", json.dumps(plan))
+    written = (
+        "logs/csv/version_0/metrics.csv",
+        "out/checkpoint-10/trainer_state.json",
+        "runs/events.out.tfevents.1.a.2",
+    )
+    for name in (*written, "out/model.bin", "data/train.csv", "old/metrics.csv"):
+        write(work / name, "x")
+    (work / "linked.csv").symlink_to(tmp_path / "outside.csv")
+    os.utime(work / "old" / "metrics.csv", (1.0, 1.0))
+    files, _left_out = packed(run, "measured")
+    assert {name for name in files if name.startswith("outputs/")} == {f"outputs/work/{name}" for name in written}
+    (run.node(0) / "supervisor.py").unlink()
+    files, _left_out = packed(run, "measured")
+    assert not any(name.startswith("outputs/") for name in files), "when the run began is unknown"

@@ -44,6 +44,7 @@ def test_job_files_in_the_run_directory_are_listed_without_ours(tmp_path: Path) 
         "gpus.csv",
     )
     ours += ("supervisor.py", "status.json", "rules.json", "said.jsonl", "nvidia-smi.txt", ".cache/hub/model", "a.tmp")
+    ours += ("requeue/token", "requeue/environment.json", "earlier/0/ranks/0.log", "join.json", "notice.json")
     run = written(tmp_path, *ours, "checkpoints/last.pt", "measured/a.json", "model.bin", "deep/launcher.log")
     (run.node(0) / "link.pt").symlink_to(run.node(0) / "token")
     os.mkfifo(run.node(0) / "pipe")

@@ -794,7 +794,11 @@ def test_supervisor_files_are_accessible_only_to_their_owner(tmp_path: Path) -> 
     there = [path for path in run.node(0).rglob("*") if not path.is_symlink()]
     assert [path for path in there if path.stat().st_mode & 0o077] == []
     ours = {str(path.relative_to(run.node(0))) for path in there if path.suffix in (".py", ".pyc")}
-    assert ours - {path for path in ours if "__pycache__" in path} == {*supervisor_files(), "hooks/sitecustomize.py"}
+    assert ours - {path for path in ours if "__pycache__" in path} == {
+        *supervisor_files(),
+        "hooks/sitecustomize.py",
+        "hooks/rank_profile.py",
+    }
 
 
 def on_this_node(request: dict[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_controller_that_restarts_gets_the_job_later(fake: Path, monkeypatch: py
 
 def test_job_is_awaited_until_it_has_nodes(fake: Path) -> None:
     first = call("wait", job="12", message="")
-    assert first == {"state": "waiting", "message": "queued as job 12 of Slurm, position 2, reason Resources"}
+    assert first == {"state": "waiting", "message": "queued as Slurm job 12, position 2, reason Resources"}
     (fake / "job").write_text("JobState=RUNNING Reason=None NodeList=gpu[0,2] BatchHost=gpu0\n")
     (fake / "hostnames").write_text("gpu0\ngpu2\n")
     assert call("wait", job="12", message=first["message"]) == {
@@ -77,7 +77,7 @@ def test_job_is_awaited_until_it_has_nodes(fake: Path) -> None:
         "batch": "gpu0",
     }
     (fake / "job").write_text("JobState=CANCELLED Reason=None\n")
-    assert call("wait", job="12", message="") == {"state": "ended", "message": "job 12 of Slurm ended as CANCELLED"}
+    assert call("wait", job="12", message="") == {"state": "ended", "message": "Slurm job 12 ended as CANCELLED"}
 
 
 def test_restarting_controller_does_not_end_the_wait(fake: Path) -> None:
@@ -122,7 +122,7 @@ def test_nodes_are_given_back_if_no_run_follows(fake: Path, monkeypatch: pytest.
 def test_run_is_refused_if_its_job_has_ended(fake: Path) -> None:
     (fake / "job").write_text("JobState=TIMEOUT Reason=TimeLimit\n")
     reply = call("begin", job="12", run_id="bert", directory=str(fake))
-    assert reply["error"] == "job 12 of Slurm has ended as TIMEOUT before the run was launched: launch it again"
+    assert reply["error"] == "Slurm job 12 has ended as TIMEOUT before the run was launched: launch it again"
 
 
 def test_release_cancels_the_job(fake: Path) -> None:

@@ -113,6 +113,22 @@ def test_next_life_has_the_files_of_the_first(directory: Path) -> None:
     assert (directory / "earlier" / "0" / "ranks" / "0.log").read_text() == "step 5\n"
 
 
+def test_next_life_finds_nothing_that_belongs_to_an_earlier_one(directory: Path) -> None:
+    """A request that a launcher such as mpirun has made, or samples that are numbered."""
+    lives.begin_life(str(directory), {})
+    end_first_life(directory)
+    (directory / "asked").mkdir()
+    files = ["asked/1.once", "samples.jsonl", "ranks.json", "debugger.json", "slurm-end", "nccl.gpu1.7.log"]
+    for name in (*files, "flight_recorder_rank_0"):
+        (directory / name).touch()
+    (directory / "save").mkdir()  # the job's
+    before = {"bin", "measured", "save", "checkpoints"}
+    lives.begin_life(str(directory), {"SLURM_RESTART_COUNT": "1"})
+    ours = {"plan.json", "token", "environment.json", "hostfile", "ranks", "requeue", "earlier", queued_run.MARKER}
+    assert {path.name for path in directory.iterdir()} - before == ours
+    assert (directory / "earlier" / "0" / "asked" / "1.once").exists()
+
+
 def test_next_life_resumes_from_the_newest_checkpoint(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lives.begin_life(str(directory), {})
     monkeypatch.setattr(lives, "newest_local_checkpoint", lambda plan: f"{plan['checkpoints']}/step-40")
@@ -149,7 +165,7 @@ def test_job_is_requeued_after_a_loss(directory: Path, tmp_path: Path, monkeypat
     calls = fake_scontrol(tmp_path, monkeypatch)
     lives.begin_life(str(directory), {})
     write_end(directory, "failed")
-    assert lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"}) == "job 12 of Slurm is requeued (1 of 2)"
+    assert lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"}) == "Slurm job 12 is requeued (1 of 2)"
     assert calls.read_text() == "requeue 12\n" and (directory / "requeue" / "token").exists()
     fake_scontrol(tmp_path, monkeypatch, 1)
     assert "could not be requeued" in lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"})

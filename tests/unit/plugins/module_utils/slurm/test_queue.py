@@ -69,12 +69,12 @@ def submit(run: Run, fake: Path, requeue: int = 0, **options: str) -> dict[str, 
 
 def test_run_waits_and_shows_its_position(tmp_path: Path, fake: Path) -> None:
     run = make_run(tmp_path / "runs", [["/bin/true"], ["/bin/true"]])
-    assert [reply["supervision"] for reply in written(run)] == ["job of Slurm", "job of Slurm"]
+    assert [reply["supervision"] for reply in written(run)] == ["Slurm job", "Slurm job"]
     assert submit(run, fake, partition="gpu") == {"changed": True, "job": "12"}
     assert "--partition=gpu" in (fake / "options").read_text()
     assert run.processes() == {}, "Slurm starts it, not the launch"
 
-    expected = "queued as job 12 of Slurm, position 2, reason Resources, expected start 2026-11-27T14:05:00"
+    expected = "queued as Slurm job 12, position 2, reason Resources, expected start 2026-11-27T14:05:00"
     for rank in (0, 1):
         state = run_status.read(run.request(rank, wait=0))["run"]
         assert (state["state"], state["message"]) == ("starting", expected)
@@ -114,7 +114,7 @@ def test_job_that_ends_before_the_run_starts_is_reported(tmp_path: Path, fake: P
     request = {"operation": "wait", "run_id": run.run_id, "job": "12", "directory": str(run.node(0)), "message": ""}
     assert run_job.main(request) == {
         "state": "ended",
-        "message": "job 12 of Slurm ended as CANCELLED before the run started; its output: slurmstepd: error: no room",
+        "message": "Slurm job 12 ended as CANCELLED before the run started; its output: slurmstepd: error: no room",
     }
     assert run_status.read(run.request(0, wait=0))["run"]["state"] == "died"
 
@@ -227,7 +227,7 @@ def test_cancelled_job_ends_with_a_verdict(tmp_path: Path, fake: Path) -> None:
                 os.kill(run.supervisor(rank), signal.SIGTERM)
             script.wait(60)
         result = run.result()
-        assert result["state"] == "stopped" and "job 12 of Slurm was cancelled or preempted" in result["reason"]
+        assert result["state"] == "stopped" and "Slurm job 12 was cancelled or preempted" in result["reason"]
     finally:
         end_by_force(run)
 
@@ -242,8 +242,8 @@ def test_missing_slurm_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("entry", "position", "expected"),
     [
-        ({"job": "5", "state": "RUNNING", "reason": "None", "start": "N/A"}, 0, "job 5 of Slurm: running"),
-        ({"job": "5", "state": "PENDING", "reason": "None", "start": "N/A"}, 0, "queued as job 5 of Slurm"),
+        ({"job": "5", "state": "RUNNING", "reason": "None", "start": "N/A"}, 0, "Slurm job 5: running"),
+        ({"job": "5", "state": "PENDING", "reason": "None", "start": "N/A"}, 0, "queued as Slurm job 5"),
     ],
 )
 def test_unknown_details_are_left_out(entry: dict[str, str], position: int, expected: str) -> None:

@@ -1,4 +1,4 @@
-"""Samples of AMD's GPUs: the child process, its command, and what the supervisor does not ask of amd-smi."""
+"""Samples of AMD GPUs: the child process, its command, and what the supervisor does not ask of amd-smi."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ JOB = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    """A run of two nodes whose first one has GPUs of AMD, by a stand-in for amd-smi."""
+    """A run of two nodes whose first one has AMD GPUs, by a stand-in for amd-smi."""
     ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
     made = make_run(tmp_path, [JOB] * 2, **ports, first_address=161)
     fails = f"[ ! -e {tmp_path}/lost ] || exec cat {FIXTURES}/no_driver.txt"

@@ -82,7 +82,9 @@ def test_run_restarts_on_the_same_nodes_after_a_rank_was_killed(launch: Starter)
     run.wait_until_gone()
 
 
-@pytest.mark.parametrize(("kind", "text"), [("pipe", "not a regular file"), ("a list", "does not hold variables")])
+@pytest.mark.parametrize(
+    ("kind", "text"), [("pipe", "not a regular file"), ("a list", "does not contain environment variables")]
+)
 def test_attempt_whose_variables_the_job_replaced_ends_the_run_with_the_reason(
     launch: Starter, kind: str, text: str
 ) -> None:

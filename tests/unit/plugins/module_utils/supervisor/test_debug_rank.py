@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._supervisor.debugger import DebuggerWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import debug_rank
 from tests.unit.supervised import end_by_force, eventually, free_port, make_run
 
@@ -102,7 +103,7 @@ def test_a_debugger_stops_the_rank_shows_its_variables_and_lets_it_go_on(tmp_pat
     try:
         run.start()
         run.wait_for("running", seconds=400)
-        eventually(lambda: any("rank 1 on node1 waits for a debugger" in text for text in run.events()), 400)
+        eventually(lambda: any("rank 1 on node1 is waiting for a debugger" in text for text in run.events()), 400)
         # breakpoint() of the other rank does nothing
         eventually(lambda: "value 42" in (run.node(0) / "launcher.log").read_text(), 400)
         assert "value" not in (run.node(1) / "launcher.log").read_text()
@@ -163,3 +164,30 @@ def test_timeouts_of_collectives_are_extended_when_the_job_imports_torch(
     finally:
         for name in [name for name in sys.modules if name == "torch" or name.startswith("torch.")]:
             del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("node", "world_size", "expected"),
+    [
+        (
+            {"name": "fresh", "first_rank": 2, "slots": 2, "attempt_rank": 1},
+            4,
+            "rank 3 on fresh waits for a debugger on port 5678 of its node; the other ranks wait for it",
+        ),
+        ({"name": "node0", "first_rank": 0, "slots": 2, "attempt_rank": 0}, 4, ""),
+        (
+            {"name": "node0", "first_rank": 0, "slots": 2, "attempt_rank": 0},
+            2,
+            "this attempt has no rank 3: its ranks wait for no debugger",
+        ),
+        ({"name": "node2", "first_rank": 0, "slots": 0, "attempt_rank": -1}, 2, ""),
+    ],
+)
+def test_the_debugged_rank_is_found_on_another_node_after_a_restart(
+    tmp_path: Path, node: dict[str, Any], world_size: int, expected: str
+) -> None:
+    """A node has taken the place of the one in the plan of the launch, or the run has fewer ranks than before."""
+    plan: Any = {"node": node, "world_size": world_size, "debugger": {"rank": 3, "node": "node1", "port": 5678}}
+    debug_rank.write_state(str(tmp_path), "waiting", 5678)
+    watch = DebuggerWatch(str(tmp_path), plan)
+    assert [text for _kind, text in [*watch.step(), *watch.step()]] == ([expected] if expected else [])

@@ -238,7 +238,7 @@ def test_requests_that_cannot_be_met_are_refused(network: Make) -> None:
     assert run.request("fresh")["error"] == "no node of the run is missing"
     run.lose("node1")
     run.until(run.missing)
-    assert run.request("node2")["error"] == "node2 is a node of the run already"
+    assert run.request("node2")["error"] == "node2 is already a node of the run"
     run.nodes["node0"].plan["nodes"][1]["hardware"] = {"gpus": 8}
     assert "fresh has 4 GPUs, but the missing nodes had more: node1 8" in run.request("fresh", gpus=4)["error"]
     assert run.request("fresh", gpus=8)["node_rank"] == 1

@@ -10,6 +10,7 @@ import copy
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,9 @@ from ansible_collections.muster.training.plugins.module_utils._run.members impor
     replace_member,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CANDIDATE_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
+from ansible_collections.muster.training.plugins.module_utils._supervisor.new_members import NewMembers
+from ansible_collections.muster.training.plugins.module_utils._supervisor.node_views import initial_views
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
     choose_candidate,
     keeps_quorum,
@@ -123,6 +127,22 @@ def test_replacement_of_an_earlier_node_only_follows() -> None:
 # - real supervisors
 
 
+@pytest.mark.parametrize("is_job", [False, True])
+def test_no_node_joins_a_job_of_slurm(tmp_path: Path, is_job: bool) -> None:
+    plan = {**plan_of(2), "elastic": False, "remote_start": False}
+    nodes = initial_views(["node0", "node1"], "")
+    nodes[1]["state"] = "lost"
+    if is_job:
+        queued_run.mark(str(tmp_path))
+    attempts = SimpleNamespace(takes_part=lambda _node: True, has_ended=lambda: True)
+    journal = SimpleNamespace(path=lambda name: str(tmp_path / name))
+    hub: Any = SimpleNamespace(plan=plan, nodes=nodes, own=0, attempts=attempts, journal=journal)
+    assert [node["name"] for node in NewMembers(hub).missing(1.0)] == ([] if is_job else ["node1"])
+    if is_job:
+        with pytest.raises(RunError, match="the run is a job of Slurm, which no other node can join"):
+            run_join.request_join(str(tmp_path), {"name": "fresh", "address": "10.0.0.9", "gpus": 0})
+
+
 def join(run: Run, name: str, host: int, hub: int = 0, directory: Path | None = None) -> int:
     """Have a run take a new node, as join.yml does; return its number. Its job prints 9 as its number.
 
@@ -155,7 +175,7 @@ def test_new_node_waits_as_a_spare_and_takes_the_next_lost_nodes_rank(make: Make
     assert join(run, "fresh", 77) == 1
     run.wait_for("spare", 1)
     eventually(lambda: not run.read(0, "status.json").get("missing"))
-    assert "fresh joins the run in the place of node1" in run.events()
+    assert "fresh joins the run in place of node1" in run.events()
     assert [node["name"] for node in run.read(2, "plan.json")["nodes"]] == ["node0", "fresh", "node2"]
     assert (run.directory / run.run_id / "node1.1" / "launcher.log").exists(), "the logs of the lost node remain"
     power_off(run, 2)
@@ -233,7 +253,7 @@ def test_run_that_misses_nothing_takes_no_node(make: Maker) -> None:
         join(run, "fresh", 81)
     power_off(run, 2)
     wait_for_ranks(run, 1, [0, 1])
-    with pytest.raises(RunError, match="node1 is a node of the run already"):
+    with pytest.raises(RunError, match="node1 is already a node of the run"):
         join(run, "node1", 82)
     assert run.state(0) == "running" and processes_of(run, 1)
 

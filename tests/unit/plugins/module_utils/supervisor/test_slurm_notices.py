@@ -58,9 +58,9 @@ def test_damaged_request_is_a_notice_without_a_time(tmp_path: Path) -> None:
     ("environment", "expected"),
     [
         ({}, "SIGTERM"),
-        ({"SLURM_JOB_ID": "12"}, "job 12 of Slurm was cancelled, was preempted or reached its time limit"),
-        ({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "1050"}, "job 12 of Slurm reached its time limit"),
-        ({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "9000"}, "job 12 of Slurm was cancelled or preempted"),
+        ({"SLURM_JOB_ID": "12"}, "Slurm job 12 was cancelled, was preempted or reached its time limit"),
+        ({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "1050"}, "Slurm job 12 reached its time limit"),
+        ({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "9000"}, "Slurm job 12 was cancelled or preempted"),
         ({"SLURM_JOB_ID": "x"}, "SIGTERM"),
     ],
 )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._run import save as run_save
 from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
 from ansible_collections.muster.training.plugins.module_utils._supervisor.replica import Replica
 from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import with_first
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import (
@@ -164,6 +168,24 @@ def test_hub_without_most_of_its_spares_ends_its_job(make: Maker) -> None:
     result = result_of(run, 0)
     assert result["cut_off"] and "fewer than half of the nodes can be reached" in result["reason"]
     check_end(run)
+
+
+@pytest.mark.parametrize(("connected", "waits"), [([1, 2], True), ([1], False)])
+def test_hub_without_a_majority_does_not_wait_for_new_nodes(connected: list[int], waits: bool) -> None:
+    """The others may have gone on under another node, and without a majority, no node can join."""
+    attempts = SimpleNamespace(
+        has_ended=lambda: True, next=lambda *_arguments: None, waiting="waiting for new ones", lacks_nodes=True,
+        number=1, needs_hub=False, refused="", exit_code=1,
+    )  # fmt: skip
+    names = [f"gpu{rank}" for rank in range(5)]
+    hub: Any = SimpleNamespace(
+        attempts=attempts, own=0, nodes=names, names=names, plan={"restart": {}, "nodes": names}, go=True,
+        stop_requested=False, is_cut_off=False, journal=SimpleNamespace(set_state=lambda *_arguments: None),
+        admitted_connections=lambda: [SimpleNamespace(node_rank=rank) for rank in connected],
+    )  # fmt: skip
+    hub.refuse_without_quorum = functools.partial(Hub.refuse_without_quorum, hub)
+    assert Hub.continues(hub, 1.0) is waits and hub.is_cut_off is not waits
+    assert waits or attempts.refused.startswith("only gpu0, gpu1 of the 5 nodes that started can be reached")
 
 
 def test_broken_hardware_is_still_known_after_a_succession() -> None:

@@ -1,4 +1,4 @@
-"""The verification of a torch for ROCm, with a stand-in for torch: nobody has verified one on a GPU of AMD."""
+"""The verification of a torch for ROCm, with a stand-in for torch: nobody has verified one on an AMD GPU."""
 
 from __future__ import annotations
 
@@ -71,3 +71,13 @@ def test_each_gpu_multiplies_with_a_build_for_rocm(torch: Any) -> None:
     assert torch_proof.check_products(REQUEST) == 8
     assert devices == [f"cuda:{index}" for index in range(8)]
     assert torch_proof.check_products({**REQUEST, "build": "cpu"}) == 0
+
+
+def test_error_within_a_sentence_is_cut_after_a_word_and_has_no_full_stop() -> None:
+    missing = "RuntimeError: operator torchvision::nms does not exist"
+    assert torch_proof.last_error(f"Traceback:\n{missing}.\n") == missing
+    sentence = "ImportError: incompatible " + "versions " * 60 + "of both."
+    cut = torch_proof.last_error(sentence)
+    assert cut.startswith("ImportError: incompatible versions") and cut.endswith(" versions ...") and len(cut) <= 400
+    assert torch_proof.last_error("") == ""
+    assert torch_proof.last_lines("word " * 200 + "\nRuntimeError: no route.\n") == "RuntimeError: no route"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._code.compare import pack
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding
 from tests.unit.healthy import Facts, cluster, findings
 
@@ -74,6 +75,40 @@ def test_files_that_the_launch_will_copy_are_not_reported_missing(left: str) -> 
 def test_script_missing_from_the_source_too_is_reported() -> None:
     every = {f"node{number}": part(same=False, script=False) for number in (1, 2, 3)}
     assert [item.id for item in found(every, missing, code_left="later")] == ["script-missing", "code-older"]
+
+
+def without_script(*, script: str, directory: str = "/home/ubuntu", same: bool = True, **code: Any) -> Finding:
+    """What is found if neither the nodes nor the controller have this script."""
+
+    def spoil(read: dict[str, Facts]) -> None:
+        for item in read.values():
+            item["script"] |= {"path": f"{directory}/{script}", "is_file": False, "readable": False}
+            item["working_directory"] |= {"path": directory}
+
+    every = {f"node{number}": part(same=same, script=False) for number in (1, 2, 3)}
+    files: Any = {name: [1, 2, 0, ""] for name in ("train.py", "eval.py", "pkg/fit.py", "tain.yml")}
+    listing = pack({**files, "tain/": None})
+    result = found(every, spoil, {"listing": listing, **code}, code_left="later", script=script)
+    return next(finding for finding in result if finding.id == "script-missing")
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"script": "tain.py"}, "did you mean train.py?"),
+        ({"script": "fit.py"}, "did you mean pkg/fit.py?"),
+        ({"script": "pgk/fit.py"}, "did you mean pkg/fit.py?"),
+        ({"script": "fitt.py", "directory": "/home/ubuntu/pkg"}, "did you mean fit.py?"),
+        ({"script": "other_name.py"}, "correct launch_script or launch_working_directory"),
+        ({"script": "tain.py", "listing": ""}, "correct launch_script or launch_working_directory"),
+        ({"script": "tain.py", "same": False}, "did you mean train.py?"),
+    ],
+)
+def test_script_that_the_project_lacks_too_is_compared_with_its_files(given: dict[str, Any], remedy: str) -> None:
+    finding = without_script(**given)
+    path = f"{given.get('directory', '/home/ubuntu')}/{given['script']}".removeprefix("/home/ubuntu/")
+    assert finding.problem == f"{path} is missing, in /me/project too"
+    assert finding.remedy == remedy
 
 
 def test_missing_working_directory_is_reported_with_code_as_is() -> None:

@@ -34,3 +34,9 @@ def install(*nodes: str) -> Any:
 )
 def test_a_rank_that_cannot_be_debugged_is_reported(spoil: Any, rank: int | None, expected: Any) -> None:
     assert spoilt(spoil, nproc_per_node=1, debug_rank=rank) == expected
+
+
+@pytest.mark.parametrize(("slots", "expected"), [(1, []), (2, [("error", "debug-rank", ("node2",))])])
+def test_a_rank_that_the_script_itself_starts_cannot_be_debugged(slots: int, expected: Any) -> None:
+    found = spoilt(install("node1", "node2"), nproc_per_node=slots, launcher="env", debug_rank=slots)
+    assert [finding for finding in found if finding[1].startswith("debug")] == expected

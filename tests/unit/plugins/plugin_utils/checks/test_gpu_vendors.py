@@ -1,4 +1,4 @@
-"""Clusters of AMD's GPUs, and clusters whose nodes differ in vendor or processor."""
+"""Clusters of AMD GPUs, and clusters whose nodes differ in vendor or processor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.healthy import Facts, cluster, findings, nothing, spoilt, togeth
 
 
 def with_amd(*names: str) -> Any:
-    """Make nodes such with GPUs of AMD."""
+    """Make nodes such with AMD GPUs."""
 
     def spoil(facts: dict[str, Facts]) -> None:
         for name in names or tuple(facts):
@@ -112,8 +112,8 @@ def test_a_cluster_with_gpus_of_two_vendors_is_refused() -> None:
     with_amd("node3", "node4")(facts)
     (finding,) = [finding for finding in findings(facts) if finding.id == "mixed-gpus"]
     assert finding.severity == "error" and finding.nodes == ("node1", "node2", "node3", "node4")
-    assert "node3, node4: GPUs of AMD; node1, node2: GPUs of NVIDIA" in finding.problem
-    assert finding.remedy == "launch on nodes of one kind: -e nodes=node1,node2"
+    assert "node3, node4: AMD GPUs; node1, node2: NVIDIA GPUs" in finding.problem
+    assert finding.remedy == "launch only on nodes of the same kind: -e nodes=node1,node2"
 
 
 def test_a_cluster_with_two_processor_architectures_is_refused() -> None:

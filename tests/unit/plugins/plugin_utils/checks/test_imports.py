@@ -32,7 +32,9 @@ EXCEPTIONS = [
         "ImportError: /venv/flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda",
         "--tags flash_attention",
     ),
-    ("ModuleNotFoundError: No module named 'peft'", "requirements"),
+    ("ModuleNotFoundError: No module named 'peft'", "add peft to the project's requirements"),
+    ("ModuleNotFoundError: No module named 'google.protobuf'", "add protobuf to the project's requirements"),
+    ("ModuleNotFoundError: No module named 'torchvision.transforms.functional_tensor'", "pin a release that has it"),
     (
         "ImportError: cannot import name 'EncoderDecoderCache' from 'transformers' (/venv/transformers/__init__.py)",
         "do not fit together",
@@ -52,6 +54,83 @@ def test_failed_import_is_shown_as_it_is(text: str, remedy: str) -> None:
     assert " ".join(text.split()) in result.problem and "import flash_attn (train.py, line 7)" in result.problem
     assert "/home/ubuntu/venv/bin/python" in result.problem
     assert remedy in result.remedy and "launch_import_test=false" in result.remedy
+
+
+def missing(facts: dict[str, Facts], *modules: str, certain: bool = True) -> None:
+    for node in facts.values():
+        node["imports"]["failures"] = [
+            {"file": "/home/ubuntu/train.py", "line": line, "statement": f"import {module}", "certain": certain}
+            | {"error": f"ModuleNotFoundError: No module named '{module}'"}
+            for line, module in enumerate(modules, 1)
+        ]
+
+
+def test_modules_that_are_missing_are_one_finding_with_the_names_of_their_packages() -> None:
+    facts = cluster(2)
+    missing(facts, "boto3", "omegaconf", "hydra")
+    (finding,) = findings(facts)
+    assert (finding.severity, finding.id, finding.nodes) == ("error", "import-fails", ("node1", "node2"))
+    assert finding.problem == (
+        "import boto3 (train.py, line 1), import omegaconf (train.py, line 2), import hydra (train.py, line 3) fail "
+        "in /home/ubuntu/venv/bin/python: there are no modules boto3, omegaconf, hydra"
+    )
+    assert finding.remedy.startswith(
+        "add boto3, omegaconf, hydra-core to the project's requirements and run ansible-playbook site.yml --tags "
+        "pytorch,python_env, or set launch_python to the interpreter that has them; "
+    )
+
+
+def test_requirements_that_are_not_installed_are_installed_first() -> None:
+    facts = cluster(2)
+    missing(facts, "boto3", "hydra")
+    code = {"path": "/home/ubuntu", "same": True, "counts": {}, "names": {}, "script": True, "required_by": ""}
+    for node in facts.values():
+        node["code"] = {**code, "required": "old"}
+    project = {"source": "/me/project", "problem": "", "requirements": "job.yml", "required": "new"}
+    failed, changed = findings(facts, code=project)
+    assert (failed.id, changed.id) == ("import-fails", "requirements-changed")
+    assert failed.remedy.startswith(
+        "install the project's requirements, with boto3, hydra-core among them: ansible-playbook site.yml --tags "
+    )
+
+
+def test_module_with_a_role_of_its_own_is_installed_by_it() -> None:
+    facts = cluster(2)
+    missing(facts, "deepspeed", "yaml")
+    (finding,) = findings(facts)
+    assert finding.remedy.startswith(
+        "ansible-playbook site.yml --tags deepspeed -e deepspeed_enabled=true; add pyyaml to the project's requirements"
+    )
+
+
+def test_modules_that_may_be_the_users_are_no_package_for_certain() -> None:
+    facts = cluster(2)
+    missing(facts, "models", "utils", certain=False)
+    (finding,) = findings(facts)
+    assert finding.severity == "warning" and finding.problem.endswith("so it may still find them")
+    assert finding.remedy.startswith("if they are libraries: add models, utils to the project's requirements")
+
+
+def test_other_failures_with_the_same_remedy_are_one_finding() -> None:
+    facts = cluster(2)
+    missing(facts, "a", "b")
+    for failure in [item for node in facts.values() for item in node["imports"]["failures"]]:
+        failure["error"] = f"ImportError: {failure['statement'][-1]}.so: undefined symbol: x"
+    (finding,) = findings(facts)
+    assert finding.problem == (
+        "2 imports fail in /home/ubuntu/venv/bin/python: import a (train.py, line 1): ImportError: a.so: undefined "
+        "symbol: x; import b (train.py, line 2): ImportError: b.so: undefined symbol: x"
+    )
+
+
+def test_missing_torch_is_not_reported_again_as_a_failed_import() -> None:
+    facts = cluster(2)
+    missing(facts, "torch", "boto3")
+    for node in facts.values():
+        node["software"]["packages"].pop("torch")
+    torch, other = findings(facts)
+    assert (torch.id, other.id) == ("torch-missing", "import-fails")
+    assert "import torch" not in other.problem and "boto3" in other.problem
 
 
 def test_module_that_the_job_may_still_find_is_a_warning() -> None:

@@ -35,7 +35,6 @@ def everywhere(facts: dict[str, Facts], name: str, version: str) -> None:
         (lambda f: f["node2"]["software"].update(cuda="12.4"), [("error", "skew-cuda", ("node2",))]),
         (lambda f: package(f, "nccl", "2.21.5", "node4"), [("error", "skew-nccl", ("node4",))]),
         (lambda f: package(f, "flash_attn", "2.8.3", "node1"), [("error", "skew-flash-attn", ("node1",))]),
-        (lambda f: package(f, "deepspeed", "0.19.8", "node1"), [("error", "skew-deepspeed", ("node1",))]),
         (
             together(
                 lambda f: everywhere(f, "transformers", "4.51.0"),
@@ -55,6 +54,36 @@ def everywhere(facts: dict[str, Facts], name: str, version: str) -> None:
 )
 def test_software_problem_is_reported_for_its_node(spoil: Any, result: Any) -> None:
     assert spoilt(spoil) == result
+
+
+def imports_of(facts: dict[str, Facts], **values: Any) -> None:
+    for node in facts.values():
+        node["imports"] |= values
+
+
+@pytest.mark.parametrize(
+    ("imports", "given", "severity"),
+    [
+        ({}, {}, "warning"),
+        ({"libraries": ["deepspeed", "torch"]}, {}, "error"),
+        ({"features": ["deepspeed-ops"]}, {}, "error"),
+        ({"files": 0, "libraries": [], "ended": "time"}, {}, "error"),
+        ({}, {"args": ["--deepspeed", "ds.json"]}, "error"),
+        ({}, {"launcher": "accelerate", "accelerate_config": {"distributed_type": "DEEPSPEED"}}, "error"),
+    ],
+)
+def test_deepspeed_that_differs_is_an_error_only_for_a_job_that_may_use_it(
+    imports: dict[str, Any], given: dict[str, Any], severity: str
+) -> None:
+    facts = cluster(3)
+    everywhere(facts, "accelerate", "1.6.0")
+    package(facts, "deepspeed", "0.19.8", "node1", "node3")
+    imports_of(facts, **imports)
+    finding = next(item for item in findings(facts, **given) if item.id == "skew-deepspeed")
+    assert (finding.severity, finding.nodes) == (severity, ("node2",))
+    assert "node2 has none; the others have 0.19.8" in finding.problem
+    assert ("the job does not import it" in finding.problem) == (severity == "warning")
+    assert "ansible-playbook site.yml --tags deepspeed -e deepspeed_enabled=true" in finding.remedy
 
 
 def test_first_node_is_the_reference_if_there_is_no_majority() -> None:

@@ -60,6 +60,8 @@ def test_text_stays_unchanged_without_a_command_or_known_playbook(tmp_path: Path
         (("@job.yml", "nnodes=2"), " -e @job.yml"),
         (("code_source=~/project launch_script=train.py",), " -e code_source='~/project'"),
         (('{"code_source": "/me/my project"}',), " -e code_source='/me/my project'"),
+        (("@job.yml", "python_env_name=all nnodes=2"), " -e @job.yml -e python_env_name=all"),
+        (('{"python_env_directory": "/my env"}',), " -e python_env_directory='/my env'"),
     ],
 )
 def test_suggested_command_repeats_the_options_that_bring_code(
@@ -124,6 +126,15 @@ def test_users_of_muster_are_told_its_commands(
     assert adapt_commands(text, called) == typed
 
 
+def test_users_of_muster_change_the_environment_that_they_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_COMMAND", "./muster")
+    called = {"args": ("launch.yml",), "extra_vars": ("@nano/job.yml", "python_env_name=all")}
+    assert adapt_commands("ansible-playbook site.yml --tags pytorch -e pytorch_cuda=auto", called) == (
+        "./muster site nano/job.yml -e python_env_name=all --tags pytorch -e pytorch_cuda=auto"
+    )
+    assert adapt_commands(STOP, called) == "stop it (./muster stop first), or wait"
+
+
 def test_no_message_tells_users_to_run_a_role() -> None:
     """They run commands: ansible-playbook site.yml --tags ROLE, which becomes ./muster site --tags ROLE."""
     instruction = re.compile(r"\brun (?:the |this )?roles? [a-z]", re.IGNORECASE)
@@ -145,6 +156,7 @@ def test_no_message_tells_users_to_run_a_role() -> None:
 def test_report_names_the_commands_its_reader_types(monkeypatch: pytest.MonkeyPatch) -> None:
     report: Any = {
         "repeat": """ansible-playbook launch.yml -e '{"nnodes": 2, "launch_script": "train.py", "launch_args": []}'""",
+        "repeat_exactly": "ansible-playbook launch.yml -e like=first",
         "notes": ["fetch them with ansible-playbook logs.yml -e run_id=first -e fetch=true and rerun the report"],
         "findings": [{"remedy": "ansible-playbook site.yml --tags nvidia_driver"}],
         "failure": {"cause": {"remedy": "ansible-playbook logs.yml -e rank=0"}},
@@ -152,6 +164,7 @@ def test_report_names_the_commands_its_reader_types(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("MUSTER_COMMAND", "./muster")
     report = adapt_report(report, adapt_commands)
     assert report["repeat"] == "./muster launch -n 2 train.py"
+    assert report["repeat_exactly"] == "./muster launch --like first"
     assert report["notes"] == ["fetch them with ./muster logs first --fetch and rerun the report"]
     assert report["failure"]["cause"]["remedy"] == "./muster logs --rank 0"
     assert report["findings"] == [{"remedy": "./muster site --tags nvidia_driver"}]

@@ -541,3 +541,29 @@ def test_missing_header_in_the_log_explains_a_failed_compilation() -> None:
     explanation = explain_failure(error, log.splitlines())
     assert explanation is not None and explanation["id"] == "python-headers-missing"
     assert explanation["seen"].endswith("python_headers.h:13:10: fatal error: Python.h: No such file or directory")
+
+
+UNSUPPORTED = (
+    "NVIDIA GeForce RTX 4090 with CUDA capability sm_89 is not compatible with the current PyTorch installation."
+)
+NCCL_FAILED = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:47, unhandled cuda error, NCCL version 21.0.3"
+
+
+@pytest.mark.parametrize(
+    ("lines", "entry"),
+    [
+        ([UNSUPPORTED], "no-kernel-image"),
+        ([UNSUPPORTED, "NCCL WARN Cuda failure 2 'out of memory'"], "nccl-out-of-memory"),
+        ([], "nccl-cuda-error"),
+    ],
+)
+def test_warning_of_torch_about_a_gpu_explains_an_error_of_cuda_inside_nccl(lines: list[str], entry: str) -> None:
+    explanation = explain_failure(NCCL_FAILED, lines)
+    assert explanation is not None and (explanation["id"], explanation["confidence"]) == (entry, "log")
+
+
+def test_random_rendezvous_id_explains_a_rendezvous_that_failed_only() -> None:
+    warning, error = TEXTS["rendezvous-ids-differ"].splitlines()
+    explanation = explain_failure(error, [warning])
+    assert explanation is not None and explanation["id"] == "rendezvous-ids-differ"
+    assert explain_failure("ValueError: boom", [warning]) is None

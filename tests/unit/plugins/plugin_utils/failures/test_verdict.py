@@ -504,12 +504,20 @@ def failed_on(node_rank: int, lines: list[str], **more: Any) -> dict[str, Any]:
 def test_last_lines_of_the_failed_rank_are_shown_once() -> None:
     lines = ["Traceback:", "\x1b[31mValueError: boom"]
     shown = "the last lines of rank 2 on node1:\n    Traceback:\n    ValueError: boom"
-    assert [render_last_lines(failed_on(1, lines), watched) for watched in (True, False)] == [shown, shown]
+    assert [render_last_lines(failed_on(1, lines), watched) for watched in ((0, 0), None)] == [shown, shown]
     first = "the last lines of rank 0 on node0:\n    Traceback:"
-    assert [render_last_lines(failed_on(0, lines[:1]), watched) for watched in (True, False)] == ["", first]
-    assert render_last_lines(failed_on(1, []), False) == ""
-    assert render_last_lines(failed_on(1, lines, last_log="/run/3.log"), False) == "", "another rank's"
-    assert render_last_lines(verdict_from_hub({}, result(report(0), state="succeeded")), False) == ""
+    assert [render_last_lines(failed_on(0, lines[:1]), watched) for watched in ((0, 0), None)] == ["", first]
+    assert render_last_lines(failed_on(1, lines), (1, 0)) == "", "who follows that rank has just seen them"
+    assert render_last_lines(failed_on(1, []), None) == ""
+    assert render_last_lines(failed_on(1, lines, last_log="/run/3.log"), None) == "", "another rank's"
+    assert render_last_lines(verdict_from_hub({}, result(report(0), state="succeeded")), None) == ""
+
+
+def test_unknown_cause_is_not_mentioned_below_the_traceback_that_shows_it() -> None:
+    traceback = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "ValueError: boom"]
+    for lines, expected in ((traceback, False), (["ValueError: boom"], True), (traceback[:2], True), ([], True)):
+        text = render_verdict(failed_on(1, lines), "", {})
+        assert ("cause:        unknown" in text) == expected, lines
 
 
 def test_overlong_last_lines_of_a_node_are_cut() -> None:

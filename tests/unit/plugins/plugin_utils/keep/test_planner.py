@@ -85,10 +85,10 @@ def test_next_action(changes: dict[str, Any], noted: dict[str, Any], expected: A
 @pytest.mark.parametrize(
     ("changes", "noted", "text"),
     [
-        ({"state": UNKNOWN}, {}, "no node of the run answers"),
+        ({"state": UNKNOWN}, {}, "no node of the run responds"),
         ({"rents": False}, {}, "gpu2 is missing: add a machine to the group in the inventory"),
-        ({"has_budget": False}, {}, "start keep again with -e max_usd_per_hour=AMOUNT"),
-        ({}, {"rented": 2}, "machines were rented for gpu2, but cannot be used"),
+        ({"has_budget": False}, {}, "restart keep with -e max_usd_per_hour=AMOUNT"),
+        ({}, {"rented": 2}, "machines were created for gpu2, but cannot be used"),
     ],
 )
 def test_user_is_told_what_keep_waits_for(changes: dict[str, Any], noted: dict[str, Any], text: str) -> None:

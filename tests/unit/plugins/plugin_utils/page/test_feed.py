@@ -64,6 +64,23 @@ def read_reply(hub: int, state: str = "running") -> dict[str, Any]:
     return {"changed": False, "run": run}
 
 
+def test_node_that_joins_the_run_takes_the_place_of_the_lost_one() -> None:
+    plan, record = make_plan(3), make_plan(3)
+    reply = make_reply(samples=[make_sample("fresh", 1)])
+    reply["status"]["nodes"] = [
+        {"name": name, "node_rank": rank, "state": "running", "since": 1.0}
+        for rank, name in enumerate(("gpu0", "fresh", "gpu2"))
+    ]
+    feed = RunFeed(RunView("first", plan), Nodes(gpu0=reply), Clock(), read_plan=lambda: record)
+    feed.step()
+    assert feed.names == ["gpu0", "gpu1", "gpu2"], "a name that only a node has said is not used"
+    record["nodes"][1]["name"] = "fresh"
+    feed.step()
+    assert feed.names == ["gpu0", "fresh", "gpu2"]
+    row = feed.view.snapshot(0)["nodes"][1]
+    assert (row["name"], row["state"]) == ("fresh", "running") and feed.view.samples.newest["fresh"]
+
+
 SILENT = NodeCallError("gpu0 has not answered: Connection timed out")
 
 

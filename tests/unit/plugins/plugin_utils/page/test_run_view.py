@@ -180,5 +180,5 @@ def test_output_is_shown_as_a_terminal_shows_it() -> None:
     tail.take(
         {"left_out": {"/x": 5e6}, "outputs": {"/x": "10%\r20%\r\n\x1b[31mred\x1b[0m\n\nend"}, "unfinished": "3%\r4%"}
     )
-    assert tail.after(0)["lines"] == ["[5 MB of output were skipped; the full log is /x]", "20%", "red", "", "end"]
+    assert tail.after(0)["lines"] == ["[5 MB of output skipped; full log: /x]", "20%", "red", "", "end"]
     assert tail.after(0)["unfinished"] == "4%"

@@ -61,12 +61,12 @@ def test_cpus_that_a_node_makes_up_are_not_used(cpus: Any) -> None:
         (facts(0, 0, 1, 1), {}, 4, False, "the job's script starts the ranks"),
         (facts(0, 0, 1, 1), {}, 1, True, "the node has 1 ranks and 4 GPUs"),
         (facts(0, 0, 1, 1), {"gpus": (0, 9)}, 2, True, "the node has 2 ranks and 2 GPUs"),
-        (facts(0, 0, 1, 1), {"gpus": (0, 1)}, 2, True, "some of the NUMA nodes only"),
+        (facts(0, 0, 1, 1), {"gpus": (0, 1)}, 2, True, "only some of the NUMA nodes"),
         (facts(0, 0, 1, 1), {"variables": ("CUDA_VISIBLE_DEVICES",)}, 4, True, "variables select the GPUs"),
-        (facts(0, 1, names=("A100", "T4")), {}, 2, True, "different GPUs"),
-        (facts(0, -1), {}, 2, True, "does not show to which CPUs"),
+        (facts(0, 1, names=("A100", "T4")), {}, 2, True, "different GPU models"),
+        (facts(0, -1), {}, 2, True, "does not expose which CPUs"),
         (facts(0, 0, cpus={"0": "0-7"}), {}, 2, True, "a single NUMA node"),
-        (facts(0, 1, cpus={}), {}, 2, True, "does not show to which CPUs"),
+        (facts(0, 1, cpus={}), {}, 2, True, "does not expose which CPUs"),
         ({}, {}, 2, True, "the node has 2 ranks and 0 GPUs"),
     ],
 )
@@ -82,7 +82,7 @@ def test_binding_on_request_uses_some_of_the_cpus_and_says_why_it_cannot() -> No
     job = make_job(numa_binding="node", gpus=(0, 1))
     assert bind_ranks(job, 2, True, facts(0, 0, 1, 1)).cpus == (FIRST, FIRST)
     (line,) = render_binding(job, bind_ranks(job, 2, True, facts(0, -1)))
-    assert line == "  CPUs         ranks are not bound: the node does not show to which CPUs its GPUs belong"
+    assert line == "  CPUs         ranks are not bound: the node does not expose which CPUs its GPUs belong to"
 
 
 @pytest.mark.parametrize(("launcher", "bound"), [("torchrun", True), ("mpirun", True), ("env", False)])

@@ -58,7 +58,7 @@ def test_the_configuration_can_be_pasted_into_launch_json() -> None:
     [
         ({"debug_rank": -1}, "launch_debug_rank is -1"),
         ({"debug_rank": 1, "stacks": False}, "needs launch_stacks: true"),
-        ({"debug_rank": 1, "no_python": True}, "is for Python"),
+        ({"debug_rank": 1, "no_python": True}, "only supports Python"),
         ({"debug_rank": 1, "image": "x"}, "launch_image"),
         ({"debug_rank": 1, "debug_port": 80}, "launch_debug_port is 80"),
     ],

@@ -1,4 +1,4 @@
-"""Plans for nodes with GPUs of AMD."""
+"""Plans for nodes with AMD GPUs."""
 
 from __future__ import annotations
 

@@ -12,6 +12,11 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import plan_of_attempt
+from ansible_collections.muster.training.plugins.plugin_utils._plan.container_command import (
+    engine_options,
+    with_ids_of_node,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launch_options import launch_options
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_c10d import joining_command
 from ansible_collections.muster.training.plugins.plugin_utils._plan.new_node import plan_of_new_node, with_replacements
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
@@ -25,18 +30,20 @@ JOBS: dict[str, dict[str, Any]] = {
     "accelerate": {"launcher": "accelerate"},
     "deepspeed": {"launcher": "deepspeed"},
     "image": {"launcher": "torchrun", "image": "pytorch/pytorch"},
+    "unbound": {"launcher": "torchrun", "numa_binding": "none"},
 }
 
 
 def facts_of(rank: int) -> dict[str, Any]:
-    """Return the facts of a node; network cards, homes and mounts differ."""
+    """Return the facts of a node; network cards, homes, mounts, users' numbers and NUMA nodes differ."""
     return {
         "interpreter": "/opt/env/bin/python",
         "interface": f"eth{rank}",
         "runs_directory": f"/home/user{rank}/.muster/runs",
         "home": "/home/user",
-        "uid": 1000,
-        "gid": 1000,
+        "uid": 1000 + rank,
+        "gid": 1000 + rank,
+        "system": {"numa": {"gpus": [1, 0], "cpus": {"0": f"0-{rank}", "1": f"{rank + 1}-8"}}},
         "working_directory": {"path": "/data/project"},
         "storage": {"mounts": [{"point": f"/mnt/{rank}", "state": "ok"}]},
         "script": {"path": "/data/project/train.py"},
@@ -48,7 +55,10 @@ def plans_of(**given: Any) -> list[Any]:
     job = make_job(**{"restarts": 3, "restart_when": ("node_lost",), "args": ("--epochs", "3"), **given})
     hosts = [HostSpec(f"gpu{rank}", address, 2) for rank, address in enumerate(ADDRESSES)]
     table = get_launcher(job).order(build_rank_table(hosts))
-    return [build_node_plan(job, table, node, facts_of(node.node_rank)) for node in table.nodes]
+    plans: list[Any] = [build_node_plan(job, table, node, facts_of(node.node_rank)) for node in table.nodes]
+    for plan in plans:
+        plan["options"] = launch_options(job)
+    return plans
 
 
 def directory_of(plan: Any, rank: int) -> str:
@@ -88,6 +98,18 @@ def test_only_names_and_addresses_of_nodes_are_taken_from_a_node() -> None:
         with_replacements(launched, nodes[:2])
     with pytest.raises(ValueError, match="invalid attempt"):
         plan_of_new_node(recorded, {"number": 0, "hub": 7, "members": [0], "checkpoint": ""}, 1, facts_of(1))
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_container_gets_the_groups_of_the_gpus_on_the_new_node(engine: str) -> None:
+    def options(render: int) -> list[str]:
+        gpus = {"vendor": "amd", "groups": {"render": render, "video": 44}}
+        facts = {"uid": 1000, "gid": 1000, "gpu_count": 8, "gpus": gpus}
+        job = make_job(image="rocm/pytorch", container_engine=engine)
+        return [*engine_options(job, facts), "--volume=/a:/a", "--group-add=7", "rocm/pytorch"]
+
+    facts = {"gpus": {"groups": {"render": 110, "video": 44}}}
+    assert with_ids_of_node(options(109), facts) == options(110)
 
 
 def test_arguments_of_the_job_are_left_alone() -> None:

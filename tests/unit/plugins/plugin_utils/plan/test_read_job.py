@@ -86,6 +86,13 @@ def test_job_keeps_only_the_names_of_environment_variables() -> None:
         ({"restarts": 101}, "launch_restarts is 101; use a number from 0 to 100"),
         ({"spares": -1}, "launch_spares is -1; must be 0 or more"),
         ({"spares": 1}, "launch_spares needs launch_restarts"),
+        ({"stall_limit": "1h", "stacks": False}, "launch_stall_limit has no effect, since launch_stacks is false"),
+        ({"on_hang": "stop", "hang_timeout": 0}, "launch_on_hang: stop has no effect, since launch_hang_timeout is 0"),
+        ({"restart_wait": "1h"}, "launch_restart_wait needs launch_restarts"),
+        (
+            {"restart_wait": "1h", "restarts": 1, "scheduler": "slurm"},
+            "launch_restart_wait cannot be used with launch_scheduler: slurm",
+        ),
         ({"nnodes": "2:4", "restarts": 1}, "launch_restarts needs a fixed number of nodes"),
         ({"nnodes": 4, "restarts": 1, "restart_min_nodes": 5}, "use a number from 1 to the 4 nodes of the run"),
         ({"nproc_per_node": 0}, "nproc_per_node is 0; must be 1 or more"),

@@ -180,6 +180,7 @@ def test_settings_set_on_the_command_line_take_precedence() -> None:
     assert settings_to_use(recorded, ["nnodes", "launch_args"]) == {"launch_script": "train.py", "launch_fitted": ""}
     assert {"launch_args", "launch_python", "launch_user"} <= {*setting_names().values()}
     assert "launch_environment" not in setting_names().values()
+    assert "launch_debug_rank" not in setting_names().values(), "a repeated run waits for no debugger"
 
 
 def test_nodes_are_the_same_or_as_many() -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reports of runs on GPUs of AMD name amd-smi, and do without the power limit, which their samples lack."""
+"""Reports of runs on AMD GPUs name amd-smi, and do without the power limit, which their samples lack."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_findings_name_amd_smi(tmp_path: Path, sample: Any, finding_id: str, tex
 
 def test_a_report_without_samples_names_amd_smi(tmp_path: Path) -> None:
     report = report_of(tmp_path, lambda _node, _gpu, _second: None)
-    assert "there are no GPU samples: amd-smi did not respond" in report["notes"]
+    assert "no GPU samples: amd-smi did not respond" in report["notes"]
 
 
 def test_models_of_a_record_name_their_vendor() -> None:

@@ -418,6 +418,32 @@ def test_failed_run_still_shows_its_curves_with_last_and_best_values(tmp_path: P
     assert spec["layer"][0]["encoding"]["x"]["axis"] == {"tickMinStep": 1}
 
 
+def test_run_without_metrics_shows_the_last_lines_of_rank_0_and_the_advice_once(tmp_path: Path) -> None:
+    result: dict[str, Any] = {"state": "succeeded", "first_failure": None, "said": {}}
+    directory = write_record(tmp_path / "runs", gpus=0, result=result)
+    log = directory / "logs" / "node0" / "ranks" / "x" / "attempt_0" / "0" / "stdout.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("Unable to locate sufficient 2 gpus to run this example. <b>Exiting.</b>\n")
+    content, report = written(directory)
+    page = check_page(content)
+    assert report["last_lines"] == ["Unable to locate sufficient 2 gpus to run this example. <b>Exiting.</b>"]
+    assert report["last_lines"][0] in page.text
+    assert page.text.count("step 20: loss 0.31") == 1 and "here are no curves" not in page.text
+
+
+def test_a_value_that_was_printed_once_is_shown_and_is_no_curve(tmp_path: Path) -> None:
+    directory = failed_record(tmp_path / "runs", TRACEBACK)
+    log = directory / "logs" / "node0" / "ranks" / "x" / "attempt_0" / "0" / "stdout.log"
+    log.parent.mkdir()
+    log.write_text("Epoch 0: loss=15.0497\n")
+    content, report = written(directory)
+    page = check_page(content)
+    assert report["printed_once"] == [{"name": "loss", "value": 15.0497}] and report["last_lines"] == []
+    assert "Metrics" in headings(content) and "printed once" in page.text
+    assert "here are no curves: one value was printed of loss (15.05), and a curve needs two or more" in page.text
+    assert "step 20: loss 0.31" not in page.text
+
+
 def test_comparison_of_failed_runs_has_no_empty_sections(tmp_path: Path) -> None:
     runs = [failed_record(tmp_path / str(number) / "runs", TRACEBACK) for number in range(2)]
     page = write_comparison(runs, tmp_path / "logbook", None, START)[0]

@@ -99,7 +99,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         "works",
     ),
     ("no GPU", {**NO_DRIVER, "pci": 0}, DesiredDriver(branch="570"), "nothing", "no NVIDIA GPU on the PCI bus"),
-    ("GPUs of AMD", {**NO_DRIVER, "pci": 0, "vendor": "amd"}, DesiredDriver(), "nothing", "the GPUs are of AMD"),
+    ("AMD GPUs", {**NO_DRIVER, "pci": 0, "vendor": "amd"}, DesiredDriver(), "nothing", "the node has AMD GPUs"),
     (
         "an unattended upgrade while it was loaded",
         {"module": "535.216.01", "library": "535.216.01", "said": "mismatch.txt", "has": packages("535.216.01")},

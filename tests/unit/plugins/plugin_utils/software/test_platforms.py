@@ -72,8 +72,8 @@ def test_build_is_that_of_the_platform(node: NodeSoftware, settings: dict[str, A
         (arm(GH200), {"torch": "2.5.1"}, ["no builds of torch 2.5.1 are known", "torch 2.6: 12.6"]),
         (arm(GB200), {"torch": "2.6.0"}, ["no kernels for GB200", "sm_90"]),
         (arm(GH200), {"flash": "auto"}, ["no wheels for aarch64", "flash_attention_build to true"]),
-        (amd(), {"flash": "auto"}, ["no wheels for x86_64 with GPUs of AMD", "scaled_dot_product_attention"]),
-        (amd(), {"cuda": "12.4"}, ["no torch is known for CUDA 12.4 on x86_64 with GPUs of AMD", "rocm7.2"]),
+        (amd(), {"flash": "auto"}, ["no wheels for x86_64 with AMD GPUs", "scaled_dot_product_attention"]),
+        (amd(), {"cuda": "12.4"}, ["no torch is known for CUDA 12.4 on x86_64 with AMD GPUs", "rocm7.2"]),
         (amd(), {"torch": "2.9.1", "cuda": "rocm7.1"}, ["torch 2.9.1 does not exist for rocm7.1", "only for rocm6.4."]),
         (
             amd("gfx950"),
@@ -83,11 +83,11 @@ def test_build_is_that_of_the_platform(node: NodeSoftware, settings: dict[str, A
         (
             amd(),
             {"torch": "2.5.1", "cuda": "12.4"},
-            ["torch 2.5.1 does not exist for CUDA 12.4 on x86_64 with GPUs of AMD"],
+            ["torch 2.5.1 does not exist for CUDA 12.4 on x86_64 with AMD GPUs"],
         ),
         (arm(GH200), {"cuda": "rocm6.4"}, ["no torch is known for rocm6.4 on aarch64"]),
         (amd(driver=""), {}, ["no amdgpu driver is loaded", "docs/arm_and_amd.md"]),
-        (amd(architecture="aarch64"), {}, ["no builds of torch are known for aarch64 with GPUs of AMD"]),
+        (amd(architecture="aarch64"), {}, ["no builds of torch are known for aarch64 with AMD GPUs"]),
     ],
 )
 def test_what_is_not_built_is_refused(node: NodeSoftware, settings: dict[str, Any], texts: list[str]) -> None:

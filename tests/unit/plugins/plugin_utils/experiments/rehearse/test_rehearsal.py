@@ -54,6 +54,8 @@ class Cluster:
     def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> PlaybookResult:
         assert patience == 60.0
         self.launched.append(run_id)
+        unset = ("launch_restart_min_nodes", "launch_restart_wait", "launch_debug_rank")
+        assert variables["launch_restarts"] == 0 and not any(variables[name] for name in unset)
         self.given.append(variables)
         self.interrupted = run_id == self.interrupt_at
         if self.refused:

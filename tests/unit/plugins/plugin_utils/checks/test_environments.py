@@ -1,0 +1,84 @@
+"""A project without an environment of its own is one finding, whatever its job lacks for that reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.healthy import Facts, cluster, findings
+
+NANO = "/opt/muster/envs/nanoGPT/env/bin/python:/opt/muster/env/bin/python:python3"
+NO_PROJECT = "/opt/muster/env/bin/python:python3"
+TOY = {"interpreter": "/opt/muster/envs/toy/env/bin/python", "torch": "2.7.0", "cuda": "12.8", "project": "toy"}
+
+
+def fall_back(node: Facts) -> None:
+    """Leave a node with the system's Python, in which nothing that the job imports is installed."""
+    node["interpreter"] = "/usr/bin/python3"
+    node["software"] |= {"python": "3.10.12", "packages": {}, "cuda": None}
+    node["imports"]["failures"] = [
+        {"file": "/home/ubuntu/train.py", "line": line, "statement": f"import {name}", "certain": True}
+        | {"error": f"ModuleNotFoundError: No module named '{name}'"}
+        for line, name in enumerate(("numpy", "torch"), 7)
+    ]
+    node["code"] = {"path": "/home/ubuntu", "same": True, "counts": {}, "names": {}, "script": True}
+    node["code"] |= {"required": "", "required_by": "toy"}
+
+
+def found(*names: str, interpreter: str = NANO, environments: Any = (), **given: Any) -> list[tuple[str, ...]]:
+    """Return id, nodes, problem and remedy of what is found if these nodes of three have no environment."""
+    facts = cluster(3)
+    for name, node in facts.items():
+        node["interpreter"] = interpreter.split(":")[0]
+        node["environments"] = list(environments)
+        node["software"]["packages"]["deepspeed"] = "0.19.8"
+        if name in names:
+            fall_back(node)
+    code = {"source": "/me/nanoGPT", "problem": "", "requirements": "job.yml", "required": "hash"}
+    result = findings(facts, interpreter=interpreter, code=code, **given)
+    return [(item.id, ",".join(item.nodes), item.problem, item.remedy) for item in result]
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "problem", "remedy"),
+    [
+        (["node1", "node2", "node3"], {}, "nanoGPT has no Python environment yet", ""),
+        (["node2"], {}, "nanoGPT has no Python environment yet", ""),
+        (["node2"], {"launcher": "deepspeed"}, "nanoGPT has no Python environment yet", ""),
+        (["node2"], {"launcher": "env"}, "nanoGPT has no Python environment yet", ""),
+        (["node2"], {"interpreter": NO_PROJECT}, "there is no Python environment yet", ""),
+        (
+            ["node1", "node2", "node3"],
+            {"environments": [TOY]},
+            "nanoGPT has no Python environment yet",
+            "; or use the environment of another project: -e python_env_name=toy",
+        ),
+    ],
+)
+def test_project_without_environment_is_one_error_with_the_command_that_creates_it(
+    names: list[str], given: dict[str, Any], problem: str, remedy: str
+) -> None:
+    result = found(*names, **given)
+    assert result == [
+        ("environment-missing", ",".join(names), problem, f"create it: ansible-playbook site.yml{remedy}")
+    ]
+
+
+def test_job_whose_interpreter_has_what_it_needs_lacks_no_environment() -> None:
+    facts = cluster(2)
+    for node in facts.values():
+        node["interpreter"] = "/usr/bin/python3"
+    assert findings(facts, interpreter=NANO) == []
+    for node in facts.values():
+        node["software"]["packages"] = {}
+    assert findings(facts, interpreter=NANO, launcher="env") == []
+
+
+def test_chosen_interpreter_without_torch_is_named_by_its_path() -> None:
+    facts = cluster(2)
+    for node in facts.values():
+        node["interpreter"] = NANO.split(":")[0]
+        node["software"]["packages"] = {}
+    (finding,) = findings(facts, interpreter=NANO)
+    assert (finding.id, finding.problem) == ("torch-missing", f"{NANO.split(':')[0]} has no torch")
