@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import base_time, is_number
 
 MAX_TRACE = 256 * 2**20  # bytes of a rank's trace, unpacked
+MAX_OBJECTS = 8_000_000  # in it, which take much more memory than the text of small ones
 PHASES = ("X", "B", "E", "i", "s", "t", "f", "M", "C")
 TEXT_FIELDS = ("name", "cat", "ph", "s", "bp")
 MAX_TEXT = 1000
@@ -41,6 +42,8 @@ def read_trace(path: Path) -> dict[str, Any]:
             data = stream.read(MAX_TRACE + 1)
         if len(data) > MAX_TRACE:
             raise TraceError(f"it is larger than {MAX_TRACE >> 20} MiB")
+        if data.count(b"{") + data.count(b"[") > MAX_OBJECTS:
+            raise TraceError(f"it has more than {MAX_OBJECTS} objects")
         trace = json.loads(data)
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise TraceError(str(error)) from error

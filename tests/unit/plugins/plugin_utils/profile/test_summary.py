@@ -20,6 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 from ansible_collections.muster.training.plugins.module_utils._run import profile
 from ansible_collections.muster.training.plugins.module_utils._run.profile_documents import DIRECTORY
 from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import MAX_COLLECTIVES, analyse
+from ansible_collections.muster.training.plugins.plugin_utils._profile import timeline
 from ansible_collections.muster.training.plugins.plugin_utils._profile.collectives import match_sequences
 from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import (
     checked_ranks,
@@ -183,3 +184,11 @@ def test_files_of_a_profile_are_removed_however_deep(tmp_path: Path, monkeypatch
         assert reply["last"] and not path.exists()
     finally:
         remove_entry(str(path))  # pytest's own removal fails, too
+
+
+def test_small_objects_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "MAX_OBJECTS", 100)
+    path = tmp_path / "rank-0.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + b"{}, " * 100 + b"{}]}"))
+    errors = merge_traces([RankTrace(0, "a", path, 0.0)], tmp_path / "timeline.json.gz")
+    assert errors == {0: "it has more than 100 objects"}
