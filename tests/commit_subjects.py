@@ -25,8 +25,8 @@ VERBS = frozenset(
         Count Cover Create Cut Declare Deduplicate Define Delete Deny Derive Describe Detect Disable Document Draw Drop
         Enable End Enforce Ensure Escape Exclude Exit Expand Expect Explain Export Expose Extend Extract Fail Fetch
         Find Fix Follow Force Format Generate Give Group Guard Handle Have Hide Hold Ignore Implement Import
-        Improve Include Increase Inline Install Interrupt Introduce Isolate Join Keep Label Launch Leave Let Limit Link List
-        Load Lock Log Lower Make Mark Match Measure Mention Merge Migrate Mount Move Name Narrow Normalize Offer
+        Improve Include Increase Inline Install Interrupt Introduce Isolate Join Keep Label Launch Leave Let Limit Link
+        List Load Lock Log Lower Make Mark Match Measure Mention Merge Migrate Mount Move Name Narrow Normalize Offer
         Open Optimize Order Parse Pass Pin Prefer Prepare Preserve Prevent Print Profile Propagate Protect Prune Put
         Quote Raise Read Rebuild Record Recover Reduce Refactor Refuse Regenerate Register Reject Relax Release
         Remove Rename Reorder Repair Repeat Replace Replicate Report Request Require Reset Resolve Restart Restore

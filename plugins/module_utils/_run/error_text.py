@@ -27,8 +27,8 @@ PREFIXED_TRACEBACK = re.compile(rf"^(?P<prefix>{LINE_PREFIX})Traceback \(most re
 NEXT_MESSAGE = re.compile(
     r"Traceback \(most recent|During handling of the above|The above exception was|Exception ignored in|"
     r"Exception raised from |frame #|\[?[DEFIW]\d{3,4} |\[?\d{4}-\d\d-\d\d[ T]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|"
-    r"\[W |\[E |wandb: |srun: |slurmstepd|terminate called|Fatal Python error|\S{0,200}: UserWarning|-{10}|={10}|\*{10}|"
-    r"Set the environment variable HYDRA_FULL_ERROR=1"
+    r"\[W |\[E |wandb: |srun: |slurmstepd|terminate called|Fatal Python error|\S{0,200}: UserWarning|-{10}|={10}|"
+    r"\*{10}|Set the environment variable HYDRA_FULL_ERROR=1"
 )
 IGNORED = "Exception ignored in"  # in a destructor, above the traceback
 ORIGINAL = "Original Traceback (most recent call last):"  # of a DataLoader's worker, as part of the message
