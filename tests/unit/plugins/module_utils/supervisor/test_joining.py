@@ -232,6 +232,16 @@ def test_no_node_joins_while_a_majority_cannot_be_reached(network: Make) -> None
     assert "too few nodes can be reached" in run.request("fresh")["error"]
 
 
+def test_hub_that_is_cut_off_ends_instead_of_waiting(network: Make) -> None:
+    """The others may go on under another node, and keep would create machines that can never join."""
+    run = network(5, restart_wait=600.0)
+    run.until(lambda: len(run.ranks()) == 5)
+    run.lose("node2", "node3", "node4")
+    hub = run.nodes["node0"].end
+    run.until(lambda: hub.result_state == "failed")
+    assert hub.is_cut_off and "only node0, node1 of the 5 nodes" in hub.attempts.refused
+
+
 def test_requests_that_cannot_be_met_are_refused(network: Make) -> None:
     run = network(3, restart_min_nodes=2)
     run.until(lambda: len(run.ranks()) == 3)
