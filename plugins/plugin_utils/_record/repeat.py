@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.plain_sett
 from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import (
     Difference,
     environment_digest,
+    is_same_environment,
     read_environment,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
@@ -108,7 +109,7 @@ def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any], 
     expected = environment_digest(recorded)
     facts = [to_mapping(to_mapping(reply).get("facts")) for reply in replies.values()]
     environments = [read_environment(node) for node in facts]
-    if not expected or all(environment_digest(environment) == expected for environment in environments):
+    if not expected or all(is_same_environment(recorded, environment) for environment in environments):
         return Restoration()
     home = str(recorded.get("home") or "")
     if not home:
@@ -127,7 +128,7 @@ def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any], 
     if recorded.get("manager") == "conda":
         return Restoration(problem="a conda environment cannot be restored: install these versions")
     is_occupied = any(
-        environment["home"] == home and environment_digest(environment) != expected for environment in environments
+        environment["home"] == home and not is_same_environment(recorded, environment) for environment in environments
     )
     is_usual = home == directory or is_environment(home, directory)
     return Restoration(True, home if is_usual and not is_occupied else other_home(directory, expected))

@@ -182,6 +182,23 @@ def environment_digest(environment: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps([sorted(packages.items()), wheels]).encode()).hexdigest()[:16]
 
 
+def packages_digest(environment: Mapping[str, Any]) -> str:
+    """Return a hash of the packages and their versions; "" if there are none."""
+    packages = dict(environment.get("packages") or {})
+    return hashlib.sha256(json.dumps(sorted(packages.items())).encode()).hexdigest()[:16] if packages else ""
+
+
+def is_same_environment(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two nodes have the same packages, from the same wheels as far as the locks of both list them.
+
+    A node may list fewer than another: only the node that solved the requirements knows all files.
+    """
+    wheels, others = wheel_hashes(first), wheel_hashes(second)
+    return packages_digest(first) == packages_digest(second) and all(
+        wheels[name] == others[name] for name in wheels.keys() & others.keys()
+    )
+
+
 def node_snapshot(planned: Mapping[str, Any], facts: Mapping[str, Any]) -> NodeSnapshot:
     """Return what a node contributes to the result of a run. planned: its entry in plan.json."""
     hardware, provenance = to_mapping(planned.get("hardware")), to_mapping(facts.get("provenance"))
@@ -195,7 +212,7 @@ def node_snapshot(planned: Mapping[str, Any], facts: Mapping[str, Any]) -> NodeS
         "python": clean_text(environment.get("python"), 50),
         "image": clean_text(to_mapping(facts.get("image")).get("id"), 80),
         "glibc": clean_text(facts.get("glibc"), 20),
-        "packages": environment_digest(read_environment(facts)),
+        "packages": packages_digest(read_environment(facts)),
     }
 
 
@@ -316,9 +333,12 @@ def wheel_hashes(environment: Mapping[str, Any]) -> dict[str, str]:
     return {str(file.get("file")): str(file.get("sha256"))[:12] for file in files if file.get("kind") == "wheel"}
 
 
-def uneven_environments(snapshot: Mapping[str, Any]) -> list[Difference]:
-    """Return the nodes whose packages differ from those of the first node."""
-    nodes = to_mappings(snapshot.get("nodes"))
+def uneven_environments(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Return the nodes whose packages differ from those of the first node, unless they did so in both runs."""
+    nodes = to_mappings(after.get("nodes"))
+    digests = [[node.get("packages") for node in to_mappings(snapshot.get("nodes"))] for snapshot in (before, after)]
+    if digests[0] == digests[1]:
+        return []
     first = nodes[0].get("packages") if nodes else ""
     return [
         Difference(PACKAGE, f"{clean_text(node.get('name'), 100)}: environment", str(first), str(node.get("packages")))
@@ -364,7 +384,7 @@ def compare_snapshots(before: Mapping[str, Any], after: Mapping[str, Any]) -> li
         ),
         *package_differences(to_mapping(before.get("environment")), to_mapping(after.get("environment"))),
         *node_differences(to_mappings(before.get("nodes")), to_mappings(after.get("nodes"))),
-        *uneven_environments(after),
+        *uneven_environments(before, after),
         *input_differences(to_mapping(before.get("inputs")), to_mapping(after.get("inputs"))),
         *mapping_differences(
             DATA, to_mapping(before.get("repositories")), to_mapping(after.get("repositories")), "missing"

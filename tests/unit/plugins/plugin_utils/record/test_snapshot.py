@@ -27,7 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot i
     read_environment,
 )
 
-LOCK = {
+LOCK: dict[str, Any] = {
     "layer": "requirements",
     "key": "c" * 64,
     "order": 20,
@@ -207,6 +207,17 @@ def test_environment_is_restored_where_it_was_if_that_place_is_free() -> None:
     assert not choose_restoration(snapshot(), replies(a=node_facts(), b=node_facts()), "/opt/muster").needed
     restoration = choose_restoration(snapshot(), replies(a=node_facts(), b=without_environment()), "/opt/muster")
     assert restoration.needed and restoration.home == "/opt/muster/envs/toy"
+
+
+def test_node_whose_lock_lists_fewer_wheels_has_the_same_environment() -> None:
+    other = node_facts()
+    other["provenance"]["environment"]["locks"] = []
+    recorded = snapshot(facts={"gpu0": node_facts(), "gpu1": other})
+    assert not choose_restoration(recorded, replies(a=node_facts(), b=other), "/opt/muster").needed
+    assert compare_snapshots(recorded, recorded) == []
+    assert recorded["nodes"][0]["packages"] == recorded["nodes"][1]["packages"] != ""
+    other["provenance"]["environment"]["locks"] = [{**LOCK, "files": [{**LOCK["files"][0], "sha256": "f" * 64}]}]
+    assert choose_restoration(recorded, replies(a=node_facts(), b=other), "/opt/muster").needed
 
 
 def test_another_environment_stays_as_it_is() -> None:
