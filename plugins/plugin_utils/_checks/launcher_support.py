@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import json
+import posixpath
+import shlex
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._facts.deepspeed_config import (
@@ -133,13 +135,18 @@ def check_executable(context: CheckContext) -> list[Finding]:
     ]
     if not denied:
         return []
+    path = posixpath.normpath(context.facts[denied[0]]["script"]["path"])
+    command = f"chmod +x {shlex.quote(path)} on the node"
+    if context.code.source:  # from which each launch copies the program again
+        original = posixpath.normpath(f"{context.code.source}/{context.job.script}")
+        command = f"chmod +x {shlex.quote(original)} on this machine"
     return [
         error(
             "script-not-executable",
             denied,
-            problem=f"{context.facts[denied[0]]['script']['path']} is not executable",
+            problem=f"{path} is not executable",
             requirement="an executable program, because launch_no_python is true",
-            remedy="chmod +x it on the node, or remove launch_no_python if it is a Python script",
+            remedy=f"{command}, or remove launch_no_python if it is a Python script",
         )
     ]
 

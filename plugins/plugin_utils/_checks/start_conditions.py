@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 Facts = Mapping[str, Mapping[str, Any]]
 NO_CODE = ControllerCode()
+SOURCE_ENDINGS = (".c", ".cc", ".cpp", ".cu", ".f90")  # of compiled languages
 
 
 def check_reachable(names: list[str], unreached: Mapping[str, str]) -> list[Finding]:
@@ -229,13 +230,23 @@ def suggest_script(path: str, code_path: str, directory: str, files: Iterable[st
     return posixpath.relpath(posixpath.join(code_path, matches[0]), directory) if matches else ""
 
 
+def find_sources(program: str, files: Iterable[str]) -> list[str]:
+    """Return the project's files from which a program of this name is probably compiled."""
+    return sorted(file for file in files if posixpath.splitext(file) in [(program, end) for end in SOURCE_ENDINGS])
+
+
 def describe_missing_script(job: Job, facts: Mapping[str, Any], code: ControllerCode) -> tuple[str, str]:
     """Return what is wrong with a node's script, and what to do."""
     path, part = facts["script"]["path"], facts.get("code")
     directory = facts["working_directory"]["path"]
     if part and code.source and not part["script"] and path.startswith(part["path"] + "/"):
         suggestion = suggest_script(path, part["path"], directory, code.files)
-        remedy = f"did you mean {suggestion}?" if suggestion else "correct launch_script or launch_working_directory"
+        sources = find_sources(posixpath.relpath(path, part["path"]), code.files)
+        remedy = "correct launch_script or launch_working_directory"
+        if sources:
+            remedy = f"compile {sources[0]} in {code.source} (MPI: mpicc), on a system like that of the nodes"
+        elif suggestion:
+            remedy = f"did you mean {suggestion}?"
         return f"{posixpath.relpath(path, part['path'])} is missing, in {code.source} too", remedy
     if not job.working_directory and not job.script.startswith(("/", "~")):
         explanation = " (launch_working_directory is not set, so a relative path starts in the user's home)"

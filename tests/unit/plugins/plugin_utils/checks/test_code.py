@@ -86,7 +86,7 @@ def without_script(*, script: str, directory: str = "/home/ubuntu", same: bool =
             item["working_directory"] |= {"path": directory}
 
     every = {f"node{number}": part(same=same, script=False) for number in (1, 2, 3)}
-    files: Any = {name: [1, 2, 0, ""] for name in ("train.py", "eval.py", "pkg/fit.py", "tain.yml")}
+    files: Any = {name: [1, 2, 0, ""] for name in ("train.py", "eval.py", "pkg/fit.py", "tain.yml", "mpi/hello.c")}
     listing = pack({**files, "tain/": None})
     result = found(every, spoil, {"listing": listing, **code}, code_left="later", script=script)
     return next(finding for finding in result if finding.id == "script-missing")
@@ -97,6 +97,10 @@ def without_script(*, script: str, directory: str = "/home/ubuntu", same: bool =
     [
         ({"script": "tain.py"}, "did you mean train.py?"),
         ({"script": "fit.py"}, "did you mean pkg/fit.py?"),
+        (
+            {"script": "mpi/hello"},
+            "compile mpi/hello.c in /me/project (MPI: mpicc), on a system like that of the nodes",
+        ),
         ({"script": "pgk/fit.py"}, "did you mean pkg/fit.py?"),
         ({"script": "fitt.py", "directory": "/home/ubuntu/pkg"}, "did you mean fit.py?"),
         ({"script": "other_name.py"}, "correct launch_script or launch_working_directory"),

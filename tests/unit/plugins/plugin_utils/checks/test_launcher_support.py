@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._checks.launcher_support import check_executable
 from tests.unit.healthy import Facts, Spoil, cluster, findings, spoilt
 
 DEEPSPEED: dict[str, Any] = {"launcher": "deepspeed", "args": ["--deepspeed_config", "ds.json"]}
@@ -97,7 +99,7 @@ def test_missing_or_old_software_of_a_launcher_is_reported(
 )
 def test_missing_package_is_reported_with_reason_and_install_command(launcher: str, todo: str) -> None:
     (result,) = findings(cluster(2), launcher=launcher, interpreter="/opt/job/bin/python")
-    assert result.problem == f"/opt/job/bin/python has no {launcher}, and launch_launcher is {launcher}"
+    assert result.problem == f"/home/ubuntu/venv/bin/python has no {launcher}, and launch_launcher is {launcher}"
     assert result.requirement == f"{launcher} in the environment of the job's interpreter"
     assert result.remedy.startswith(todo)
 
@@ -119,6 +121,22 @@ def test_program_without_python_must_be_executable() -> None:
 
     assert spoilt(spoil, no_python=True) == [("error", "script-not-executable", ("node2",))]
     assert spoilt(spoil) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [("/me/toy", "chmod +x /me/toy/entry.sh on this machine, or "), ("", "chmod +x /code/entry.sh on the node, or ")],
+)
+def test_program_is_made_executable_where_it_is_copied_from(source: str, command: str) -> None:
+    script = {"path": "/code/./entry.sh", "is_file": True, "executable": False}
+    context: Any = SimpleNamespace(
+        job=SimpleNamespace(no_python=True, script="./entry.sh"),
+        nodes_with=lambda _part: [(SimpleNamespace(name="node1"), script)],
+        facts={"node1": {"script": script}},
+        code=SimpleNamespace(source=source),
+    )
+    (finding,) = check_executable(context)
+    assert finding.problem == "/code/entry.sh is not executable" and finding.remedy.startswith(command)
 
 
 def test_deepspeed_batch_sizes_are_checked_before_the_start() -> None:
