@@ -24,6 +24,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.conn
   - muster.training._attributes.controller
   - muster.training._runs
+  - muster.training._group
 options:
   run_id:
     description: Name of the run to open, or its beginning. If empty, the URL opens the list of runs.
@@ -33,10 +34,6 @@ options:
     description: Directory of the records. If empty, as for M(muster.training.run_record).
     type: path
     default: ""
-  group:
-    description: Inventory group of the nodes.
-    type: str
-    default: training
   port:
     description: Port of the page on this machine. V(0) selects a free port.
     type: int

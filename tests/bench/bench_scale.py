@@ -84,14 +84,19 @@ def ends(processes: Sequence[int], clock: float) -> list[float]:
     """Return the seconds since a time at which each of these processes has ended, in the order of their ends."""
     seconds: list[float] = []
     poll = select.poll()
-    descriptors = [os.pidfd_open(pid) for pid in processes]
+    descriptors = []
     try:
-        for descriptor in descriptors:
-            poll.register(descriptor, select.POLLIN)
-        while len(seconds) < len(descriptors):
+        for pid in processes:
+            try:
+                descriptors.append(os.pidfd_open(pid))
+            except ProcessLookupError:  # it has ended already
+                seconds.append(time.monotonic() - clock)
+            else:
+                poll.register(descriptors[-1], select.POLLIN)
+        while len(seconds) < len(processes):
             events = poll.poll(END_TIMEOUT * 1000)
             if not events:
-                raise SystemExit(f"{len(descriptors) - len(seconds)} of {len(descriptors)} processes did not end")
+                raise SystemExit(f"{len(processes) - len(seconds)} of {len(processes)} processes did not end")
             for descriptor, _event in events:
                 poll.unregister(descriptor)
                 seconds.append(time.monotonic() - clock)

@@ -172,7 +172,7 @@ def test_timeouts_of_collectives_are_extended_when_the_job_imports_torch(
         (
             {"name": "fresh", "first_rank": 2, "slots": 2, "attempt_rank": 1},
             4,
-            "rank 3 on fresh waits for a debugger on port 5678 of its node; the other ranks wait for it",
+            "rank 3 on fresh is waiting for a debugger on port 5678 of its node; the other ranks wait for it",
         ),
         ({"name": "node0", "first_rank": 0, "slots": 2, "attempt_rank": 0}, 4, ""),
         (

@@ -139,7 +139,7 @@ def test_no_node_joins_a_job_of_slurm(tmp_path: Path, is_job: bool) -> None:
     hub: Any = SimpleNamespace(plan=plan, nodes=nodes, own=0, attempts=attempts, journal=journal)
     assert [node["name"] for node in NewMembers(hub).missing(1.0)] == ([] if is_job else ["node1"])
     if is_job:
-        with pytest.raises(RunError, match="the run is a job of Slurm, which no other node can join"):
+        with pytest.raises(RunError, match="the run is a Slurm job, which no other node can join"):
             run_join.request_join(str(tmp_path), {"name": "fresh", "address": "10.0.0.9", "gpus": 0})
 
 

@@ -181,7 +181,7 @@ def reading(**values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "text", "is_hardware"),
     [
-        ({"rows": {"GPU-a": {"failure": True}}}, "GPU 0 has no spare memory rows: have it replaced", True),
+        ({"rows": {"GPU-a": {"failure": True}}}, "GPU 0 has no spare memory rows left: have it replaced", True),
         ({"devices": [device(ecc_aggregate=1)]}, "GPU 0 has had an uncorrected memory error in this run", False),
         ({"devices": [device(pcie_width=8)]}, "GPU 0 uses 8 PCI express lanes, and had 16", False),
         ({"devices": [device(pcie_gen=3)]}, "GPU 0 uses PCI express 3 under load, and could use 5", False),

@@ -47,7 +47,7 @@ def test_each_rank_gets_the_cpus_of_its_gpu() -> None:
 @pytest.mark.parametrize("cpus", ["\x1b]0;title\x07", "0-99999999999", 7, "0-3\n4", None])
 def test_cpus_that_a_node_makes_up_are_not_used(cpus: Any) -> None:
     binding = bind_ranks(make_job(), 2, True, facts(0, 1, cpus={"0": cpus, "1": SECOND}))
-    assert binding.cpus == () and binding.reason.startswith("the node does not show")
+    assert binding.cpus == () and binding.reason.startswith("the node does not expose")
     invalid: list[Any] = [[], {"gpus": 7, "cpus": {}}, {"gpus": ["0", "1"], "cpus": {}}]
     for numa in invalid:
         assert bind_ranks(make_job(), 2, True, {**facts(0, 1), "system": {"numa": numa}}).cpus == ()

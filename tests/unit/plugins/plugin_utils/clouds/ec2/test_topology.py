@@ -75,7 +75,7 @@ def test_refused_request_is_reported_and_nothing_else_happens() -> None:
     client = Client({}, Ec2Error("UnauthorizedOperation", "You are not authorized"))
     tags, lines = tagged(client, {"i-0": machine(0), "i-1": machine(1)})
     assert tags == {} and len(lines) == 1
-    assert lines[0].startswith("ranks will be ordered by name: ")
+    assert lines[0].startswith("ranks will be ordered by name, since ")
 
 
 def test_only_plain_names_become_a_tag() -> None:
