@@ -23,7 +23,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import end_play_without_reader
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable, visible_text
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import (
+    describe_skipped_output,
+    printable,
+    visible_text,
+)
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
@@ -73,8 +77,7 @@ class ActionModule(ActionBase):
         display.display(f"[muster] attempt {request['attempt']}, rank {request['rank']}, on {request['node']}:")
         while True:
             for log, size in reply["left_out"].items():
-                text = f"{size / 1e6:.0f} MB of output skipped; full log: {request['node']}:{log}"
-                display.display(f"[muster] {printable(text)}")
+                display.display(f"[muster] {printable(describe_skipped_output(size, request['node'], log))}")
             for text in reply["outputs"].values():
                 for line in str(text).split("\n"):
                     visible_line = visible_text(line, request["control_sequences"])

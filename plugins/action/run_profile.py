@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,12 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._run.profile_documents import IDENTIFIER
+from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PROFILE_CALL_GRACE_PERIOD
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import (
     FILE,
-    REPLY,
     Profile,
     checked_ranks,
     format_profile,
@@ -34,7 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._profile.summary i
 from ansible_collections.muster.training.plugins.plugin_utils._profile.timeline import RankTrace, merge_traces
 from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_free_space
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_file
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
+from ansible_collections.muster.training.plugins.plugin_utils._text.missing_reply import describe_missing_reply
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
@@ -63,11 +61,6 @@ def parse_ranks(text: str) -> list[int]:
             )
         ranks += range(int(match[1]), int(match[2] or match[1]) + 1)
     return sorted(set(ranks))
-
-
-def open_private(path: str, flags: int) -> int:
-    """Open a file that only this user can read: an opener for open()."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def trace_name(rank: int) -> str:
@@ -146,10 +139,9 @@ class ActionModule(ActionBase):
         """Merge the traces, write the summary into the record, and show it."""
         nodes, missing = {}, []
         for name, reply in args["reads"].items():
-            results = checked_ranks(reply) if conforms(reply, REPLY) else None
+            results = checked_ranks(reply)
             if results is None:
-                message = reply.get("msg", "") if isinstance(reply, Mapping) else ""
-                missing.append(f"{name}: {single_line(message) or 'no reply'}")
+                missing.append(describe_missing_reply(name, reply))
             else:
                 nodes[name] = results
         profile = summarise(args["run_id"], time.time(), nodes, missing)

@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import NAME, RANK, conforms
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
+from ansible_collections.muster.training.plugins.plugin_utils._text.missing_reply import describe_missing_reply
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
@@ -45,8 +45,7 @@ def node_groups(replies: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
     nodes, groups, missing = [], [], []
     for name, reply in replies.items():
         if not conforms(reply, REPLY):
-            message = single_line(reply.get("msg", "") if isinstance(reply, Mapping) else "")
-            missing.append(f"{name}: {message.removeprefix(f'{name}: ') or 'no reply'}")
+            missing.append(describe_missing_reply(name, reply))
             continue
         node = {**reply["node"], "name": name}
         nodes.append(node)

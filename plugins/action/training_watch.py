@@ -41,7 +41,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel
 from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import SSH_OPTIONS
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import end_play_without_reader
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable, visible_text
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import (
+    describe_skipped_output,
+    printable,
+    visible_text,
+)
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
@@ -125,8 +129,7 @@ def in_order(reply: dict[str, Any], node: str) -> Iterator[Piece]:
         yield from (Piece("", event["text"]) for event in earlier_events)
         for log in [log for log in outputs if attempt_of(log) < ends[index]]:
             if log in reply["left_out"]:
-                size = reply["left_out"][log]
-                yield Piece("", f"{size / 1e6:.0f} MB of output skipped; full log: {node}:{log}")
+                yield Piece("", describe_skipped_output(reply["left_out"][log], node, log))
             yield Piece(log, outputs.pop(log), attempt_of(log))
         yield from (Piece("", event["text"]) for event in later_events)
 

@@ -37,3 +37,8 @@ def single_line(text: object, limit: int = 300) -> str:
     """Return printable text of at most `limit` characters on one line."""
     line = " ".join(printable(str(text)[: 10 * limit]).split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def describe_skipped_output(size: int, node: str, log: str) -> str:
+    """Return the message in place of output that a node does not send. size: in bytes; log: path of the full log."""
+    return f"{size / 1e6:.0f} MB of output skipped; full log: {node}:{log}"
