@@ -97,8 +97,8 @@ def check_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]], hostvars:
             continue
         if name not in hostvars:
             raise ValueError(f"the run has got the node {name}, which is not in this inventory")
-        known = hostvars[name]
-        address = str(known.get("node_address") or known.get("ansible_host") or name)
+        variables = hostvars[name]
+        address = str(variables.get("node_address") or variables.get("ansible_host") or name)
         if node["address"] != address:
             raise ValueError(f"the run has the node {name} at {node['address']}, the inventory at {address}")
 

@@ -479,14 +479,14 @@ class EC2Server:
             return self._without_hidden(action, environ)
         if action == "TerminateInstances":
             ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
-            there = [i for i in ids if (result := self._instance(i)) and result._state.name != "terminated"]
-            changing = [i for i in there if self._changing.get(i, [0, 0, ""])[2] == "terminated"]
+            existing = [i for i in ids if (result := self._instance(i)) and result._state.name != "terminated"]
+            changing = [i for i in existing if self._changing.get(i, [0, 0, ""])[2] == "terminated"]
             answer = self._pass_on(environ)
             if answer.status == 200:
-                for key in there:
+                for key in existing:
                     left = self._changing[key][0] if key in changing else self.shutting_down
                     self._change(self._instance(key), "shutting-down", 32, left, "terminated", 48)
-                if self.shutting_down and there:
+                if self.shutting_down and existing:
                     body = (answer.body or b"").replace(b"<code>48</code>", b"<code>32</code>")
                     answer = answer._replace(
                         body=body.replace(b"<name>terminated</name>", b"<name>shutting-down</name>")
@@ -522,10 +522,10 @@ class EC2Server:
     def _without_hidden(self, action: str, environ: Environ) -> Answer:
         """A list without things that are still hidden."""
         name, prefix = _LISTED[action]
-        there = getattr(self.backend, name)
-        seen = copy.copy(there)
+        state = getattr(self.backend, name)
+        seen = copy.copy(state)
         if action == "DescribeSubnets":  # by zone
-            seen.update({zone: copy.copy(of_zone) for zone, of_zone in there.items()})
+            seen.update({zone: copy.copy(of_zone) for zone, of_zone in state.items()})
         for key in [key for key, left in self._lists_left.items() if left > 0 and key.startswith(prefix)]:
             for item in seen.values() if action == "DescribeSubnets" else [seen]:
                 item.pop(key, None)
@@ -534,7 +534,7 @@ class EC2Server:
         try:
             return self._pass_on(environ)
         finally:
-            setattr(self.backend, name, there)
+            setattr(self.backend, name, state)
 
     def _run(self, given: Parameters, environ: Environ) -> Answer:
         token = given.get("ClientToken", "")

@@ -333,19 +333,19 @@ def fetch(directory: str, name: str, key: str, addresses: Sequence[Sequence[Any]
         for address, port in addresses:
             sources.append(Source(address, port, key))
         offers = [source.parts for source in sources]
-        wanted = select_agreed(wanted_parts(offers, intact_parts(directory, name)), agreed)
-        owners = {part: next(source for source in sources if part in source.parts) for part in wanted}
+        missing = select_agreed(missing_parts(offers, intact_parts(directory, name)), agreed)
+        owners = {part: next(source for source in sources if part in source.parts) for part in missing}
         make_directories(directory, posixpath.dirname(name))
-        require_room(directory, sum(size for size, _time in wanted.values()))
+        require_room(directory, sum(size for size, _time in missing.values()))
         with staging(stage):
-            copy(stage, wanted, {part: source.channel for part, source in owners.items()})
-            require_complete(directory, name, {part: staged_path(stage, part) for part in wanted})
-            publish(stage, target, wanted)
+            copy(stage, missing, {part: source.channel for part, source in owners.items()})
+            require_complete(directory, name, {part: staged_path(stage, part) for part in missing})
+            publish(stage, target, missing)
     finally:
         for source in sources:
             source.close()
     require_complete(directory, name)
-    return sum(size for size, _time in wanted.values())
+    return sum(size for size, _time in missing.values())
 
 
 def require_complete(directory: str, name: str, staged: Mapping[str, str] | None = None) -> None:
@@ -361,14 +361,14 @@ def require_complete(directory: str, name: str, staged: Mapping[str, str] | None
         raise TransferError(f"{name} is both a file and a directory")
 
 
-def wanted_parts(offers: Sequence[Parts], present: Parts) -> Parts:
+def missing_parts(offers: Sequence[Parts], present: Parts) -> Parts:
     """Return the parts that other nodes have and this one lacks, besides the random states of their ranks."""
-    wanted: Parts = {}
+    missing: Parts = {}
     for parts in offers:
         for part, value in parts.items():
             if part not in present and not is_of_rank(part):
-                wanted.setdefault(part, value)
-    return wanted
+                missing.setdefault(part, value)
+    return missing
 
 
 def require_room(directory: str, size: int) -> None:
@@ -404,9 +404,9 @@ def staging(stage: str) -> Iterator[None]:
             remove_tree(stage)
 
 
-def copy(stage: str, wanted: Parts, channels: Mapping[str, Channel]) -> None:
+def copy(stage: str, parts: Parts, channels: Mapping[str, Channel]) -> None:
     """Copy parts to a directory beside the checkpoint."""
-    for part, (size, changed) in wanted.items():
+    for part, (size, changed) in parts.items():
         staged = staged_path(stage, part)
         make_directories(stage, posixpath.dirname(posixpath.relpath(staged, stage)))
         channels[part].send({"part": part})
@@ -425,21 +425,21 @@ def staged_path(stage: str, part: str) -> str:
     return os.path.join(stage, "files", part) if part else os.path.join(stage, "file", name)
 
 
-def publish(stage: str, target: str, wanted: Parts) -> None:
+def publish(stage: str, target: str, parts: Parts) -> None:
     """Move parts to their final names: those of a new checkpoint all at once, DeepSpeed's `latest` last."""
     files = os.path.join(stage, "files")
-    if "" in wanted:
+    if "" in parts:
         os.replace(staged_path(stage, ""), target)
     elif not os.path.lexists(target):
         if os.path.isdir(files):
             os.chmod(files, 0o777 & ~current_umask())
             os.rename(files, target)
     else:
-        for part in wanted:
+        for part in parts:
             if part != LATEST:
                 make_directories(target, posixpath.dirname(part))
                 os.replace(staged_path(stage, part), os.path.join(target, part))
-    if LATEST in wanted:
+    if LATEST in parts:
         os.replace(staged_path(stage, LATEST), path_of(target, LATEST))
 
 

@@ -211,8 +211,8 @@ class NewMembers:
     def acknowledge(self, node_rank: int, message: Data) -> None:
         """Note that a node knows a replacement."""
         member = self.member
-        known = (message.get("node_rank"), message.get("generation"))
-        if member is not None and known == (member["node_rank"], member["generation"]):
+        acknowledged = (message.get("node_rank"), message.get("generation"))
+        if member is not None and acknowledged == (member["node_rank"], member["generation"]):
             self.acknowledged.add(node_rank)
 
     def is_agreed(self) -> bool:

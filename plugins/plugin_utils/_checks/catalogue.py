@@ -208,8 +208,8 @@ def check_all(context: CheckContext, unreached: Mapping[str, str]) -> list[Findi
     job, table, facts = context.job, context.table, context.facts
     environments = check_environments(context)
     lacking = set(nodes_without_environment(context))
-    known = {name: facts_without_software(item) if name in lacking else item for name, item in facts.items()}
-    context = replace(context, facts=known)
+    checked_facts = {name: facts_without_software(item) if name in lacking else item for name, item in facts.items()}
+    context = replace(context, facts=checked_facts)
     return [
         *start_conditions.check_reachable([node.name for node in table.nodes], unreached),
         *(

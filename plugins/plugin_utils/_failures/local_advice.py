@@ -120,9 +120,9 @@ def local_advice(entry: str, lines: Iterable[str]) -> list[str]:
     """
     text = "\n".join(lines)[-MAX_TEXT:]
     topic = TOPIC_OF.get(entry, "")
-    found = []
+    texts = []
     for surroundings in ALL:
         advice = surroundings.advice.get(entry, surroundings.advice.get(topic))
         if advice is not None and surroundings.shows.search(text):
-            found.append(advice)
-    return found
+            texts.append(advice)
+    return texts

@@ -56,8 +56,8 @@ class RunList:
         for name in self.names():
             record = self.directory / name
             times = (modification_time(record / "plan.json"), modification_time(record / "result.json"))
-            known = self.rows.get(name)
-            rows[name] = known if known is not None and known[0] == times else (times, self.row(name, times[0]))
+            entry = self.rows.get(name)
+            rows[name] = entry if entry is not None and entry[0] == times else (times, self.row(name, times[0]))
         self.rows = rows
         return [row for _times, row in rows.values()]
 

@@ -104,11 +104,11 @@ def step_seconds(result: Mapping[str, Any]) -> float:
 
 def find_late_ranks(profiles: Sequence[RankProfile]) -> list[int]:
     """Return the ranks that the others wait for: those that wait much less than the median."""
-    known = [(profile, wait) for profile in profiles if (wait := profile["waiting_seconds"]) is not None]
-    if len(known) < 2:
+    waits = [(profile, wait) for profile in profiles if (wait := profile["waiting_seconds"]) is not None]
+    if len(waits) < 2:
         return []
-    usual = statistics.median_high(wait for _profile, wait in known)
-    return [profile["rank"] for profile, wait in known if usual - wait > LATE_SHARE * profile["step_seconds"]]
+    usual = statistics.median_high(wait for _profile, wait in waits)
+    return [profile["rank"] for profile, wait in waits if usual - wait > LATE_SHARE * profile["step_seconds"]]
 
 
 def sum_operations(results: Sequence[Mapping[str, Any]]) -> list[Operation]:

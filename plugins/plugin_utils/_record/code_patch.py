@@ -163,8 +163,8 @@ class ScratchRepository:
         ]
         fields = {os.fsdecode(name): head.split(b" ") for head, _tab, name in entries}
         blobs = {name: (mode, identity) for name, (mode, identity, stage) in fields.items() if stage == b"0"}
-        wanted = b"".join(identity + b"\n" for _mode, identity in blobs.values())
-        lines = self.run(["cat-file", "--batch-check=%(objectsize)"], wanted).splitlines()
+        request = b"".join(identity + b"\n" for _mode, identity in blobs.values())
+        lines = self.run(["cat-file", "--batch-check=%(objectsize)"], request).splitlines()
         sizes = [int(line) if line.isdigit() else -1 for line in lines]  # -1: missing, or a submodule
         return {
             name: Blob(*blob, size)
@@ -188,8 +188,8 @@ class ScratchRepository:
 
     def read_batch(self, names: list[str], blobs: Mapping[str, Blob]) -> Iterator[tuple[str, bytes]]:
         """Yield name and content of files of the index."""
-        wanted = b"".join(blobs[name].identity + b"\n" for name in names)
-        output = self.run(["cat-file", "--batch=%(objectsize)"], wanted) if names else b""
+        request = b"".join(blobs[name].identity + b"\n" for name in names)
+        output = self.run(["cat-file", "--batch=%(objectsize)"], request) if names else b""
         position = 0
         for name in names:
             position = output.index(b"\n", position) + 1
@@ -228,8 +228,8 @@ def too_large(source: str, sizes: Mapping[str, int], tracked: Mapping[str, Blob]
 
     A file of another size than in the commit has certainly changed. tracked: None outside a checkout.
     """
-    known = tracked or {}
-    changed = [size for name, size in sizes.items() if name not in known or known[name].size != size]
+    committed = tracked or {}
+    changed = [size for name, size in sizes.items() if name not in committed or committed[name].size != size]
     if sum(changed) > MAX_CHANGED:
         size = f"{sum(changed) >> 20} MiB"
         if tracked is not None:
@@ -296,28 +296,28 @@ def find_secret_in_changes(source: Path, names: list[str], patch: bytes) -> str:
     return f"a line that was removed {advice}" if find_secret("removed.py", removed) else ""
 
 
-def has_plain_parents(directory: Path, name: str, known: dict[str, bool]) -> bool:
-    """Return whether the directories between a directory and a file in it are no links. known: results so far."""
+def has_plain_parents(directory: Path, name: str, cache: dict[str, bool]) -> bool:
+    """Return whether the directories between a directory and a file in it are no links. cache: results so far."""
     parent = posixpath.dirname(name)
     if not parent:
         return True
-    if parent not in known:
+    if parent not in cache:
         try:
             is_directory = stat.S_ISDIR(os.lstat(directory / parent).st_mode)
         except OSError:
             is_directory = False
-        known[parent] = is_directory and has_plain_parents(directory, parent, known)
-    return known[parent]
+        cache[parent] = is_directory and has_plain_parents(directory, parent, cache)
+    return cache[parent]
 
 
 def fingerprints(directory: Path, names: Iterable[str]) -> dict[str, str]:
     """Return the fingerprint of each existing file, as a record has it. Files outside the directory are not read."""
     tree: Tree = {}
-    known: dict[str, bool] = {}
+    cache: dict[str, bool] = {}
     for name in names:
         path = str(directory / name)
         try:
-            if not is_safe_name(name) or not has_plain_parents(directory, name, known):
+            if not is_safe_name(name) or not has_plain_parents(directory, name, cache):
                 continue
             entry = entry_of(path)
             if entry and is_file(entry) and entry[0] <= HASH_LIMIT:
@@ -382,10 +382,10 @@ def restore_changed(source: Path, code: RecordedCode, names: Iterable[str], targ
             directory = [f"--directory={prefix}"] if prefix else []
             repository.run(["apply", "--cached", "--whitespace=nowarn", *directory, str(code.patch.resolve())])
         blobs = repository.list_blobs()
-        wanted = {name: blobs[prefix + name] for name in names if prefix + name in blobs}
+        selected = {name: blobs[prefix + name] for name in names if prefix + name in blobs}
         (target / prefix).mkdir(parents=True, exist_ok=True)
-        for name, content in repository.read_blobs(wanted):
-            write_file(target / prefix, name, wanted[name].mode, content)
+        for name, content in repository.read_blobs(selected):
+            write_file(target / prefix, name, selected[name].mode, content)
     return target / prefix
 
 

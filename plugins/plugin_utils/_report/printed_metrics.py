@@ -504,9 +504,9 @@ def merge_printed(source: str, curve_sets: Sequence[CurveSet], better_names: Ite
         for name, step in curve_set.non_finite.items():
             if name in merged.curves or not any(is_same_metric(name, better_name) for better_name in better):
                 merged.non_finite.setdefault(name, step)
-    known = [*better, *merged.curves]
+    names = [*better, *merged.curves]
     for curve_set in curve_sets:
         for name, value in curve_set.single.items():
-            if not any(is_same_metric(name, known_name) for known_name in known):
+            if not any(is_same_metric(name, curve_name) for curve_name in names):
                 merged.single.setdefault(name, value)
     return merged

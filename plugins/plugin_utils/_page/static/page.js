@@ -202,11 +202,11 @@ function showRun(run) {
 }
 
 function showFacts(pairs) {
-  const known = pairs.filter(([, value]) => value), list = byId("facts");
-  if (list.children.length !== 2 * known.length) {
-    list.replaceChildren(...known.flatMap(() => [element("dt"), element("dd")]));
+  const facts = pairs.filter(([, value]) => value), list = byId("facts");
+  if (list.children.length !== 2 * facts.length) {
+    list.replaceChildren(...facts.flatMap(() => [element("dt"), element("dd")]));
   }
-  known.forEach(([name, value], index) => {
+  facts.forEach(([name, value], index) => {
     setText(list.children[2 * index], name);
     setText(list.children[2 * index + 1], value);
   });

@@ -25,12 +25,12 @@ def answer(capsys: pytest.CaptureFixture[str], **given: Any) -> dict[str, Any]:
 
 def test_job_user_is_the_login_user_unless_another_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     result = answer(capsys, programs=["sh"])
-    known = (result["login"], result["name"], result["gid"], result["home"])
-    assert known == (ME.pw_name, ME.pw_name, ME.pw_gid, ME.pw_dir)
+    account = (result["login"], result["name"], result["gid"], result["home"])
+    assert account == (ME.pw_name, ME.pw_name, ME.pw_gid, ME.pw_dir)
     assert not result["changed"] and result["missing"] == []
     other = answer(capsys, user=OTHER.pw_name)
-    known = (other["login"], other["name"], other["gid"], other["home"])
-    assert known == (ME.pw_name, OTHER.pw_name, OTHER.pw_gid, OTHER.pw_dir)
+    account = (other["login"], other["name"], other["gid"], other["home"])
+    assert account == (ME.pw_name, OTHER.pw_name, OTHER.pw_gid, OTHER.pw_dir)
 
 
 def test_missing_user_or_program_is_named_with_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:

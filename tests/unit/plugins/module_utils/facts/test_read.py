@@ -287,8 +287,8 @@ def test_interfaces_and_routes_match_the_kernel() -> None:
             name: item["mtu"] for name, item in interfaces.items()
         }
         for item in shown:
-            known = {f"{address['local']}/{address['prefixlen']}" for address in item["addr_info"]}
-            assert set(interfaces[item["ifname"]]["addresses"]) == known
+            expected = {f"{address['local']}/{address['prefixlen']}" for address in item["addr_info"]}
+            assert set(interfaces[item["ifname"]]["addresses"]) == expected
             assert interfaces[item["ifname"]]["up"] is ("UP" in item["flags"])
         way = subprocess.run(["ip", "-j", "route", "get", "198.51.100.1"], capture_output=True, check=False)
         if way.returncode:

@@ -38,5 +38,5 @@ def test_a_rank_that_cannot_be_debugged_is_reported(spoil: Any, rank: int | None
 
 @pytest.mark.parametrize(("slots", "expected"), [(1, []), (2, [("error", "debug-rank", ("node2",))])])
 def test_a_rank_that_the_script_itself_starts_cannot_be_debugged(slots: int, expected: Any) -> None:
-    found = spoilt(install("node1", "node2"), nproc_per_node=slots, launcher="env", debug_rank=slots)
-    assert [finding for finding in found if finding[1].startswith("debug")] == expected
+    findings = spoilt(install("node1", "node2"), nproc_per_node=slots, launcher="env", debug_rank=slots)
+    assert [finding for finding in findings if finding[1].startswith("debug")] == expected

@@ -54,9 +54,9 @@ def test_first_boot_authorizes_key_once_and_starts_idle_watch(tmp_path: Path) ->
         ("muster_idle_watch.service", "etc/systemd/system"),
         ("muster_idle_watch.timer", "etc/systemd/system"),
     ):
-        there = tmp_path / location / name
-        assert there.read_text() == (PROGRAM if name.endswith(".py") else ROLE / "files" / name).read_text()
-        assert there.stat().st_mode & 0o777 == 0o644
+        path = tmp_path / location / name
+        assert path.read_text() == (PROGRAM if name.endswith(".py") else ROLE / "files" / name).read_text()
+        assert path.stat().st_mode & 0o777 == 0o644
     assert json.loads((tmp_path / "etc/muster/idle_watch.json").read_text()) == {"after": "2h", "ttl": "off"}
     assert "systemctl enable --now muster_idle_watch.timer" in output
 
