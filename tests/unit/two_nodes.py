@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from tests.unit.supervised import eventually, free_port, own_network
 from tests.unit.typed import CHECKOUT, give_collection
 
@@ -43,3 +44,10 @@ def state_of(directory: Path, run_id: str) -> str:
 def wait_until_it_runs(directory: Path, process: subprocess.Popen[str], run_id: str) -> None:
     """Wait until a run has begun on the second node, or the command that is to launch it is over."""
     eventually(lambda: process.poll() is not None or state_of(directory, run_id) == "running", 240)
+
+
+def stop_run(directory: Path, run_id: str, names: Sequence[str] = ("local0", "local1")) -> None:
+    """Stop a run on each node, as far as it exists there; names: of the nodes."""
+    for name in names:
+        nodes = {"runs_directory": f"{directory}/nodes", "node": name, "user": ""}
+        run_stop.stop({**nodes, "run_id": run_id, "check": False})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 from tests.support import browser
 from tests.support.browser import Browser
 from tests.unit.plugins.plugin_utils.page.page_data import START, make_plan, make_reply, make_sample, write_record
-from tests.unit.plugins.plugin_utils.page.test_server import Page
+from tests.unit.plugins.plugin_utils.page.test_server import Page, serving
 from tests.unit.supervised import eventually
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -75,16 +74,8 @@ def page(tmp_path: Path) -> Iterator[Page]:
     write_record(tmp_path / "runs", cluster.plan)
     served = Page(tmp_path / "runs")
     served.api.call = served.cluster = cluster  # type: ignore[attr-defined]
-    thread = threading.Thread(target=served.server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield served
-    for process in served.processes:
-        process.go_on.set()
-    for feed in served.api.feeds.values():
-        feed.close()
-    served.server.shutdown()
-    served.server.server_close()
-    thread.join()
+    with serving(served):
+        yield served
 
 
 def open_page(window: Browser, url: str) -> None:

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from tests.unit.plugins.module_utils.supervisor.test_debug_rank import DebugClient
 from tests.unit.supervised import eventually, free_port
-from tests.unit.two_nodes import two_nodes
+from tests.unit.two_nodes import stop_run, two_nodes
 from tests.unit.typed import begun, typed
 
 JOB = "value = 41\nvalue += 1\nprint('value', value, flush=True)\n"
@@ -57,12 +56,4 @@ def test_a_rank_waits_until_an_editor_attaches(tmp_path: Path) -> None:
         assert "a debugger is attached to rank 1 on local1" in text + rest
     finally:
         process.kill()
-        for name in ("local0", "local1"):
-            request = {
-                "run_id": "first",
-                "runs_directory": f"{tmp_path}/nodes",
-                "node": name,
-                "user": "",
-                "check": False,
-            }
-            run_stop.stop(request)
+        stop_run(tmp_path, "first")

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from tests.unit.supervised import eventually
-from tests.unit.two_nodes import state_of, two_nodes
+from tests.unit.two_nodes import state_of, stop_run, two_nodes
 from tests.unit.typed import begun, typed
 
 JOB = """
@@ -80,15 +79,7 @@ def test_a_run_is_shown_and_stopped_in_the_browser(tmp_path: Path) -> None:
             ask(url, "runs")
     finally:
         page.kill()
-        for name in ("local0", "local1"):
-            request = {
-                "run_id": "first",
-                "runs_directory": f"{tmp_path}/nodes",
-                "node": name,
-                "user": "",
-                "check": False,
-            }
-            run_stop.stop(request)
+        stop_run(tmp_path, "first")
 
 
 @pytest.mark.one_core

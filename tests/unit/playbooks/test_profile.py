@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from tests.unit.supervised import eventually
-from tests.unit.two_nodes import state_of, two_nodes
+from tests.unit.two_nodes import state_of, stop_run, two_nodes
 from tests.unit.typed import CHECKOUT, typed
 
 pytest.importorskip("torch")
@@ -57,12 +56,4 @@ def test_a_running_job_is_profiled_and_the_late_rank_is_named(tmp_path: Path) ->
         page = (record / "report.html").read_text()
         assert "The other ranks wait for rank 1." in page and "waiting for others" in page
     finally:
-        for name in ("local0", "local1"):
-            request = {
-                "run_id": "first",
-                "runs_directory": f"{tmp_path}/nodes",
-                "node": name,
-                "user": "",
-                "check": False,
-            }
-            run_stop.stop(request)
+        stop_run(tmp_path, "first")

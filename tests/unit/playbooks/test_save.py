@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from tests.unit.supervised import eventually
-from tests.unit.two_nodes import state_of, two_nodes
+from tests.unit.two_nodes import state_of, stop_run, two_nodes
 from tests.unit.typed import typed
 
 SECRET = "s3cr3t-Wm4"
@@ -92,12 +91,4 @@ def test_run_saves_goes_on_and_is_interrupted_and_the_url_stays_secret(tmp_path:
         assert sorted(holders) == ["job.yml", "project.yml"]
     finally:
         server.shutdown()
-        for name in ("local0", "local1"):
-            request = {
-                "run_id": "first",
-                "runs_directory": f"{tmp_path}/nodes",
-                "node": name,
-                "user": "",
-                "check": False,
-            }
-            run_stop.stop(request)
+        stop_run(tmp_path, "first")

@@ -79,20 +79,29 @@ class Page:
         return f"http://127.0.0.1:{self.server.port}"
 
 
+@contextlib.contextmanager
+def serving(page: Page) -> Iterator[None]:
+    """Serve a page in a thread, and end what it has started."""
+    thread = threading.Thread(target=page.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield
+    finally:
+        for process in page.processes:
+            process.go_on.set()
+        for feed in page.api.feeds.values():
+            feed.close()
+        page.server.shutdown()
+        page.server.server_close()
+        thread.join()
+
+
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Page]:
     write_record(tmp_path / "runs", make_plan(run_id="first"))
     served = Page(tmp_path / "runs")
-    thread = threading.Thread(target=served.server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield served
-    for process in served.processes:
-        process.go_on.set()
-    for feed in served.api.feeds.values():
-        feed.close()
-    served.server.shutdown()
-    served.server.server_close()
-    thread.join()
+    with serving(served):
+        yield served
 
 
 def test_it_listens_on_the_loopback_address_only(page: Page) -> None:
