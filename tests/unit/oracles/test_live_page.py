@@ -133,9 +133,12 @@ def test_the_page_shows_a_run_and_hostile_text_stays_text(page: Page) -> None:
         eventually(lambda: "7 %" in window.evaluate("document.querySelectorAll('#nodes tr')[5].innerText"))
 
         window.evaluate(
-            "const rank = document.querySelector('#rank'); rank.value = 9; rank.dispatchEvent(new Event('change'))"
+            "const rank = document.querySelector('#rank'); rank.value = 9; rank.dispatchEvent(new Event('change'));"
+            # polls while the first request for this rank is in flight
+            "Promise.all([1, 2].map(() => readOutput(`runs/${page.run}`))).then(() => 0)"
         )
-        eventually(lambda: text_of(window, "#output") == "output of gpu1")
+        eventually(lambda: "output of gpu1" in text_of(window, "#output"))
+        assert text_of(window, "#output") == "output of gpu1"
         window.evaluate(
             "document.querySelector('#search-text').value = 'img'; document.querySelector('#search').requestSubmit()"
         )

@@ -337,9 +337,10 @@ function drawStrip(figure, strip, curves) {
 // - output
 
 async function readOutput(path) {
-  const rank = page.rank;
-  const reply = await request(`${path}/output?rank=${rank}&after=${page.next}`);
-  if (rank !== page.rank || !path.endsWith(`/${encodeURIComponent(page.run)}`)) return;
+  const rank = page.rank, after = page.next;
+  const reply = await request(`${path}/output?rank=${rank}&after=${after}`);
+  // Another rank was chosen, or the reply to an earlier request has brought these lines.
+  if (rank !== page.rank || after !== page.next || !path.endsWith(`/${encodeURIComponent(page.run)}`)) return;
   setText(byId("output-error"), reply.error);
   const output = byId("output");
   if (reply.lines.length || reply.missed) {
