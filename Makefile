@@ -42,6 +42,8 @@ NEWEST_READY := $(NEWEST_VENV)/.ready
 # Accessibility checker for report pages; it has no dependencies.
 AXE_CORE := 4.14.1
 AXE := build/axe-$(AXE_CORE)/node_modules/axe-core/axe.min.js
+# Prometheus's checker of metrics, without the server that its package would start.
+PROMTOOL := build/promtool/usr/bin/promtool
 # Requirements of an example, except accelerate and torch, which are in .venv. Only `thorough` tests use them (make test-all).
 TRANSFORMERS := build/transformers-5.24.0
 TRANSFORMERS_REQUIREMENTS := transformers==5.24.0 tokenizers==0.23.3 safetensors==0.8.0 regex==2026.11.19
@@ -95,6 +97,16 @@ $(AXE):
 	  npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix build/axe-$(AXE_CORE) axe-core@$(AXE_CORE); \
 	else \
 	  echo "axe-core: not run: npm, which installs it, is missing"; \
+	fi
+
+$(PROMTOOL):
+	@if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then \
+	  echo "Extracting promtool into build"; \
+	  mkdir -p build/promtool; cd build/promtool; \
+	  apt-get download --quiet=2 prometheus && dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb \
+	    || echo "promtool: not run: its package cannot be fetched (sudo apt-get update may help)"; \
+	else \
+	  echo "promtool: not run: apt-get, which fetches it, is missing"; \
 	fi
 
 $(TRANSFORMERS)/.ready: $(TEST_READY)
@@ -230,7 +242,7 @@ changelog: $(TEST_READY) ## Add changelogs/fragments and new plugins to the vers
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog release --update-existing --reload-plugins --refresh-plugins
 
 .PHONY: unit
-unit: $(TEST_READY) $(AXE) $(if $(filter all,$(ROWS)),$(TRANSFORMERS)/.ready) ## Unit tests; with ROWS=all also those marked `thorough`
+unit: $(TEST_READY) $(AXE) $(PROMTOOL) $(if $(filter all,$(ROWS)),$(TRANSFORMERS)/.ready) ## Unit tests; with ROWS=all also those marked `thorough`
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal $(if $(filter all,$(ROWS)),,-m "not thorough") $(PYTEST_ARGS)
 
 # The rest of sanity uses the CPU time left by lint, whose mypy occupies one core at the end, and by unit tests, which wait at times.
