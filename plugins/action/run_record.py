@@ -145,7 +145,7 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
     # everything written before the start
     for name in ("token", "plan.json", CODE_FILE, ORIGIN_FILE, SNAPSHOT_FILE, PATCH_FILE):
         (record / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # missing, or not empty by now
+    with contextlib.suppress(OSError):  # missing, or no longer empty
         record.rmdir()
     if link.is_symlink() and not link.exists():
         plans = sorted(directory.glob("*/plan.json"), key=lambda plan: plan.stat().st_mtime)
@@ -346,7 +346,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         return unchanged
     other_runs = [reads.get(node["name"]) for node in plan["nodes"][1:]]
     result = final_result(plan, None, reads)
-    # a node that does not answer may know more
+    # a node that does not respond may know more
     if result is None and master is None and (not other_runs or None in other_runs):
         return unchanged
     if result is None and any(run["state"] in UNFINISHED_STATES for run in runs):

@@ -132,7 +132,7 @@ class CodeToRepeat:
         return self.restore(source)
 
     def digest_of(self, source: Path) -> str:
-        """Return the hash of a directory's files, "" if it cannot be read."""
+        """Return the hash of a directory's files, or "" if it cannot be read."""
         try:
             tree = read_tree(str(source), [*map(str, self.code.get("exclude") or []), *LISTS])
         except ValueError:

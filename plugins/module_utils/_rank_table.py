@@ -387,7 +387,7 @@ def _check_names(group: list[HostSpec], problems: list[RankTableProblem]) -> Non
 
 
 def _check_addresses(group: list[HostSpec], problems: list[RankTableProblem]) -> list[_Address | None]:
-    """Return the addresses in group order, None for a host without a valid one."""
+    """Return the addresses in group order, or None for a host without a valid one."""
     addresses = [ip_literal(host.address) if isinstance(host.address, str) else None for host in group]
     all_loopback = all(address is not None and address.is_loopback for address in addresses)
     all_link_local = all(address is not None and address.is_link_local for address in addresses)

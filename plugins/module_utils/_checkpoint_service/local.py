@@ -69,7 +69,7 @@ class LocalRun(NamedTuple):
 
 
 def read_object(path: str) -> dict[str, Any]:
-    """Return the object in a JSON file that a job may have replaced, {} if it holds anything else."""
+    """Return the object in a JSON file that a job may have replaced, or {} if it holds anything else."""
     value = read_json(path)
     return value if isinstance(value, dict) else {}
 

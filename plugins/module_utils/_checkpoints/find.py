@@ -42,7 +42,7 @@ MAX_INSPECTED = 8  # newest checkpoints whose parts are read
 HOME_OF_FILES = re.compile(r"(.*[-_.])?(checkpoints?|ckpts?|weights|snapshots?)([-_.].*)?\Z", re.I)
 WEIGHTS_ONLY = ("safetensors", "torch")  # formats of single files, which may be a model without the state of a training
 SKIPPED = frozenset(("lost+found", "node_modules", "wandb", "site-packages", "__pycache__"))
-UNFINISHED = (".torn", ".tmp", ".part", ".incomplete", ".bak")  # ends of names that are no checkpoints
+UNFINISHED = (".torn", ".tmp", ".part", ".incomplete", ".bak")  # suffixes of names that are not checkpoints
 
 # A path that may be a checkpoint. names: of the entries of a directory, None for a file.
 Candidate = collections.namedtuple("Candidate", "name format step unit saved")

@@ -73,12 +73,12 @@ READERS: tuple[tuple[re.Pattern[str], Callable[[str], Part]], ...] = (
 
 
 def directory_format(name: str, names: set[str]) -> str:
-    """Return the format of a directory with these entries, "" if it is no checkpoint."""
+    """Return the format of a directory with these entries, or "" if it is no checkpoint."""
     return next((form.name for form in DIRECTORIES if form.recognizes(name, names)), "")
 
 
 def file_format(name: str) -> str:
-    """Return the format of a file that is a checkpoint by its suffix, "" for another."""
+    """Return the format of a file that is a checkpoint by its suffix, or "" for another."""
     return FILE_FORMATS.get(os.path.splitext(name)[1], "")
 
 

@@ -24,12 +24,12 @@ PLACEHOLDER = "{checkpoint}"
 
 
 def attempt_environment(attempt: int, checkpoint: str) -> dict[str, str]:
-    """Return the variables of all ranks of an attempt. checkpoint: path, "" if there is none: it is then not set."""
+    """Return the variables of all ranks of an attempt. checkpoint: path, or "" if there is none: it is then not set."""
     return {ATTEMPT: str(attempt), **({CHECKPOINT: checkpoint} if checkpoint else {})}
 
 
 def resume_arguments(arguments: Sequence[str], checkpoint: str) -> list[str]:
-    """Return launch_resume_args for a checkpoint, [] if there is none."""
+    """Return launch_resume_args for a checkpoint, or [] if there is none."""
     return [argument.replace(PLACEHOLDER, checkpoint) for argument in arguments] if checkpoint else []
 
 
@@ -50,7 +50,7 @@ def local_checkpoints(directory: str) -> list[Checkpoint]:
 
 
 def newest_local_checkpoint(plan: Plan) -> str:
-    """Return the path of the newest checkpoint that the run's ranks can load, "" if there is none; see newest_local."""
+    """Return the path of the newest checkpoint that the run's ranks can load, or "" if there is none; see newest_local."""
     checkpoint = newest_local(plan)
     return checkpoint["path"] if checkpoint is not None else ""
 

@@ -53,13 +53,13 @@ if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
 
     Parts = Dict[str, Tuple[int, float]]  # size and time of the last change, by path
 
-MAX_LINE = 8 * 2**20  # bytes; a list of MAX_PARTS parts has less
-MAX_FIRST_LINE = 256  # bytes of what a client sends before it has proved that it has the key
+MAX_LINE = 8 * 2**20  # bytes; a list of MAX_PARTS parts is smaller
+MAX_FIRST_LINE = 256  # bytes that a client may send before it has proved that it has the key
 MAX_CLIENTS = 64
-MAX_UNPROVEN = 64  # further connections, which have not proved yet that they have the key
+MAX_UNPROVEN = 64  # connections that have not yet proved that they have the key
 BLOCK = 2**20  # bytes
 MAC_LENGTH = 64  # hex digits
-SUFFIX = ".muster.part"  # of what is not complete yet; names with this end are no checkpoints
+SUFFIX = ".muster.part"  # of incomplete files; names with this suffix are not checkpoints
 FREE_SHARE = 0.02  # of a disk that a copy leaves free
 
 
@@ -177,7 +177,7 @@ def path_of(target: str, part: str) -> str:
 
 
 def intact_parts(directory: str, name: str) -> Parts:
-    """Return the parts of a checkpoint that are not damaged here, {} if it does not exist."""
+    """Return the parts of a checkpoint that are not damaged here, or {} if it does not exist."""
     checkpoint = inspect_path(directory, name)
     parts: Parts = {}
     for part in checkpoint["parts"] if checkpoint is not None else ():
@@ -421,7 +421,7 @@ def staged_path(stage: str, part: str) -> str:
     """Return where a part is kept until all have arrived."""
     if part == LATEST:
         return os.path.join(stage, "latest")
-    name = os.path.basename(stage)[1 : -len(SUFFIX)]  # its end says how the file is read
+    name = os.path.basename(stage)[1 : -len(SUFFIX)]  # its suffix determines how the file is read
     return os.path.join(stage, "files", part) if part else os.path.join(stage, "file", name)
 
 

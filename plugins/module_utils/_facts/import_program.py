@@ -39,7 +39,7 @@ CUDA_LIFETIME = 3600.0  # seconds for which working GPUs count as working
 LIBRARY_DIRECTORIES = {"site-packages", "dist-packages"}
 # Libraries that act when they are imported: MPI starts, or a text or a browser appears.
 ACTING_LIBRARIES = {"mpi4py", "this", "antigravity", "idlelib", "turtledemo"}
-# What a job may do so that it finds modules which this program does not.
+# Code with which a job can import modules that this program cannot find.
 PATH_CHANGES = (
     *("sys.path", "sys.modules", "addsitedir", "sys.meta_path", "from sys import path", "import sys as"),
     *(".path.insert(", ".path.append(", "setup_root", "autoroot"),
@@ -132,7 +132,7 @@ class Sources:
         self.kinds: dict[str, str] = {}  # of top-level modules: library, local, missing or unknown
         self.directories: dict[str, list[str]] = {}  # of local packages
         self.changes_path = False
-        self.sets_variables = False  # which may decide what a library imports
+        self.sets_variables = False  # they may affect what a library imports
         self.failures: list[dict[str, Any]] = []
 
     def read(self, path: str, module: str, is_main: bool) -> None:
@@ -370,7 +370,7 @@ def boot_id() -> str:
 
 
 def read_cache(path: str, now: float) -> dict[str, Any]:
-    """Return what is known of this environment, {} if nothing, or if the file is not the user's own."""
+    """Return what is known of this environment, or {} if nothing, or if the file is not the user's own."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as stream:

@@ -98,7 +98,7 @@ class ImageImportQuery:
         self.inspection = Command(with_group(engine, argv))
 
     def result(self) -> dict[str, Any]:
-        """Return what the program reports, {} if there is no such image."""
+        """Return what the program reports, or {} if there is no such image."""
         image_id, _size, error = parse_image(self.inspection.output(self.deadline))
         if not image_id or error:
             return {}

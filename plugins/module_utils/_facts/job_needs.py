@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-SERVICE_TIMEOUT = 3.0  # seconds; a service that answers does so within a tenth
+SERVICE_TIMEOUT = 3.0  # seconds; a working service responds within a tenth
 METADATA = ("169.254.169.254", 80)  # a cloud's service with the machine's role
 METADATA_TIMEOUT = 0.5
 # Variables of cache directories, and where the cache is without them.
@@ -145,7 +145,7 @@ def find_program(names: Sequence[str], search_path: str) -> str:
 
 
 def read_compilers(environment: Mapping[str, str], search_path: str) -> dict[str, str]:
-    """Return the paths of the C and C++ compilers and of nvcc, "" for missing ones."""
+    """Return the paths of the C and C++ compilers and of nvcc, or "" for missing ones."""
     c_names = [environment["CC"]] if environment.get("CC") else COMPILERS
     cxx_names = [environment["CXX"]] if environment.get("CXX") else CXX_COMPILERS
     cuda = environment.get("CUDA_HOME") or environment.get("CUDA_PATH") or "/usr/local/cuda"
@@ -340,7 +340,7 @@ def has_netrc_entry(home: str, machine: str) -> bool:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a regular file, "" if it cannot be read. Links are followed; a pipe would block."""
+    """Return the text of a regular file, or "" if it cannot be read. Links are followed; a pipe would block."""
     try:
         if not os.path.isfile(path):
             return ""

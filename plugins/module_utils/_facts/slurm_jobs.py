@@ -25,7 +25,7 @@ def read_slurm_jobs(proc: str = "/proc", owner: int = ROOT) -> list[str]:
         try:
             with open(f"{proc}/{name}/cmdline", "rb") as stream:
                 match = STEP.match(stream.read(64))
-            # anybody can choose the title of their own process
+            # users can choose the titles of their processes
             if match and os.stat(f"{proc}/{name}").st_uid == owner:
                 jobs.add(int(match.group(1)))
         except OSError:  # it has ended

@@ -36,10 +36,10 @@ ROW_FIELDS = (
     "remapped_rows.pending",
     "remapped_rows.failure",
 )
-# What changes while a job runs. The first name of the throttle reasons is that of drivers before 535.
+# Fields that change while a job runs. The first name of the throttle reasons is that of drivers before 535.
 PACE_FIELDS = ("index", "uuid", "clocks.current.sm", "clocks.max.sm", "power.draw", "power.limit", "utilization.gpu")
 THROTTLE_FIELDS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
-# Bits of the reasons (nvml.h, nvmlClocksEventReasons) for which a GPU is slower than it should be.
+# Bits of the reasons (nvml.h, nvmlClocksEventReasons) that make a GPU slower than expected.
 THROTTLE_REASONS = {
     0x8: "hardware slowdown",
     0x20: "software thermal slowdown",

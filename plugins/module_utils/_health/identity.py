@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DMI = "/sys/class/dmi/id"
 MACHINE_ID = "/etc/machine-id"
-# What manufacturers and hypervisors write if they have no number.
+# Placeholders of manufacturers and hypervisors for a missing number.
 PLACEHOLDER = re.compile(
     r"(?i)(to be filled.*|default string|not (specified|applicable|available)|none|n/?a|unknown|system serial number"
     r"|chassis.*|amazon ec2|[0 .-]*|x+|1234567890?|0123456789)\Z"
@@ -28,12 +28,12 @@ MAX_GPUS = 64
 
 
 def checked_number(text: str) -> str:
-    """Return a serial number, "" for a placeholder."""
+    """Return a serial number, or "" for a placeholder."""
     return "" if PLACEHOLDER.match(text) else text[:MAX_LENGTH]
 
 
 def read_identity(dmi: str = DMI, machine_id: str = MACHINE_ID) -> dict[str, str]:
-    """Return serial, asset and machine_id of this machine, "" if unknown.
+    """Return serial, asset and machine_id of this machine, or "" if unknown.
 
     serial: of the machine, which only root may read. asset: its asset tag, on EC2 the id of the instance. machine_id:
     of its installation, which clones of a disk share.

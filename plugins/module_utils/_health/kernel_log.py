@@ -38,7 +38,7 @@ def journal_command(*options: str) -> list[str]:
 
 
 def parse_record(record: bytes, boot: float) -> tuple[float, str] | None:
-    """Return time and text of a record of the ring buffer, None if the kernel itself did not write it.
+    """Return time and text of a record of the ring buffer, or None if the kernel itself did not write it.
 
     boot: when the monotonic clock began, in seconds since 1970.
     """
@@ -54,7 +54,7 @@ def read_records(descriptor: int, limit: int = MAX_RECORDS) -> list[bytes]:
     while len(records) < limit:
         try:
             record = os.read(descriptor, MAX_RECORD)
-        except BrokenPipeError:  # records were overwritten before they were read; the next read goes on
+        except BrokenPipeError:  # records were overwritten before they were read; the next read continues
             continue
         except OSError:
             break

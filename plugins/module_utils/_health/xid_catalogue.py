@@ -22,7 +22,7 @@ NOTHING = "nothing"  # informational
 JOB = "job"  # the job may have caused it, or has to start again; the GPU works
 MACHINE = "machine"  # the GPU must not be used until it was reset, or the machine was rebooted or repaired
 
-# What NVIDIA's resolution buckets ask for, and what the error means for the machine.
+# The action for each of NVIDIA's resolution buckets, and the meaning of the error for the machine.
 Action = collections.namedtuple("Action", "text level")
 ACTIONS = {
     "IGNORE": Action("no action is needed", NOTHING),
@@ -187,7 +187,7 @@ def normalize_pci(address: str) -> str:
 
 
 def parse_line(line: str) -> GpuError | None:
-    """Return the error that a line of the kernel log reports, None for any other line."""
+    """Return the error that a line of the kernel log reports, or None for any other line."""
     match = XID_LINE.search(line)
     if match:
         return describe_xid(int(match["code"]), match["pci"], match["text"])

@@ -31,7 +31,7 @@ BROKEN = (
 
 
 def mounted_at(path: str) -> dict[str, str] | None:
-    """Return type, source and options of the mount at a path, None if there is none."""
+    """Return type, source and options of the mount at a path, or None if there is none."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         return parse_mountinfo(stream.read()).get(path)
 

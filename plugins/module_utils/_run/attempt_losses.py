@@ -18,7 +18,7 @@ STEP = re.compile(
 )
 SUCCEEDED = "succeeded"
 
-# Of an attempt. steps: None if unknown; unit: of the steps; seconds: of the job's time, None if unknown.
+# The loss of an attempt. steps: None if unknown; unit: of the steps; seconds of the job's time, None if unknown.
 Loss = collections.namedtuple("Loss", "steps unit seconds")
 
 

@@ -29,6 +29,6 @@ def claim_of(directory: str) -> Data:
 
 
 def describe_gpus(gpus: Iterable[int]) -> str:
-    """Return " on GPUs 0, 1" for a message, "" for all GPUs."""
+    """Return " on GPUs 0, 1" for a message, or "" for all GPUs."""
     numbers = [str(gpu) for gpu in gpus]
     return f" on GPU{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}" if numbers else ""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Data = Dict[str, Any]
 
-HANG = "hang: "  # begins the reason of a run that was ended since it hung
+HANG = "hang: "  # prefix of the reason of a run that was ended because it hung
 WAITING = (COLLECTIVE, IN_BACKWARD, ON_GPU)
 STATES = ("", "R", "S", "D", "T", "t", "I", "Z", "X", "W", "P", "K")  # of a process, as in /proc/PID/stat
 GPU_WAITS = "waits"  # a group's `gpu` if the GPUs of its ranks are busy at low power: see gpu_waits.py

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-SHUT_DOWN = "was rebooted or shut down"  # of a node whose supervisor could still say so
+SHUT_DOWN = "was rebooted or shut down"  # of a node whose supervisor could still report it
 RESTARTED = "the node was restarted during the run"
 SUPERVISOR_DIED = "the supervisor was killed, or stopped because it hung, while the node itself stayed up"
 UNKNOWN = "the supervisor died without reporting a result (killed, stopped because it hung, or the node went down)"
@@ -24,7 +24,7 @@ def boot_identity() -> str:
 
 
 def death_message(recorded: str) -> str:
-    """Return why a supervisor died; recorded: boot_identity() when it started, "" if unknown."""
+    """Return why a supervisor died; recorded: boot_identity() when it started, or "" if unknown."""
     current = boot_identity()
     if not recorded or not current:
         return UNKNOWN

@@ -90,7 +90,7 @@ def open_file(path: str) -> int:
 
 
 def file_hash(path: str) -> str | None:
-    """Return the SHA-256 of a file, None if it cannot be read."""
+    """Return the SHA-256 of a file, or None if it cannot be read."""
     try:
         digest = hashlib.sha256()
         with os.fdopen(open_file(path), "rb") as stream:

@@ -43,7 +43,7 @@ WAITING_LINE = re.compile(r"\.(?:wait|synchronize|monitored_barrier|barrier)\(")
 # A line that waits for the GPU there: a method that copies a tensor from it.
 GPU_LINE = re.compile(r"\.(?P<call>item|tolist|cpu)\(\)")
 
-# What a rank does; the first three may all be a wait for other ranks.
+# Activities of a rank; the first three may all be a wait for other ranks.
 COLLECTIVE, IN_BACKWARD, ON_GPU, CODE, STOPPED, NO_STACK = "collective", "backward", "gpu", "code", "stopped", "none"
 KINDS = (COLLECTIVE, IN_BACKWARD, ON_GPU, CODE, STOPPED, NO_STACK)
 

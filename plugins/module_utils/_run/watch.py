@@ -74,7 +74,7 @@ def watch(request: Data) -> Data:  # noqa: C901
             if text:
                 outputs[log] = text
                 if log in earlier and file_size(log) > cursors[log]:
-                    break  # the next reply goes on here
+                    break  # the next reply continues here
         events = []
         for line in read_new(os.path.join(path, "events.jsonl"), cursors, False).splitlines():
             with contextlib.suppress(ValueError):  # a full disk may cut a line

@@ -67,7 +67,7 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
     )
     requirement = "checkpoints that outlive the node that saved them"
     make_finding = warning
-    if context.job.restarts:  # a restart after the loss of a node is what they are for
+    if context.job.restarts:  # they exist for restarts after the loss of a node
         make_finding, requirement = error, f"{requirement}, since the run restarts after the loss of one"
         remedy += ". To launch anyway, if only rank 0 saves and loads them: -e preflight_skip=checkpoint-node-local"
     return [make_finding("checkpoint-node-local", nodes, problem=problem, requirement=requirement, remedy=remedy)]

@@ -62,7 +62,7 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
 )
 MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-# Packages that are named otherwise than their modules.
+# Packages whose names differ from their modules.
 PACKAGE_NAMES = {
     "Bio": "biopython",
     "OpenSSL": "pyopenssl",
@@ -155,7 +155,7 @@ def python_name(context: CheckContext, name: str) -> str:
 
 
 def missing_module(failure: Mapping[str, Any]) -> str:
-    """Return the name of the module that a failed import did not find, "" if it failed for another reason.
+    """Return the name of the module that a failed import did not find, or "" if it failed for another reason.
 
     A part of an installed package counts only if another package provides it.
     """

@@ -246,7 +246,7 @@ def _clocks(context: CheckContext) -> list[tuple[Any, Any]]:
     return [(node, context.facts[node.name]) for node, clock in context.nodes_with("clock") if "after" in clock]
 
 
-# Service: check id, what needs it, what to do.
+# Service: check ID, purpose, remedy.
 SERVICES = {
     "hub": (
         "hub-unreachable",

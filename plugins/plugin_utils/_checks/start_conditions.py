@@ -50,7 +50,7 @@ def live_run_ids(address: str, runs: Iterable[Mapping[str, Any]], gpus: Iterable
 
 
 def describe_free_gpus(node: Node, facts: Mapping[str, Any]) -> str:
-    """Return how to choose GPUs that no run uses, "" if all are in use or the number of GPUs is unknown."""
+    """Return how to choose GPUs that no run uses, or "" if all are in use or the number of GPUs is unknown."""
     runs = live_runs(node.address, facts["runs"])
     gpus = facts.get("gpus") or {}
     used = {gpu for run in runs for gpu in run.get("gpus") or ()}
@@ -211,7 +211,7 @@ def check_working_directory(table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def suggest_script(path: str, code_path: str, directory: str, files: Iterable[str]) -> str:
-    """Return the path of the project's file that was probably meant, as the user types it, "" if none is similar.
+    """Return the path of the project's file that was probably meant, as the user types it, or "" if none is similar.
 
     Args:
         path: of the missing script on a node.
@@ -351,7 +351,7 @@ def check_launch(
     busy = check_busy(job, table, facts)
     is_master_busy = any(
         table.master.name in finding.nodes for finding in busy
-    )  # which most likely holds the ports, too
+    )  # which probably uses the ports, too
     return [
         *check_run_id(job, table, facts),
         *([] if replace else busy),

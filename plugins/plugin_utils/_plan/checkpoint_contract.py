@@ -168,7 +168,7 @@ def saving_seconds(contract: Contract, reported: float | None) -> float | None:
 
 
 def describe_contract(contract: Contract, world_size: int, reported: float | None = None) -> str:
-    """Return one line for the plan, "" if the job does not say where its checkpoints are.
+    """Return one line for the plan, or "" if the job does not say where its checkpoints are.
 
     reported: seconds that saving took in the last run.
     """
@@ -192,7 +192,7 @@ def describe_contract(contract: Contract, world_size: int, reported: float | Non
 
 
 def checkpoint_to_resume(contract: Contract, table_size: int) -> str:
-    """Return the path of the checkpoint for MUSTER_CHECKPOINT, "" if the nodes have none that this run can load."""
+    """Return the path of the checkpoint for MUSTER_CHECKPOINT, or "" if the nodes have none that this run can load."""
     checkpoint = contract.choice["checkpoint"]
     if checkpoint is None or contract.choice["missing"]:
         return ""

@@ -29,7 +29,7 @@ def best_interval(seconds_to_save: float, between_failures: float) -> float:
 
 
 def reported_seconds(records: Path, program: str) -> float | None:
-    """Return how long saving took in the newest run of a program that reported checkpoint_seconds, None if none did.
+    """Return how long saving took in the newest run of a program that reported checkpoint_seconds, or None if none did.
 
     records: directory of the run records.
     """

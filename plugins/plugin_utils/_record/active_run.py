@@ -39,7 +39,7 @@ class ChosenRun(NamedTuple):
 
     run_id: str  # empty if there is no record
     is_active: bool  # unless its record says that it has ended
-    note: str  # what to tell the user, empty if nothing
+    note: str  # message for the user, or empty
 
 
 def read_object(path: Path) -> dict[str, Any]:

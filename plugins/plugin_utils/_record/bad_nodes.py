@@ -73,7 +73,7 @@ def without_shared_gpus(identities: Mapping[str, Mapping[str, Any]]) -> dict[str
 
 
 def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], blamed: list[str]) -> BadNode:
-    """Return an entry; identity: as summarize_identity() returns it, {} if it is unknown."""
+    """Return an entry; identity: as summarize_identity() returns it, or {} if it is unknown."""
     texts = {name: "" for name in NUMBERS} | checked_texts(identity)
     return {
         "node": node,
@@ -89,7 +89,7 @@ def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], bl
 
 
 def checked_entry(value: Any) -> BadNode | None:
-    """Return an entry of the file with each field of its type, None if it has no node."""
+    """Return an entry of the file with each field of its type, or None if it has no node."""
     if not isinstance(value, dict) or not isinstance(value.get("node"), str) or not value["node"]:
         return None
     texts = {name: value[name] if isinstance(value.get(name), str) else "" for name in TEXTS}
@@ -103,7 +103,7 @@ def checked_entry(value: Any) -> BadNode | None:
 
 
 def read_entries(path: Path) -> list[BadNode]:
-    """Return the entries of the file, [] if it does not exist.
+    """Return the entries of the file, or [] if it does not exist.
 
     Raises:
         BadNodesError: the file cannot be read. To ignore it would use machines that a user has excluded.

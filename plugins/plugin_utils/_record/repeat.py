@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot i
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-# Job options that are no part of what a run computes, or that each run has for itself.
+# Job options that do not affect a run's computation, or that are specific to each run.
 OWN_OPTIONS = ("environment", "run_id", "name", "master_port", "lifeline_port", "debug_rank", "debug_port")
 OTHER_NAMES = {"interpreter": "launch_python"}
 LAYER = re.compile(r"[a-z][a-z0-9_-]{0,40}")

@@ -61,7 +61,7 @@ SENTENCE = re.compile(
     r"\b(?:the|an?|your|of|for|to|is|are|not|no|must|enter|if|or|with|password|passphrase|token|key|wrong|invalid)\b",
     re.IGNORECASE,
 )
-# The beginnings of what the patterns match, in small letters; "key" is that of SECRET_WORD's names that end with it.
+# The lower-case prefixes of the patterns' matches; "key" covers SECRET_WORD's names that end with it.
 NAMES = (
     "passw",
     "_pwd",
@@ -114,7 +114,7 @@ MAX_SCHEME = 22  # characters before "://"
 
 
 def find_secret(name: str, content: bytes) -> int:
-    """Return the number of the first line with a secret, 0 if there is none. name: of the file."""
+    """Return the number of the first line with a secret, or 0 if there is none. name: of the file."""
     text = content.decode("latin-1")  # one character a byte, so that positions in small letters are the same
     lowered = text.lower()
     positions = [*find_tokens(text, lowered), *find_assignments(name, text, lowered)]

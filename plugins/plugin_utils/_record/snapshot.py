@@ -249,7 +249,7 @@ def find_repositories(facts: Mapping[str, Any], arguments: Sequence[str], names:
 
 
 def initial_checkpoint(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return path, step and size of the checkpoint that a run resumes from, {} if it has none."""
+    """Return path, step and size of the checkpoint that a run resumes from, or {} if it has none."""
     path = clean_text(plan.get("checkpoint"), 500)
     if not path:
         return {}

@@ -245,7 +245,7 @@ def without_empty_columns(header: list[str], rows: list[list[str]]) -> tuple[lis
 
 
 def missing_price(report: Report) -> str:
-    """Return what is unknown about the cost, an empty string if nothing is, or if no machine has a price."""
+    """Return what is unknown about the cost, or an empty string if nothing is, or if no machine has a price."""
     has_prices = any(row["price_per_hour"] is not None for row in report["nodes"])
     return report["cost"]["missing"] if has_prices else ""
 

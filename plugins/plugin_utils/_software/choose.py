@@ -473,7 +473,7 @@ def find_conflict(candidate: Candidate, nodes: Mapping[str, NodeSoftware], reque
     return next(filter(None, (rule(candidate, nodes, request) for rule in RULES)), None)
 
 
-# --- The choice -------------------------------------------------------------------------------------------------------
+# --- Choice -----------------------------------------------------------------------------------------------------------
 
 
 def sort_key(candidate: Candidate) -> tuple[tuple[int, ...], ...]:

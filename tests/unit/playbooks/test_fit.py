@@ -61,7 +61,7 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
     try:
         wait_until_it_runs(directory, process, "fit-b8")
     finally:
-        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
+        os.killpg(process.pid, signal.SIGINT)  # like Ctrl-C
         output, _none = process.communicate(timeout=240)
     assert process.returncode != 0, output
     assert state_of(directory, "fit-b8") != "running", "the run was stopped before the command ended"

@@ -16,7 +16,7 @@ from tests.unit.typed import CHECKOUT, typed
 pytestmark = pytest.mark.one_core
 
 
-def test_no_task_is_skipped_for_each_node(tmp_path: Path) -> None:
+def test_no_task_is_skipped_once_per_node(tmp_path: Path) -> None:
     two_nodes(tmp_path, 47, launch_report=False, launch_launcher="env")
     (tmp_path / "train.py").write_text("print('done')\n")
     settings = {

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
 OTHERS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml") if path.stem != "site")  # test_site.py
-READ = {  # by the playbook itself, by a role that it uses, by a playbook that this one starts, by an option's template
+READ = {  # used by the playbook itself, a role, a playbook that it starts, or an option's template
     "launch": "nnodes=1 launch_environment={} code_source=. preflight_skip=a ansible_user=me OF_INVENTORY=1 "
     'node_slots=1 python_env_name=x packer_build=1 seed=1 run_id=x{{seed}} {"launch_args":[!unsafe~"{a}"]}',
     "fit": 'launch_script=a.py fit_max=8 {"fit_args":["{batch_size}"]}',

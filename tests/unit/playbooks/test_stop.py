@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.typed import give_collection, typed
 
-CLOSED = "{ansible_host: 127.0.0.1, ansible_port: 1}"  # tcpmux: nobody has it
+CLOSED = "{ansible_host: 127.0.0.1, ansible_port: 1}"  # tcpmux: nothing listens on it
 HERE = "{ansible_connection: local}"
 ON_THEIR_OWN = "its supervisor ends the run by itself 15 s after losing contact with the others"
 
@@ -24,7 +24,7 @@ ON_THEIR_OWN = "its supervisor ends the run by itself 15 s after losing contact 
         (HERE, ON_THEIR_OWN, "No node of the run answers"),
     ],
 )
-def test_unanswering_node_is_named_with_the_consequences(tmp_path: Path, other: str, message: str, unsaid: str) -> None:
+def test_unresponsive_node_is_named_with_the_consequences(tmp_path: Path, other: str, message: str, unsaid: str) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         f"training: {{hosts: {{a: {CLOSED}, b: {other}}}, vars: {{launch_node_directory: {tmp_path}/node, "

@@ -58,6 +58,6 @@ def test_playbooks_refuse_an_incomplete_inventory(
     output = done.stdout
     assert done.returncode == 2, output
     assert text.format(directory) in output
-    assert playbook == "ping" or "ok: [a]" not in output  # ping shows the machines that it knows of
+    assert playbook == "ping" or "ok: [a]" not in output  # ping lists the known machines
     if "paperspace.yml" in sources:
         assert "muster.training.paperspace: no API key" in output

@@ -99,7 +99,7 @@ def cache_full(node: Data) -> dict[str, Any]:
     return {"options": {"use_cache": "/srv/small/cache", "ensure_diskfree": 4}}
 
 
-FEW = ("access denied", "endpoint hangs", "mount point not empty", "cache disk full")  # one of each way to fail
+FEW = ("access denied", "endpoint hangs", "mount point not empty", "cache disk full")  # one fault of each kind
 FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
     "clock skew": (refusing("RequestTimeTooSkewed"), ("the clock of this node", "timedatectl set-ntp true")),
     "access denied": (
@@ -210,7 +210,7 @@ def test_a_mount_in_use_is_not_changed(node: Data) -> None:
     assert "ro" in node.sh("node1", f"grep ' {PATH} ' /proc/mounts").split()[3].split(",")
 
 
-def test_foreign_mount_is_left_alone_and_replaced_once_dead(node: Data) -> None:
+def test_foreign_mount_is_kept_until_it_is_dead_and_then_replaced(node: Data) -> None:
     assert node.mount(state="absent").rc == 0
     options = f"passwd_file=/root/keys,url={node.s3.url},use_path_request_style,allow_other"
     node.s3.keys["AKIAPLAIN"] = "plain"
@@ -265,7 +265,7 @@ def test_mount_still_reads_when_cache_disk_fills_up(node: Data) -> None:
     node.fault("node1", "mkdir -p /srv/tiny; mount -t tmpfs -o size=200m tmpfs /srv/tiny", "umount -l /srv/tiny")
     play = node.mount(options={"use_cache": "/srv/tiny/cache", "ensure_diskfree": 50}, read_only=True)
     assert play.rc == 0, play.output
-    # what is left to the cache is less than the file has
+    # the cache has less space than the file needs
     node.sh("node1", "head -c 135M /dev/zero > /srv/tiny/much")
     assert node.sh("node1", f"timeout 30 wc -c < {PATH}/large/20M").strip() == str(20 * 2**20)
     assert node.mount(state="absent").rc == 0

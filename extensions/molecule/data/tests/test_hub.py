@@ -44,7 +44,7 @@ def site(data: Data, hub: HubServer) -> drive.Play:
     return drive.run("site.yml", data.lab.inventory, options=options, env=env, timeout=600, **arguments)
 
 
-@pytest.mark.thorough  # the refusals of a hub are in tests/unit/roles/test_hugging_face.py
+@pytest.mark.thorough  # tests/unit/roles/test_hugging_face.py tests the errors of a hub
 def test_gated_model_without_access_is_reported(data: Data, hub: HubServer) -> None:
     hub.tokens[TOKEN].discard("org/tiny")
     play = site(data, hub)

@@ -21,7 +21,7 @@ def refused(lab: Lab, names: list[str], *expected_text: str, job: str = "loop.py
     assert play.rc not in (None, 0), play.output
     for word in expected_text:
         assert word in play.output, play.output
-    # what listened for the other nodes' greetings may still wait for one that cannot come
+    # the listener of the connection tests may still wait for a peer that cannot connect
     drive.eventually(
         f"all is as it was: {before}", lambda: {name: drive.traces(lab, name) for name in names} == before, 40
     )
@@ -87,7 +87,7 @@ def test_missing_script_is_refused(lab: Lab, nodes: list[str]) -> None:
     assert f"playbooks/site.yml -i {lab.inventory.relative_to(drive.CHECKOUT)} --tags code" in play.output, play.output
 
 
-@pytest.mark.thorough  # molecule/preflight has it, and a launch makes the same checks
+@pytest.mark.thorough  # molecule/preflight tests this, and a launch runs the same checks
 def test_missing_interpreter_is_refused(lab: Lab, nodes: list[str]) -> None:
     refused(
         lab,
@@ -98,7 +98,7 @@ def test_missing_interpreter_is_refused(lab: Lab, nodes: list[str]) -> None:
     )
 
 
-@pytest.mark.thorough  # molecule/preflight has it, and a launch makes the same checks
+@pytest.mark.thorough  # molecule/preflight tests this, and a launch runs the same checks
 def test_missing_working_directory_is_refused(lab: Lab, nodes: list[str]) -> None:
     refused(
         lab,

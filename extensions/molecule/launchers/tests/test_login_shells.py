@@ -9,7 +9,7 @@ from tests.support import drive
 
 
 @pytest.mark.parametrize("shell", ["", "/bin/dash", "/bin/bash"])
-def test_machines_answer_with_any_login_shell(lab: Lab, nodes: list[str], shell: str) -> None:
+def test_machines_respond_with_any_login_shell(lab: Lab, nodes: list[str], shell: str) -> None:
     before = drive.said(lab, "node3", "getent", "passwd", "muster").strip().rpartition(":")[2]
     try:
         drive.said(lab, "node3", "usermod", "--shell", shell or before, "muster")

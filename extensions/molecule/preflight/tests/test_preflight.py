@@ -98,7 +98,7 @@ def test_network_check_works_with_one_fork(cluster: Cluster) -> None:
     cluster.fault("node3", f"nft -f - <<'END'\n{text % cluster.address('node2')}\nEND", "nft delete table inet fault")
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))
     assert play.rc == 2 and "peers-blocked" in play.output and "from node2 to node3" in play.output, play.output
-    drive.nothing_left(cluster.lab, cluster.names, within=80)  # they await each other as long as four turns may take
+    drive.nothing_left(cluster.lab, cluster.names, within=80)  # they wait for each other for up to four rounds
 
 
 TRIVIAL: dict[str, Any] = {"launch_module": "this", "launch_launcher": "env"}
@@ -117,7 +117,7 @@ def test_a_launch_is_refused_for_the_same_faults(cluster: Cluster) -> None:
     cluster.mend()
     play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL).wait()
     assert play.rc == 0 and "WARNING" not in play.output, play.output
-    drive.nothing_left(cluster.lab, cluster.names, within=40)  # node4 awaits node1 since the launch that was refused
+    drive.nothing_left(cluster.lab, cluster.names, within=40)  # node4 has waited for node1 since the refused launch
 
 
 def test_a_launch_can_skip_single_checks(cluster: Cluster) -> None:

@@ -57,9 +57,9 @@ cat /proc/sys/net/core/somaxconn
 
 def site(lab: Lab, project: Path, *options: str, roll: bool = False, **extra: Any) -> drive.Play:
     """Run site.yml as a person would, with a port of SSH's own for the nodes; roll: with our output, too."""
-    # A test host shares its kernel with this machine, but for settings of the network.
+    # A test host shares its kernel with this machine, except for network settings.
     kernel = {"base_packages_sysctl": {"net.core.somaxconn": 5000}}
-    # torch for the CPU comes from where pip on the test hosts takes all packages.
+    # torch for the CPU comes from the index that pip on the test hosts uses for all packages.
     software = {"pytorch_index_url": "", "python_env_requirements_files": ["~/project/requirements.txt"]}
     given = {"ssh_mesh_port": 2222, "code_source": str(project), **software, **kernel, **extra}
     return drive.run("site.yml", lab.inventory, options=options, timeout=540, roll=roll, **given)
@@ -118,7 +118,7 @@ def test_new_host_key_is_accepted_and_changed_one_refused(lab: Lab, tmp_path: Pa
         )
         hosts["ansible_ssh_common_args"] = " ".join(f"-o {word}" for word in ("IdentitiesOnly=yes", *fresh, *options))
         (tmp_path / "machines.yml").write_text(yaml.safe_dump(machines))
-        # ansible-runner would switch it off
+        # ansible-runner would disable it
         return drive.run("ping.yml", tmp_path / "machines.yml", env={"ANSIBLE_HOST_KEY_CHECKING": "true"})
 
     assert ping("StrictHostKeyChecking=yes").rc == 2

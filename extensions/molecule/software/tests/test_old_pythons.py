@@ -66,7 +66,7 @@ def judge(lab: Lab, node: str, inventory: Path, chosen: tuple[str, ...], directo
 def debian_11() -> Iterator[Lab]:
     """A host of Debian 11."""
     lab = Lab.up(nodes=1, name="old", suite="bullseye")
-    # its OpenSSL finds an authority of this machine's own by the name of a link alone
+    # its OpenSSL finds this machine's own authority only by the name of a link
     root(lab, "node1", "update-ca-certificates")
     yield lab
     down(lab.name)
@@ -94,7 +94,7 @@ def python_3_8(lab: Lab) -> Iterator[str]:
         unpack = lab.ssh("node3", "sudo tar --directory=/ --extract")
         subprocess.run(unpack, stdin=tar.stdout, check=True, timeout=120)
     path = "/usr/local/bin/python3"
-    home = PYTHON_3_8.parts[1]  # root's own, whom others have to be let through
+    home = PYTHON_3_8.parts[1]  # root's home, which other users must be able to traverse
     mode = root(lab, "node3", f"stat --format=%a /{home}")
     root(lab, "node3", f"chmod o+x /{home}; ln -s {PYTHON_3_8}/bin/python3.8 {path}")
     yield path

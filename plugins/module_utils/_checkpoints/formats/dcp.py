@@ -73,7 +73,7 @@ def read_shard(path: str) -> Part:
 
 
 def judge(parts: Mapping[str, int]) -> str:
-    """Return why a directory of DCP with these files is not complete, "" if it is."""
+    """Return why a directory of DCP with these files is not complete, or "" if it is."""
     if METADATA not in parts:
         return f"{METADATA} is missing, which is written last"
     return ""

@@ -29,7 +29,7 @@ def read_checkpoint(path: str) -> Part:
 
 
 def judge(parts: Mapping[str, int]) -> str:
-    """Return why a .ckpt file or directory with these files is not complete, "" if it is."""
+    """Return why a .ckpt file or directory with these files is not complete, or "" if it is."""
     if "" in parts:
         return ""
     if ".metadata" in parts and META not in parts:

@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner im
     plan_cluster,
 )
 
-#: Seconds. A rollback also removes what an interrupted command created, but nothing older, which may be in use.
+#: Seconds. A rollback also removes resources of an interrupted command, but nothing older, which may be in use.
 ROLLBACK_WINDOW = 3600.0
 #: Kinds in use as long as machines exist, so they are removed after those.
 CONTAINERS: tuple[ResourceKind, ...] = (*FOUNDATION, "placement group")

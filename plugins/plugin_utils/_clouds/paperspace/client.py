@@ -37,7 +37,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 PAGE_SIZE = 120  # the API document's maximum for `limit`
 MAX_PAGES = 1000
 
-# Seconds. The API publishes no rate limit; the longest delay is what a user at a terminal will accept.
+# Seconds. The API documents no rate limit; the longest delay is acceptable for a user at a terminal.
 FIRST_DELAY = 1.0
 MAX_DELAY = 60.0
 

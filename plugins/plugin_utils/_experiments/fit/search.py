@@ -59,7 +59,7 @@ def round_down(batch: float, multiple: int) -> int:
 
 
 def bounds(history: Sequence[Probe]) -> tuple[int, int | None]:
-    """Return the largest batch that fits, 0 if none does, and the smallest above it that does not."""
+    """Return the largest batch that fits, or 0 if none does, and the smallest above it that does not."""
     low = max((probe["batch"] for probe in history if probe["fits"]), default=0)
     high = min((probe["batch"] for probe in history if not probe["fits"]), default=None)
     return low, high

@@ -84,7 +84,7 @@ def check_loss(launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
 
 
 def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tuple[bool | None, list[ForecastFinding]]:
-    """Return whether the resumed launch continued the loss curve, None if unknown, and the findings."""
+    """Return whether the resumed launch continued the loss curve, or None if unknown, and the findings."""
     first, second = find_launch(launches, ALL_NODES), find_launch(launches, RESUMED)
     if not job["resume_args"]:
         return None, [make_hint("resuming was not tested", "give rehearse_resume_args, such as --resume {checkpoint}")]

@@ -36,7 +36,7 @@ def test_table_shows_state_free_space_and_source_of_each_mount() -> None:
     assert lines[-1] == "2 of 4 mounts can be used"
 
 
-def test_unlimited_and_unknown_space_is_not_a_number() -> None:
+def test_unlimited_and_unknown_space_have_no_number() -> None:
     assert [format_free({"free_bytes": size}) for size in (2**50, 2**40, 2**29, None)] == [
         *("-", "1.0 TiB", "0.5 GiB", "-"),
     ]

@@ -59,7 +59,7 @@ def mode(path: Path) -> str:
     return f"{stat.S_IMODE(path.stat().st_mode):o}"
 
 
-def test_directories_and_files_are_made_once(home: Path) -> None:
+def test_directories_and_files_are_created_once(home: Path) -> None:
     expected: dict[str, Any] = {
         "directories": [{"path": "~/.ssh", "mode": "0700"}, {"path": "~/a/b"}],
         "files": [{"path": "~/.ssh/keys", "line": "key ours", "mark": " ours"}, {"path": "~/a/b/c", "content": "text"}],
@@ -267,7 +267,7 @@ def test_group_without_other_members_does_not_make_a_directory_unsafe(
     assert parent_error("/local/x") == "/local can be written by others than root"
 
 
-def test_root_makes_only_new_directories_on_safe_paths(ours: Path) -> None:
+def test_root_creates_only_new_directories_on_safe_paths(ours: Path) -> None:
     (ours / "srv" / "there").mkdir(parents=True)
     (ours / "open").mkdir()
     (ours / "open").chmod(0o777)
@@ -283,8 +283,8 @@ def test_root_makes_only_new_directories_on_safe_paths(ours: Path) -> None:
     assert not (ours / "srv" / "x").exists()
 
 
-@pytest.mark.one_core  # in whose environment the collection is for every program
-def test_root_gives_another_user_only_what_it_makes_for_them(tmp_path: Path) -> None:
+@pytest.mark.one_core  # in whose environment every program can import the collection
+def test_root_changes_the_owner_only_of_new_files(tmp_path: Path) -> None:
     """With a real second user, in a user namespace where this process is root and the other user exists."""
     script = f"""
 import os, pwd, sys
@@ -366,7 +366,7 @@ assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/fil
     assert "scratch can be written by others than root, and root would trust" in shared
 
 
-def test_child_process_answers_or_its_failure_is_reported() -> None:
+def test_child_process_replies_or_its_failure_is_reported() -> None:
     entry = pwd.getpwuid(os.geteuid())
     assert files_as_user.run_as_user(entry, lambda: {"uid": os.geteuid()}) == {"uid": os.geteuid()}
     with pytest.raises(UserFileError, match="ended without a result"):

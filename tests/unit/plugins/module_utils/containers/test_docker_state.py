@@ -36,14 +36,14 @@ def test_running_containers_are_listed(stand_in: Callable[..., None]) -> None:
     assert state.list_running() == ([], "")
 
 
-def test_no_containers_run_without_an_engine(stand_in: Callable[..., None]) -> None:
+def test_no_containers_are_listed_without_an_engine(stand_in: Callable[..., None]) -> None:
     assert state.list_running() == ([], ""), "there is no docker"
     for unit in ("inactive", "failed"):
         stand_in(docker=DOWN, systemctl=f"echo {unit}")
         assert state.list_running() == ([], "")
 
 
-def test_engine_that_cannot_be_queried_is_a_fault(
+def test_engine_that_cannot_be_queried_is_an_error(
     stand_in: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo active")
@@ -67,7 +67,7 @@ def test_engine_that_cannot_be_queried_is_a_fault(
     assert state.list_running() == ([], "`docker ps` did not answer within 60 s, docker.service is active")
 
 
-def test_containers_that_outlived_their_engine_are_a_fault(
+def test_containers_that_outlived_their_engine_are_an_error(
     stand_in: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo failed")

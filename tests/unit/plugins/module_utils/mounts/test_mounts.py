@@ -141,7 +141,7 @@ def test_environment_file_values_are_quoted() -> None:
     assert environment_text({"A": 'a b"c$d`e\\f#g'}) == 'A="a b\\"c\\$d\\`e\\\\f#g"\n'
 
 
-def test_options_become_words_and_unset_ones_are_dropped() -> None:
+def test_options_become_arguments_and_unset_options_are_omitted() -> None:
     assert format_options({"a": True, "b": False, "c": None, "d": 1, "e": "x"}) == ["a", "d=1", "e=x"]
 
 
@@ -433,7 +433,7 @@ def test_listing_ignores_order_and_probe_files(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == sorted(names)
 
 
-def test_failed_proof_names_the_step(tmp_path: Path) -> None:
+def test_failed_verification_names_the_step(tmp_path: Path) -> None:
     missing = probe.verify_access(str(tmp_path / "none"), os.getuid(), os.getgid(), "", 10)
     assert (missing["step"], missing["errno"]) == ("stat", errno.ENOENT)
     assert not probe.is_broken(missing)
@@ -441,10 +441,10 @@ def test_failed_proof_names_the_step(tmp_path: Path) -> None:
     assert probe.verify_access(str(tmp_path / "file"), os.getuid(), os.getgid(), "", 10)["step"] == "list"
 
 
-def test_unresponsive_mount_is_given_up_after_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_mount_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    monkeypatch.setattr(os, "stat", lambda _path: open(fifo).close())  # nobody ever writes there
+    monkeypatch.setattr(os, "stat", lambda _path: open(fifo).close())  # nothing ever writes to it
     result = probe.verify_access(str(tmp_path), os.getuid(), os.getgid(), "", 1)
     assert result["hangs"] and probe.is_broken(result)
 

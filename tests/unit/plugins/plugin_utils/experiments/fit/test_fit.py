@@ -78,7 +78,7 @@ def fit(cluster: Cluster, said: list[str] | None = None, common: str = "") -> Ba
     return BatchSearch(cluster.runs / "fit", cluster.runs, cluster, (said if said is not None else []).append, common)
 
 
-def test_the_largest_batch_is_found_and_confirmed_by_a_longer_run(cluster: Cluster) -> None:
+def test_largest_batch_is_found_and_confirmed_by_a_longer_run(cluster: Cluster) -> None:
     messages: list[str] = []
     state = fit(cluster, messages).search(JOB, SEARCH)
     assert state["result"] == 40 and state["fastest"] == 40
