@@ -160,7 +160,7 @@ class ActionModule(ActionBase):
         )
         display.display(output or (render_table(runs) if runs else none))
         if silent:
-            display.warning(f"{', '.join(sorted(silent))} did not answer: runs there are not listed and are kept")
+            display.warning(f"{', '.join(sorted(silent))} did not respond: their runs are neither listed nor removed")
         if old:
             size = sum(run["size"] for run in runs if run["run_id"] in old)
             display.display(

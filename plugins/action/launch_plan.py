@@ -206,7 +206,7 @@ class ActionModule(ActionBase):
         args["facts"] = collect_replies(args, task_vars.get("hostvars"))
         missing = missing_names(parse_patterns([args["pass_environment"]]))
         if missing:
-            raise UserError(f"launch_pass_environment has what is {missing_names_message(missing)}")
+            raise UserError(f"launch_pass_environment contains variables that are {missing_names_message(missing)}")
         try:
             args["args"] = parse_arguments(args["args"], self._loader)
             args["environment"] = parse_environment(args["environment"], self._loader)

@@ -96,7 +96,7 @@ def check_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]], hostvars:
         if node["generation"] <= generation_of(plan, rank):
             continue
         if name not in hostvars:
-            raise ValueError(f"the run has got the node {name}, which is not in this inventory")
+            raise ValueError(f"the run now includes the node {name}, which is not in this inventory")
         variables = hostvars[name]
         address = str(variables.get("node_address") or variables.get("ansible_host") or name)
         if node["address"] != address:

@@ -89,7 +89,7 @@ def pack(records: list[Path]) -> str:
         raise AnsibleActionFail("an archive is of one run: leave out bundle, or name one run")
     path = write_bundle(records[0])
     Display().display(
-        f"bundle: {path} (secrets are removed, names and paths are not: look through it before you send it)"
+        f"bundle: {path} (secrets are removed, names and paths are not: review it before you share it)"
     )
     return str(path)
 

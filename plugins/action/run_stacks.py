@@ -81,7 +81,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"rank is {ascii(args['rank'])[:60]}: use a number, such as -e rank=3")
         nodes, groups, missing = node_groups(args["reads"])
         if not nodes:
-            raise AnsibleActionFail("; ".join(missing[:MAX_REASONS]) or "no node was asked")
+            raise AnsibleActionFail("; ".join(missing[:MAX_REASONS]) or "no node was queried")
         text, culprits = describe(groups, nodes)
         shown = [group for group in groups if not args["rank"] or int(args["rank"]) in group["ranks"]]
         display.display(text or "no rank runs")

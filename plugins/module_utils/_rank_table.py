@@ -427,7 +427,7 @@ def _missing_address_error(text: object) -> str:
     if not isinstance(text, str):
         return f"its address is {format_value(text)}"
     if "%" in text:
-        return f"its address {format_value(text)} has a zone index, which means something else on each node"
+        return f"its address {format_value(text)} has a zone index, which has a different meaning on each node"
     if name_error(text) is None:
         return f"its address {format_value(text)} is a name, which may resolve differently on each node"
     return f"its address {format_value(text)} is malformed"

@@ -269,7 +269,7 @@ def test_check_mode_lists_files_and_writes_nothing(shell: Shell) -> None:
         ("-e source=local -e directory=file", "/file is not a directory: remove it, or choose another directory with"),
         (
             "-e source=local -e directory=open",
-            "/open is writable by everybody, and Ansible ignores an ansible.cfg in",
+            "/open is world-writable, and Ansible ignores an ansible.cfg in",
         ),
     ],
 )

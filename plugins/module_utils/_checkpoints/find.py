@@ -243,7 +243,7 @@ def add_latest(checkpoint: Checkpoint, staged: str) -> None:
     checkpoint["parts"][LATEST] = os.lstat(path).st_size
     step = step_of_name(tag)[0]
     if step is not None and checkpoint["step"] is not None and step < checkpoint["step"]:
-        checkpoint["damaged"][LATEST] = f"it still names {tag}, so saving this checkpoint has not ended"
+        checkpoint["damaged"][LATEST] = f"it still names {tag}, so this checkpoint is still being saved"
 
 
 def with_recorded_step(checkpoint: Checkpoint) -> Checkpoint:

@@ -48,7 +48,7 @@ def list_running() -> tuple[list[str], str]:
     except FileNotFoundError:
         return [], ""
     except subprocess.TimeoutExpired:
-        error = "`docker ps` did not answer within 60 s"
+        error = "`docker ps` did not respond within 60 s"
     except subprocess.CalledProcessError as exception:
         error = f"`docker ps` fails ({exception.stderr.strip()[-300:] or f'code {exception.returncode}'})"
     except OSError as exception:

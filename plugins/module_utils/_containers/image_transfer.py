@@ -91,7 +91,7 @@ class Engine:
         except OSError as error:
             raise StepError(f"{self.name} cannot be run: {error.strerror}") from None
         except subprocess.TimeoutExpired:
-            raise StepError(f"`{self.name} {' '.join(arguments[:2])}` did not answer within {timeout:g} s") from None
+            raise StepError(f"`{self.name} {' '.join(arguments[:2])}` did not respond within {timeout:g} s") from None
 
     def find(self, name: str) -> EngineImage | None:
         """Return the image with a name or id, or None if it is missing. Raise StepError if the query fails."""

@@ -316,7 +316,7 @@ class ServiceQuery:
         for thread in self.threads:
             thread.join(max(0.0, self.deadline - time.monotonic()))
         results = dict(self.results)
-        late = {"host": "", "error": f"no answer within {SERVICE_TIMEOUT:.0f} s"}
+        late = {"host": "", "error": f"no reply within {SERVICE_TIMEOUT:.0f} s"}
         results.update((name, late) for name in self.pending - set(results) if name != "credentials")
         if "wandb" in results:
             results["wandb"] = {**results["wandb"], "netrc": self.netrc}

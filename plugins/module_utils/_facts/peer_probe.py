@@ -70,7 +70,7 @@ def connect_all(targets: list[tuple[str, int]], timeout: float) -> dict[tuple[st
         if remaining <= 0:
             break
     for target, connection in opening.values():
-        results[target] = f"no answer within {timeout:.0f} s"
+        results[target] = f"no reply within {timeout:.0f} s"
         connection.close()
     return results
 

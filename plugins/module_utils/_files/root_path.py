@@ -57,7 +57,7 @@ def directory_error(status: os.stat_result, path: str) -> str:
     if status.st_uid != ROOT:
         return f"{path} does not belong to root"
     if not status.st_mode & stat.S_ISVTX and others_can_write(status):
-        return f"{path} can be written by others than root"
+        return f"{path} is writable by users other than root"
     return ""
 
 
@@ -117,7 +117,7 @@ def root_only_error(path: str) -> str:
     """Return why anyone but root could change or replace a directory, or "". Missing directories are safe."""
     reason = parent_error(os.path.join(path, "."), links=True)  # also the directory itself
     if not reason and os.path.isdir(path) and others_can_write(os.stat(path)):  # the sticky bit protects only parents
-        reason = f"{path} can be written by others than root"
+        reason = f"{path} is writable by users other than root"
     return reason
 
 

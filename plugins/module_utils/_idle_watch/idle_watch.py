@@ -117,7 +117,7 @@ def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: flo
     if now < BOOT_GRACE_SECONDS:
         work.append(f"it booted {format_duration(now)} ago")
     if state.stay_until is not None:
-        work.append(f"it was told to stay on for another {format_duration(state.stay_until - now)}")
+        work.append(f"it was requested to stay on for another {format_duration(state.stay_until - now)}")
     if work:
         return PowerDecision("nothing", IdleState(stay_until=state.stay_until), None, "; ".join(work))
     idle_since = None if signs.people else (now if state.idle_since is None else state.idle_since)
@@ -125,9 +125,9 @@ def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: flo
     if settings.ttl is not None:
         limits.append((settings.ttl, f"it has been on for {format_duration(settings.ttl)}"))
     if settings.after is not None and idle_since is not None:
-        limits.append((idle_since + settings.after, f"nobody has used it for {format_duration(settings.after)}"))
+        limits.append((idle_since + settings.after, f"it has been unused for {format_duration(settings.after)}"))
     if not limits:
-        return PowerDecision("nothing", IdleState(idle_since), None, "; ".join(signs.people) or "both limits are off")
+        return PowerDecision("nothing", IdleState(idle_since), None, "; ".join(signs.people) or "both limits are disabled")
     due, reason = min(limits)
     if now < due - WARNING_SECONDS:
         return PowerDecision("nothing", IdleState(idle_since), due, "; ".join(signs.people) or "nobody uses it")

@@ -84,7 +84,7 @@ def use_mount(path: str, uid: int, gid: int, probe: str = "") -> dict[str, Any]:
 def inspect_path(path: str) -> dict[str, Any]:
     """Describe a path: real (its path without links), exists, is_directory, entries (at most one of them).
 
-    For paths where nothing is mounted. Only `hangs` if a parent directory does not answer.
+    For paths where nothing is mounted. Only `hangs` if a parent directory does not respond.
     """
 
     def describe() -> dict[str, Any]:
@@ -106,7 +106,7 @@ def verify_access(path: str, uid: int, gid: int, probe: str, seconds: float) -> 
     """Return the result of use_mount(), or {"step": "stat", "error": ..., "hangs": True} after the timeout."""
     result = call_in_children({"it": lambda: use_mount(path, uid, gid, probe)}, max(0.5, seconds)).get("it")
     if result is None:
-        return {"step": "stat", "errno": errno.ETIMEDOUT, "error": f"no answer within {seconds:.0f} s", "hangs": True}
+        return {"step": "stat", "errno": errno.ETIMEDOUT, "error": f"no reply within {seconds:.0f} s", "hangs": True}
     return dict(result)
 
 

@@ -163,7 +163,7 @@ def remove_as_owner(paths: list[str], uid: int) -> None:
         finally:
             os._exit(code)
     if os.waitpid(child, 0)[1]:
-        raise RemovalError(f"not everything in {os.path.dirname(paths[0])} could be removed; look at it on the node")
+        raise RemovalError(f"some files in {os.path.dirname(paths[0])} could not be removed; check the directory on the node")
 
 
 def remove(directory: str, name: str) -> None:
@@ -197,7 +197,7 @@ def main(request: Data) -> Data:
             if match["runs"]
             else f"sudo kill {match['processes'][0]} there"
         )
-        error = f"{match['path']} is in use by {user}. Wait for its end, or stop it ({advice})"
+        error = f"{match['path']} is in use by {user}. Wait until it has ended, or stop it ({advice})"
         return {"environments": environments, "removed": False, "changed": False, "error": error}
     try:
         if not request["check"]:

@@ -26,7 +26,7 @@ def describe_other_writers(path: str, allow_sticky: bool = False) -> str:
     if stat.S_ISLNK(info.st_mode) or (allow_sticky and info.st_mode & stat.S_ISVTX):
         return ""
     if info.st_mode & stat.S_IWOTH:
-        return "is writable by everybody"
+        return "is world-writable"
     if info.st_mode & stat.S_IWGRP and has_other_members(info.st_gid):
         return "is writable by its group"
     return ""

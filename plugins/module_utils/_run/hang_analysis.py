@@ -160,7 +160,7 @@ def activity(group: Mapping[str, Any]) -> str:
     else:
         clause = f"{is_} in {group['function']} ({location(group)})"
     if group["state"] == "D":
-        clause += ", in uninterruptible sleep (process state D: a disk or network file system does not answer)"
+        clause += ", in uninterruptible sleep (process state D: a disk or network file system does not respond)"
     if group.get("gpu"):
         clause += ", and the GPU is busy at low power, as in a wait of NCCL"
     if group["workers"]:

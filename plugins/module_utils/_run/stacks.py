@@ -53,4 +53,4 @@ def read_stacks(request: Data) -> Data:
             described = {name: node[name] for name in ("name", "first_rank", "slots")}
             return {"changed": False, "node": described, "groups": checked_groups(reply.get("groups"), ranks)}
         time.sleep(STATUS_POLL_INTERVAL)
-    raise RunError(f"the supervisor of run {plan['run_id']} did not answer within {STACKS_REQUEST_TIMEOUT:.0f} s")
+    raise RunError(f"the supervisor of run {plan['run_id']} did not respond within {STACKS_REQUEST_TIMEOUT:.0f} s")

@@ -112,6 +112,6 @@ def parse_plan(plan: bytes) -> list[FileEntry]:
     if unsafe:
         raise StepError(
             f"the first node names {unsafe[0]!r}, which is not a path below the directory. Nothing was written. "
-            "Check whether somebody else has access to the first node"
+            "Check whether someone else has access to the first node"
         )
     return entries

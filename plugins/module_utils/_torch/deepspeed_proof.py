@@ -117,7 +117,7 @@ def check_step() -> None:
             try:
                 out, _errors = process.communicate(timeout=TIMEOUT)
             except subprocess.TimeoutExpired:
-                out = f"no answer within {TIMEOUT} s"
+                out = f"no reply within {TIMEOUT} s"
                 for running in ranks:
                     running.kill()
             # mean gradient (1 + 2) / 2, learning rate 0.5: 1 - 0.75

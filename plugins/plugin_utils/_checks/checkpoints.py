@@ -58,7 +58,7 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
     if not contract.local_nodes:
         problem = f"{contract.path} ({contract.source}) is a different mount on each node"
     else:
-        problem = f"{contract.path} ({contract.source}) is on the node's own disk: if the node is lost, so are they"
+        problem = f"{contract.path} ({contract.source}) is on the node's own disk: if the node is lost, the checkpoints are lost, too"
     nodes = contract.local_nodes or tuple(node.name for node in context.nodes)
     remedy = (
         "save below a shared mount (docs/data.md shows how to set one up), or have them copied to a bucket: "
@@ -83,7 +83,7 @@ def check_restarts(context: CheckContext, contract: Contract) -> list[Finding]:
             [],
             problem="the run may restart, but neither its arguments nor launch_checkpoints say where it saves "
             "checkpoints",
-            requirement="a directory of checkpoints: without it, a restart may begin with the first step",
+            requirement="a checkpoint directory: without it, a restart may begin at the first step",
             remedy="-e launch_checkpoints=DIRECTORY on a shared mount, and --resume or the like, or "
             '-e \'{"launch_resume_args": ["--resume", "{checkpoint}"]}\'; to hide this: '
             "-e preflight_skip=restart-no-checkpoint",
@@ -136,7 +136,7 @@ def check_torn(context: CheckContext, contract: Contract) -> list[Finding]:
                 "checkpoint-torn",
                 nodes,
                 problem=f"{checkpoint['path']} is not complete: {checkpoint['reason']}; {fallback}",
-                requirement="a complete checkpoint, as many scripts load the newest without a check",
+                requirement="a complete checkpoint, because many scripts load the newest without checking it",
                 remedy=set_aside_command(checkpoint, complete),
             )
         )

@@ -25,12 +25,12 @@ COPY_HINT = "copy it with: ansible-playbook site.yml --tags code"
 NOT_COPIED_TEXTS = {
     "": ("even after copying", f"check whether code_ignore_existing keeps it; {COPY_HINT}"),
     "as_is": ("not copied because code is as_is", f"remove code: as_is to have the launch copy it, or {COPY_HINT}"),
-    "later": ("not copied yet", f"nothing: a launch copies it before the start. To copy it now, {COPY_HINT}"),
+    "later": ("not copied yet", f"no action needed: a launch copies it before the start. To copy it now, {COPY_HINT}"),
     "in_use": (
         "not copied because a run on other GPUs of the node uses it",
-        "wait for that run, or add -e code=as_is to start with the code that the nodes have",
+        "wait for that run, or add -e code=as_is to start with the existing code on the nodes",
     ),
-    "refused": ("not copied because the run cannot start", "nothing: the next launch that can start copies it first"),
+    "refused": ("not copied because the run cannot start", "no action needed: the next launch that can start copies it first"),
 }
 
 

@@ -52,7 +52,7 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"cannot import name|has no attribute|requires? .*(version|[<>=]=)|is required|conflict",
-        "the installed versions do not fit together: pin those that do in the project's requirements and run "
+        "the installed versions are incompatible: pin compatible versions in the project's requirements and run "
         f"{REINSTALL}",
     ),
     (r"SyntaxError", "correct it, or set launch_python to the Python version that the script is written for"),
@@ -238,7 +238,7 @@ def group_failures(failures: list[dict[str, Any]], is_outdated: bool) -> list[tu
 def describe_slow_import(failures: list[dict[str, Any]]) -> str:
     """Describe an import test that has not ended."""
     if not failures:
-        return "the GPUs did not answer in time"
+        return "the GPUs did not respond in time"
     return f"{failures[0]['statement'] or 'the first import'} has not ended: {failures[0]['error']}"
 
 
@@ -252,7 +252,7 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
                     "import-slow",
                     [node.name],
                     problem=describe_slow_import(imports["failures"]),
-                    requirement="libraries that load in time: the other ranks wait for a late one only until a timeout",
+                    requirement="libraries that load in time: the other ranks wait for a late rank only until a timeout",
                     remedy="put the environment on a local disk instead of a network drive, and check the disk; "
                     f"{SKIP_HINT}",
                 )
@@ -286,7 +286,7 @@ def check_cuda(context: CheckContext) -> list[Finding]:
                 continue  # the job does not use it
             vendor = vendor_of(context.facts[node.name].get("gpus"))
             subject = (
-                f"{vendor.platform} does not start" if failure["gpu"] < 0 else f"GPU {failure['gpu']} runs no kernel"
+                f"{vendor.platform} does not start" if failure["gpu"] < 0 else f"GPU {failure['gpu']} cannot run a kernel"
             )
             text = one_line(failure["error"])
             default = f"look for '{vendor.kernel_messages}' in dmesg, and reboot the node"

@@ -19,7 +19,7 @@ READY_STATES = {"completed", "not supported", "n/a", "[n/a]", "[not supported]"}
 ROCE_V2 = "RoCE v2"
 AUTOMATIC_GID_SINCE = (2, 21)  # NCCL chooses a RoCE v2 entry by itself
 MANAGER_REMEDY = (
-    "systemctl enable --now nvidia-fabricmanager on the node; journalctl -u nvidia-fabricmanager says why not"
+    "systemctl enable --now nvidia-fabricmanager on the node; journalctl -u nvidia-fabricmanager shows the reason"
 )
 
 

@@ -168,7 +168,7 @@ def check_caches(context: CheckContext) -> list[Finding]:
                 "cache-no-room",
                 [name for name, _free in entries],
                 problem=f"{format_gib(min(free for _name, free in entries))} free at {path} ({variable})",
-                requirement=f"{format_gib(MIN_CACHE_BYTES)} for what the job's libraries store there",
+                requirement=f"{format_gib(MIN_CACHE_BYTES)} for the caches of the job's libraries",
                 remedy=f"free up space, or set {variable} in launch_environment to a directory on a larger disk",
             )
         )

@@ -92,7 +92,7 @@ def budget_error(cost: ClusterCost, limit: float | None, machine_type: str, page
         )
     if cost["per_hour"] > limit:
         price = format_usd(cost["per_hour"])
-        return f"with {machine_type} the cluster costs {price} an hour, but max_usd_per_hour is {limit:g}"
+        return f"with {machine_type}, the cluster costs {price} an hour, but max_usd_per_hour is {limit:g}"
     return ""
 
 

@@ -77,7 +77,7 @@ def find_machines(document: Any) -> list[StateMachine]:
     if not isinstance(root, Mapping):
         raise StateError(
             "it is not the output of `tofu show -json` or `terraform show -json` of an applied configuration. Run "
-            "`tofu apply` first; the file terraform.tfstate has another format"
+            "`tofu apply` first; the file terraform.tfstate has a different format"
         )
     machines = [make_machine(resource) for resource in _resources(root) if resource.get("type") in RESOURCE_TYPES]
     addresses: dict[str, list[str]] = {}
@@ -85,7 +85,7 @@ def find_machines(document: Any) -> list[StateMachine]:
         addresses.setdefault(machine.name, []).append(machine.address)
     for name, same in addresses.items():
         if len(same) > 1:
-            raise StateError(f"{', '.join(same)} are all named {name}. Give each machine a name of its own")
+            raise StateError(f"{', '.join(same)} are all named {name}. Give each machine a unique name")
     return machines
 
 

@@ -188,7 +188,7 @@ def execute_within(timeout: float, name: str, action: ActionBase, command: str, 
         outcome = outcomes.get(timeout=timeout)
     except queue.Empty:
         raise AnsibleConnectionFailure(
-            f"{name} does not answer: it accepts connections, but sent no reply within {timeout:g} s. Processes on it "
+            f"{name} does not respond: it accepts connections, but sent no reply within {timeout:g} s. Processes on it "
             f"may wait for a disk or mount: list them with ansible {name} -m shell -a 'ps -eo pid,stat,wchan,args'"
         ) from None
     if isinstance(outcome, Exception):
@@ -222,10 +222,10 @@ def call_node(
 ) -> dict[str, Any]:
     """Run main(request) of one of the module_utils, such as "_run.dispatch", on the node, and return its reply.
 
-    timeout: seconds until a node that sent no reply counts as not answering.
+    timeout: seconds until a node that sent no reply counts as not responding.
 
     Raises:
-        AnsibleConnectionFailure: the node is unreachable or does not answer.
+        AnsibleConnectionFailure: the node is unreachable or does not respond.
         NodeRequestError: the code on the node rejected the request.
         AnsibleActionFail: no reply: no Python, no memory, no new process.
     """

@@ -363,7 +363,7 @@ class RecordedCode(NamedTuple):
 def check_recorded(code: RecordedCode, source: Path, checkout: Checkout | None) -> None:
     """Raise GitError if the commit and the patch cannot be used."""
     if code.commit and not checkout:
-        raise GitError(f"{source} is no git checkout any more, or in the directory of the records")
+        raise GitError(f"{source} is no longer a git checkout, or in the directory of the records")
     if code.patch is not None and code.patch.stat().st_size > MAX_PATCH:
         raise GitError("the recorded patch is too large")
 

@@ -14,7 +14,7 @@ from ansible.errors import AnsibleActionFail
 KEEP_FREE = 1 << 30  # bytes to keep free of data from nodes
 
 
-def require_free_space(path: Path, size: int, label: str, remedy: str = "look at the logs on the node") -> None:
+def require_free_space(path: Path, size: int, label: str, remedy: str = "read the logs on the node") -> None:
     """Raise AnsibleActionFail if a disk would have less than KEEP_FREE bytes free after `size` more.
 
     Args:

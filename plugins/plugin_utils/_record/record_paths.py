@@ -36,7 +36,7 @@ def resolve_run_id(directory: Path, prefix: str) -> str:
     if len(matches) > 1:
         raise AnsibleActionFail(
             f"{len(matches)} runs start with {prefix}: {', '.join(matches[-8:])}"
-            f"{' and older ones' if len(matches) > 8 else ''}; type more of the id"
+            f"{' and older ones' if len(matches) > 8 else ''}; type more of its name"
         )
     return matches[0] if matches else prefix
 

@@ -621,7 +621,7 @@ def explain_choice(
             candidate for candidate in newer if version_tuple(candidate.torch) == newest and candidate.python == python
         ]
         pins = f" {format_list(map(str, request.pins))}" if request.pins else ""
-        reason = "the newest that fits" + (f", since{pins}" if pins else "")
+        reason = "the newest compatible release" + (f", since{pins}" if pins else "")
         lines.append(f"torch {chosen.torch}: {reason}{describe_rejection(rejected)}")
 
     lines.append(explain_build(chosen, combinations, nodes, request, describe_rejection))

@@ -92,7 +92,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
 MEANINGS = {
     "cluster": "Name of the cluster.",
     "nodes": "Name of a node of the inventory.",
-    "node": "Name of the machine. Without it, forgive lists the machines that no run uses.",
+    "node": "Name of the machine. Without it, forgive lists the machines that runs do not use.",
     "max_usd_per_hour": "Maximum cost of all machines of the cluster. Without it, none is created.",
     "add": "Name of a machine that no run may use.",
     "reason": "Reason why no run may use the machine.",
@@ -104,7 +104,7 @@ MEANINGS = {
     "allow_differences": "Start the repeated run despite differences.",
     "runs": "Names of runs to compare, separated by commas.",
     "fetch": "Fetch measurements from the nodes again.",
-    "bundle": "Also write an archive without secrets, to attach to a question.",
+    "bundle": "Also write an archive without secrets, to share when you ask for help.",
     "template": "Name of the template to create.",
     "keep": "How many of the newest runs to keep on the nodes; older ones are removed. Default: all.",
     "older_than": "How old (90m, 12h, 30d, 2w) a run must be to be removed. Default: any age.",

@@ -39,7 +39,7 @@ HERE = socket.gethostname().partition(".")[0]
 DEEPSPEED = """
 import json, os, sys
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what DeepSpeed prints is no answer
+os.dup2(2, 1)  # the output of DeepSpeed itself is not the result
 from deepspeed.launcher.runner import fetch_hostfile
 for line in sys.stdin:
     try:

@@ -55,7 +55,7 @@ def test_commands_without_a_name_are_about_the_active_run(tmp_path: Path) -> Non
 
 @pytest.mark.one_core
 def test_nodes_of_several_open_runs_are_queried_over_ssh(tmp_path: Path) -> None:
-    """And not on this machine, where the playbook looks for the run; a node that does not answer may have it."""
+    """And not on this machine, where the playbook looks for the run; a node that does not respond may have it."""
     give_collection(tmp_path)
     closed = "{ansible_host: 127.0.0.1, ansible_port: 1}"  # tcpmux: nothing listens on it
     (tmp_path / "machines.yml").write_text(f"training: {{hosts: {{a: {closed}, b: {closed}}}}}\n")
@@ -72,4 +72,4 @@ def test_nodes_of_several_open_runs_are_queried_over_ssh(tmp_path: Path) -> None
     assert completed.returncode == 2, completed.stdout
     assert output.count("connect to host 127.0.0.1 port 1") >= 2, completed.stdout
     assert "this is about second; also active: first on a" in output, completed.stdout
-    assert "b does not answer, so stop.yml stopped nothing there" in output, completed.stdout
+    assert "b does not respond, so stop.yml stopped nothing there" in output, completed.stdout

@@ -46,7 +46,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def said(directory: Path, playbook: str, *arguments: str, **environment: str) -> str:
-    """What is printed, without the lines' ends; that no node was asked where something was refused."""
+    """What is printed, without the lines' ends; that no node was queried where something was refused."""
     done = typed(directory, ["ansible-playbook", playbook, "-i", "machines.yml", *arguments], **environment)
     assert done.returncode != 0, done.stdout
     if "Nothing was started or changed." in done.stdout:

@@ -170,7 +170,7 @@ def test_teardown_lists_machines_and_asks_for_the_cluster_name(server: Paperspac
     code, output = play(server, tmp_path, "teardown", "-e", "cluster=bert")
     assert code == 2
     assert "remove: machine bert-1 (ps000002)" in output
-    assert "nothing was touched: the name bert was not typed" in output
+    assert "nothing was changed: the name bert was not typed" in output
 
 
 def test_teardown_is_refused_while_a_run_may_be_active(server: PaperspaceServer, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_unused_machine_is_powered_off_after_one_warning(machine: IdleMachine) -
     assert machine.is_off
     assert machine.now == BOOTED + 30 * MINUTE
     (warning,) = machine.warnings
-    assert "powers off in 15 min: nobody has used it for 30 min" in warning
+    assert "powers off in 15 min: it has been unused for 30 min" in warning
     assert "sudo python3 /usr/local/lib/muster/idle_watch.py stay 8h" in warning
     assert [argv[0] for argv, _text in machine.commands] == ["wall", "systemctl"]
 

@@ -224,7 +224,7 @@ def test_unresponsive_server_is_reported_and_readers_recover(bench: Bench) -> No
             reading.start()
             look = f"timeout {MOUNT_CHECK_TIMEOUT} python3 -ISc {shlex.quote(MOUNT_CHECK)} {PATH}"
             assert bench.machine.run(look).returncode == 124, "a run would not notice"
-            bench.refused("does not answer", "private network")
+            bench.refused("does not respond", "private network")
         reading.join(LONGEST_WAIT)
         assert read, "who reads still waits, although the server answers"
     finally:

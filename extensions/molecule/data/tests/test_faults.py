@@ -107,8 +107,8 @@ FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
         ("S3 denies access to the bucket with these credentials", "s3:ListBucket"),
     ),
     "endpoint gone": (gone, ("nothing answers at the endpoint", "check the endpoint's URL")),
-    "endpoint hangs": (hanging, ("no answer within", "did not answer in time", "curl -v URL")),
-    "keys that may not write": (read_only, ("nothing can be written there", "s3:PutObject")),
+    "endpoint hangs": (hanging, ("no reply within", "did not respond in time", "curl -v URL")),
+    "keys that may not write": (read_only, ("it is not writable", "s3:PutObject")),
     "no /dev/fuse": (without_device, ("/dev/fuse is missing", "modprobe fuse", "--device /dev/fuse")),
     "mount point not empty": (not_empty, ("is not empty (there is 'mine')", "choose another path")),
     "cache disk full": (cache_full, ("the disk of the cache directory is full", "make room there")),
@@ -255,7 +255,7 @@ def test_hanging_mount_is_removed_and_mounted_again(node: Data) -> None:
     repaired(node)
     node.s3.hangs = True
     node.lab.exec("node1", ["bash", "-c", f"setsid -f cat {PATH}/large/20M > /dev/null 2>&1"])
-    refused(node, "no answer within", timeout=10)
+    refused(node, "no reply within", timeout=10)
     node.heal()
     repaired(node)
 

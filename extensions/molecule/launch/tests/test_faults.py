@@ -109,7 +109,7 @@ def test_killed_rank_launcher_or_supervisor_ends_the_run(lab: Lab, nodes: list[s
 
 
 def test_hanging_supervisor_ends_the_run(lab: Lab, nodes: list[str]) -> None:
-    """As on a file system that does not answer: its own node ends it, and the job with it."""
+    """As on a file system that does not respond: its own node ends it, and the job with it."""
     play = ticking(lab, "hangs")
     lab.exec(OTHER, ["kill", "-STOP", str(drive.pid_of(lab, OTHER, "supervisor.py"))])
     drive.nothing_left(lab, nodes, within=30)
@@ -335,7 +335,7 @@ def test_status_reports_lost_nodes_of_unwatched_runs(lab: Lab, nodes: list[str])
     told_of(lab, asked["off"], "off", "node3", node_rank=0, rank=None, error="node3 is lost: no sign of life for")
     assert " unreachable  " in asked["off"].output, asked["off"].output
     stop = drive.run("stop.yml", lab.inventory, run_id="off")
-    assert stop.rc == 2 and "node3 does not answer" in stop.output, stop.output
+    assert stop.rc == 2 and "node3 does not respond" in stop.output, stop.output
 
 
 def told_of(  # noqa: PLR0913

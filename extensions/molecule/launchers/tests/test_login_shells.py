@@ -16,7 +16,7 @@ def test_machines_respond_with_any_login_shell(lab: Lab, nodes: list[str], shell
         ping = drive.run("ping.yml", lab.inventory)
     finally:
         drive.said(lab, "node3", "usermod", "--shell", before, "muster")
-    assert ping.rc == 0 and "3 of 3 machines answer" in ping.output, ping.output
+    assert ping.rc == 0 and "3 of 3 machines respond" in ping.output, ping.output
 
 
 def test_playbooks_work_from_preflight_to_logs(lab: Lab, nodes: list[str]) -> None:

@@ -136,12 +136,12 @@ def test_ping_shows_which_machines_answer_and_their_gpus(cluster: Cluster) -> No
     play = drive.run("ping.yml", cluster.lab.inventory)
     assert play.rc == 0, play.output
     assert f"node2  {cluster.address('node2')}  yes      550.127.05  1 x L40S 45 GiB" in play.output, play.output
-    assert "4 of 4 machines answer, 1 GPU" in play.output, play.output
+    assert "4 of 4 machines respond, 1 GPU" in play.output, play.output
     cluster.fault("node3", "systemctl stop ssh", "systemctl start ssh")
     cluster.log_in_anew("node3")
     play = drive.run("ping.yml", cluster.lab.inventory)
     assert play.rc == 2, play.output
-    assert "3 of 4 machines answer" in play.output and "1 of 4 do not answer: node3" in play.output, play.output
+    assert "3 of 4 machines respond" in play.output and "1 of 4 do not respond: node3" in play.output, play.output
 
 
 def test_mounts_of_each_node_are_shown(cluster: Cluster) -> None:

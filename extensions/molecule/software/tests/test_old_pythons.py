@@ -77,7 +77,7 @@ def test_software_and_runs_work_on_debian_11(debian_11: Lab, tmp_path: Path) -> 
     inventory = of_one_node(debian_11, "node1", tmp_path / "machines.yml", "/usr/bin/python3")
     chosen = (
         "Python 3.9: python3 of the nodes",
-        "torch 2.6.0: the newest that fits",
+        "torch 2.6.0: the newest compatible release",
         "flash-attention 2.7.4.post1: the newest with a wheel for them",
     )
     judge(debian_11, "node1", inventory, chosen, "/opt/old")
@@ -106,7 +106,7 @@ def test_software_and_runs_work_with_python_3_8(lab: Lab, python_3_8: str, tmp_p
     inventory = of_one_node(lab, "node3", tmp_path / "machines.yml", python_3_8)
     chosen = (
         "Python 3.12: installed by uv; torch 2.8.0 has no wheel for Python 3.8",
-        "torch 2.8.0: the newest that fits",
+        "torch 2.8.0: the newest compatible release",
         "flash-attention 2.8.3: the newest with a wheel for them",
     )
     judge(lab, "node3", inventory, chosen, "/opt/old")

@@ -35,5 +35,5 @@ def judge(parts: Mapping[str, int]) -> str:
     if ".metadata" in parts and META not in parts:
         return f"{META} is missing, which is written last"
     if not any(part.endswith((".distcp", "_states.pt", ".pt", ".safetensors")) for part in parts):
-        return "it has no file of a model"
+        return "it has no model file"
     return ""

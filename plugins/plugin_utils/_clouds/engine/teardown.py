@@ -203,9 +203,9 @@ def _summarize(cloud: AnyCloud, current: ClusterPlan, remaining: list[str], temp
     if current["retained"]:
         exceptions = "; ".join(current["retained"])
         return (
-            f"no machine of {cloud.cluster} is left; {exceptions}, at an unknown price. Remove it with "
+            f"no machines of {cloud.cluster} remain; {exceptions}, at an unknown price. Remove it with "
             f"teardown_drive=true{template_note}"
         )
     if templates:
-        return f"no machine of {cloud.cluster} is left{template_note}"
-    return f"nothing of {cloud.cluster} is left, 0 USD an hour"
+        return f"no machines of {cloud.cluster} remain{template_note}"
+    return f"no resources of {cloud.cluster} remain, 0 USD an hour"

@@ -121,7 +121,7 @@ def remove_template(context: PaperspaceContext, name: str, check: bool = False) 
         namesakes = [template for template in operations.list_templates(context.client) if parse_name(template) == name]
         _refuse_foreign_templates(namesakes)
         context.journal.forget_any("template", name)
-        return TemplateResult(False, "", f"no template is called {name}")
+        return TemplateResult(False, "", f"no template is named {name}")
     for template in templates:
         context.show(f"remove: template {template.label}")
         if not check:

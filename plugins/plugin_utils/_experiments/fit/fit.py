@@ -224,7 +224,7 @@ class BatchSearch:
             outcome = classify_probe(result, read_log_tails(record), smaller_fits)
         if outcome.kind == "other":
             raise FitError(
-                f"{run_id} failed, and not for lack of memory: {outcome.reason}. Its output is in "
+                f"{run_id} failed for another reason than a lack of memory: {outcome.reason}. Its output is in "
                 f"{self.directory / 'launches' / run_id}.log. Once the script is fixed, the same command resumes"
             )
         return self.build_probe(record, result, next_step, outcome, launch_result)

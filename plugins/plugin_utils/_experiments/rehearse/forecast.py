@@ -106,7 +106,7 @@ def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tupl
         failure = (
             "did not load the checkpoint"
             if has_jumped or not has_learned
-            else "counts its steps from the beginning again"
+            else "restarts its step count"
         )
         return False, [make_problem(f"the second start {failure}: {details}", remedy)]
     if has_jumped:

@@ -82,7 +82,7 @@ def test_nodes_without_a_reply_are_findings() -> None:
     findings = make_plan(made)[2]
     result = {finding.nodes: finding.problem for finding in findings if finding.id == "unreachable"}
     assert set(result) == {("node2",), ("node3",)}
-    assert result[("node2",)] == "it did not answer in time"
+    assert result[("node2",)] == "it did not respond in time"
     assert "--limit" in result[("node3",)]
 
 

@@ -352,7 +352,7 @@ def foreign_template(bench: Bench) -> None:
         (None, {"machine_types": ["A6000x3"]}, "unknown Paperspace machine type 'A6000x3'; did you mean A6000"),
         (None, {"machine_types": ["H100x8"], "template": "t0nspur5"}, "H100x8 the cluster costs 95.20 USD an hour"),
         (None, {"machine_types": ["C5"]}, "the template ML-in-a-Box does not currently support C5 in ny2"),
-        (None, {"template": "Fedora"}, "no template is called 'Fedora'. Existing ones: ML-in-a-Box"),
+        (None, {"template": "Fedora"}, "no template is named 'Fedora'. Existing ones: ML-in-a-Box"),
         (None, {"disk_gb": 10}, "disk_gb is 10, but the template ML-in-a-Box needs at least 50"),
         (foreign_template, {"template": "golden"}, "the template golden is in ams1"),
         (occupy, {}, "2 networks are named muster-bert: nw0000015 in ny2, nw0000016 in ny2"),

@@ -101,7 +101,7 @@ def test_run_id_latest_is_refused(tmp_path: Path, before: bool) -> None:
 
 def test_error_names_unwritable_records_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(AnsibleActionFail, match="cannot make the run's record .*launch_runs_directory"):
+    with pytest.raises(AnsibleActionFail, match="cannot create the run's record .*launch_runs_directory"):
         opened(tmp_path / "file")
 
 
@@ -148,7 +148,7 @@ def test_unique_prefix_of_run_id_finds_the_run(tmp_path: Path) -> None:
         ("x", "x"),
     ):
         assert read_record(tmp_path, given, ["node0"])["run_id"] == meant
-    with pytest.raises(AnsibleActionFail, match="2 runs start with train: train-1, train-10; type more of the id"):
+    with pytest.raises(AnsibleActionFail, match="2 runs start with train: train-1, train-10; type more of its name"):
         read_record(tmp_path, "train", ["node0"])
 
 
@@ -251,7 +251,7 @@ def test_verdict_comes_from_other_nodes_when_rank_0_is_lost(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("reads", "expected_text"),
     [
-        ({"node0": None, "node1": RUNNING}, "node0 does not answer and 1 other node says the run is still active"),
+        ({"node0": None, "node1": RUNNING}, "node0 does not respond and 1 other node says the run is still active"),
         ({"node0": None, "node1": {**RUNNING, "state": "ended"}}, "1 other node says the run is still active"),
         ({"node0": None, "node1": None}, "no node is reachable from here"),
         ({}, "no node is reachable from here"),

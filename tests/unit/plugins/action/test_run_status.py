@@ -65,10 +65,10 @@ def test_table_shows_state_of_each_node() -> None:
         "node9   0-1    running      0:01:15  step 7\n"
         "node10  2      failed       0:01:15  node9 is lost: silent\n"
         "node11         no run\n"
-        "node12         unreachable           it did not answer in time\n"
+        "node12         unreachable           it did not respond in time\n"
         "node13         not read              no Python\n"
         "node14         not read              not queried\n"
-        "node15         unreachable           did not answer a moment ago"
+        "node15         unreachable           did not respond a moment ago"
     )
 
 
@@ -113,7 +113,7 @@ def test_table_shows_gpu_utilization_and_memory() -> None:
         "node  ranks  state    since    gpus                   last line\n"
         "a     0-1    running  0:01:15  0-97 %, 71 of 80 GiB   step 7\n"
         "b     2-3    running  0:01:15  97 %, 71 of 80 GiB     step 7\n"
-        "c     4-5    running  0:01:15  no answer for 0:01:35  step 7\n"
+        "c     4-5    running  0:01:15  no reply for 0:01:35  step 7\n"
         "d     6-7    running  0:01:15                         step 7\n"
         "e     8-9    running  0:01:15                         step 7"
     )

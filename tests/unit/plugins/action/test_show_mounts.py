@@ -18,7 +18,7 @@ def mount(state: str = "ok", **more: Any) -> dict[str, Any]:
 def test_table_shows_state_free_space_and_source_of_each_mount() -> None:
     replies = {
         "node1": reply(mount(free_bytes=5 * 2**30), mount(point="/bucket", type="mount-s3", source="s3://b/")),
-        "node2": reply(mount("hangs", error="no answer within 3 s"), mount("missing", point="/bucket", source="")),
+        "node2": reply(mount("hangs", error="no reply within 3 s"), mount("missing", point="/bucket", source="")),
         "node3": reply(),
         "node4": {"msg": "Connection refused", "unreachable": True},
     }

@@ -1,4 +1,4 @@
-"""What is reported about containers if the engine does not answer. The engine and systemd are stand-ins here."""
+"""What is reported about containers if the engine does not respond. The engine and systemd are stand-ins here."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_engine_that_cannot_be_queried_is_an_error(
         return run(arguments, check=more.pop("check"), **more)
 
     monkeypatch.setattr(subprocess, "run", impatient)
-    assert state.list_running() == ([], "`docker ps` did not answer within 60 s, docker.service is active")
+    assert state.list_running() == ([], "`docker ps` did not respond within 60 s, docker.service is active")
 
 
 def test_containers_that_outlived_their_engine_are_an_error(

@@ -117,7 +117,7 @@ def test_dropped_packets_are_distinguished_from_a_refused_connection(monkeypatch
         start = time.monotonic()
         answer = peer_probe.PeerProbe(request(1, 3, lifetime=1)).result()
         assert time.monotonic() - start < 60
-        assert answer["peers"]["node2"]["to"] == "no answer within 0 s"
+        assert answer["peers"]["node2"]["to"] == "no reply within 0 s"
         assert answer["peers"]["node3"]["to"] == "Connection refused"
         for filler in fillers:
             filler.close()

@@ -739,13 +739,13 @@ def test_programs_are_found_on_the_node_whatever_the_interpreter(
         facts = read.main(request(tmp_path, interpreter=interpreter, parts=["software"]))["facts"]
         assert facts["programs"] == {"docker": str(engine)}
         assert ("software" in facts) == (interpreter == sys.executable)
-    dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no answer within 3 s"}]
+    dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no reply within 3 s"}]
     monkeypatch.setattr(storage, "read_mounts", lambda _wanted: dead)
     assert read.main(request(tmp_path, parts=["software", "storage"]))["facts"]["programs"] == {}
 
 
 def test_nothing_below_a_dead_mount_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no answer within 3 s"}]
+    dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no reply within 3 s"}]
     monkeypatch.setattr(storage, "read_mounts", lambda _wanted: dead)
     touched: list[str] = []
 

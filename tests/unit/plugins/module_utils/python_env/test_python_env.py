@@ -428,11 +428,11 @@ def test_root_runs_nothing_from_a_directory_that_others_can_change(
     nobody, everybody, sticky = {"st_uid": 65534}, {"st_mode": 0o40777}, {"st_mode": 0o41777}
     for path, change, word in (
         (parent, nobody, "belongs to nobody, and root would run programs"),
-        (parent, everybody, "is writable by everybody"),
+        (parent, everybody, "is world-writable"),
         (place.root, nobody, "belongs to nobody"),
-        (place.root, sticky, "is writable by everybody"),
+        (place.root, sticky, "is world-writable"),
         (place.python, nobody, "belongs to nobody"),
-        (place.environment, everybody, "is writable by everybody"),
+        (place.environment, everybody, "is world-writable"),
     ):
         as_root[path] = change
         with pytest.raises(StepError, match=f"^{re.escape(path)} {word}"):
@@ -558,7 +558,7 @@ def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
     assert installing.check({**given, "lock": {}})["layers"] == ["requirements"]
     done = install("requirements", "2", "gamma")
     assert done["removed"] == ["alpha"] and runs[-1] == ["uninstall", "--yes", "alpha"]
-    assert done["notice"] == "alpha removed from all nodes, since nothing requires it any more"
+    assert done["notice"] == "alpha removed from all nodes, because no package requires it any more"
     assert install("requirements", "3")["removed"] == ["gamma"], "a list that is empty removes all"
     assert installing.check({**given, "lock": {}})["layers"] == []
     assert {path.name for path in site.glob("*.dist-info")} == {"beta-1.0.dist-info", "hand-1.0.dist-info"}

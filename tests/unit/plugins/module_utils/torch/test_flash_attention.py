@@ -306,7 +306,7 @@ def test_failing_nvidia_smi_does_not_mean_that_gpus_are_absent(tmp_path: Path, m
         return run(arguments, check=more.pop("check"), **{**more, "timeout": 0.2})
 
     monkeypatch.setattr(subprocess, "run", run_briefly)
-    with pytest.raises(StepError, match=r"nvidia-smi did not answer within 60 s, so it is unknown whether "):
+    with pytest.raises(StepError, match=r"nvidia-smi did not respond within 60 s, so it is unknown whether "):
         flash.capabilities({})
 
 

@@ -184,7 +184,7 @@ def test_bucket_needs_credentials() -> None:
     unknown = {"source": "", "expires": "", "known": False}
     assert spoilt(services(**bucket, credentials=unknown)) == [("warning", "bucket-credentials", ("node2",))]
     assert spoilt(services(**bucket, credentials={**unknown, "known": True})) == []
-    assert spoilt(services(**bucket)) == []  # the metadata service did not answer in time
+    assert spoilt(services(**bucket)) == []  # the metadata service did not respond in time
 
 
 @pytest.mark.parametrize(("seconds", "severity"), [(7200, ""), (600, "warning"), (-600, "error")])

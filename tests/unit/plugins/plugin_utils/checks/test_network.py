@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._checks.connections import group_by_node
 from tests.unit.healthy import PORT, Facts, address, cluster, findings, nothing, spoilt, together
 
-TIMED_OUT = "no answer within 3 s"
+TIMED_OUT = "no reply within 3 s"
 REFUSED = "Connection refused"
 EVERYONE = ("node1", "node2", "node3", "node4")
 

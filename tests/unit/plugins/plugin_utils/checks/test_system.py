@@ -42,8 +42,8 @@ def left(facts: dict[str, Facts], node: str, name: str, value: str) -> None:
 
 
 def dead_data(facts: dict[str, Facts]) -> None:
-    """The job lies on a mount that does not answer: nothing below it was looked at."""
-    mount(facts, "node2", "hangs", "no answer within 3 s")
+    """The job lies on a mount that does not respond: nothing below it was looked at."""
+    mount(facts, "node2", "hangs", "no reply within 3 s")
     nothing_there = {"is_file": False, "is_directory": False, "readable": False, "dead_mount": "/data"}
     facts["node2"]["working_directory"] = {"path": "/data/project", **nothing_there}
     facts["node2"]["script"] = {"path": "/data/project/train.py", **nothing_there}

@@ -84,5 +84,5 @@ def test_each_playbook_refuses_unused_arguments_before_contacting_nodes(tmp_path
     assert done.returncode == 2, done.stdout
     assert "'--epochs 1' does not belong to a variable" in done.stdout, done.stdout
     assert "-e \"launch_args='--resume --epochs 1'\"" in done.stdout
-    assert "unreachable=0" in done.stdout and "unreachable=1" not in done.stdout  # no node was asked
+    assert "unreachable=0" in done.stdout and "unreachable=1" not in done.stdout  # no node was queried
     assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == ["collections", "machines.yml"]

@@ -33,5 +33,5 @@ def test_environment_in_use_on_any_node_is_not_removed_anywhere() -> None:
         find_removable(replies, "toy")
     assert find_removable({"node1": reply({"name": "toy"}), "node2": reply()}, "toy") == ["node1"]
     assert find_removable({"node1": reply()}, "toy") == []
-    with pytest.raises(ValueError, match="node2 did not answer"):
+    with pytest.raises(ValueError, match="node2 did not respond"):
         find_removable({"node1": reply(), "node2": {"unreachable": True}}, "toy")

@@ -243,13 +243,13 @@ def test_each_choice_is_explained_with_a_reason() -> None:
     assert why(focal("a", P4000), focal("b", P4000)) == [
         "Python 3.12: installed by uv; torch 2.13.0 has no wheel for Python 3.8 (python3 of the nodes; found: 3.8.10 "
         "on a, b)",
-        "torch 2.13.0: the newest that fits",
+        "torch 2.13.0: the newest compatible release",
         "CUDA 12.6: the newest build that the drivers run (580.65.06 on a, b) and that has kernels for the GPUs "
         "(Quadro P4000 (6.1) on a, b); torch 2.13.0 for CUDA 13.2 has no kernels for Quadro P4000 (compute capability "
         "6.1) on a, b",
     ]
     assert why(node(gpu=H100), flash="auto")[1:] == [
-        "torch 2.8.0: the newest that fits; flash-attention 2.8.3 has no wheel for torch 2.13.0 with CUDA 13.2 and "
+        "torch 2.8.0: the newest compatible release; flash-attention 2.8.3 has no wheel for torch 2.13.0 with CUDA 13.2 and "
         "Python 3.10",
         "CUDA 12.9: the newest build that the drivers run (580.65.06 on a) and that has kernels for the GPUs "
         "(H100 80GB HBM3 (9.0) on a)",
@@ -341,7 +341,7 @@ def test_torch_is_chosen_to_fit_the_project_requirements(
 def test_decisive_requirement_is_named_as_the_reason() -> None:
     request = SoftwareRequest(pins=pins("torch==2.0.1"))
     assert choose.choose({"a": node()}, request).reasons[1] == (
-        "torch 2.0.1: the newest that fits, since requirements.txt requires torch==2.0.1"
+        "torch 2.0.1: the newest compatible release, since requirements.txt requires torch==2.0.1"
     )
 
 

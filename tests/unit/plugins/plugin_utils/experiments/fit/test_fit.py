@@ -105,7 +105,7 @@ def test_interrupted_search_resumes(cluster: Cluster) -> None:
 
 def test_failure_other_than_out_of_memory_ends_the_search(cluster: Cluster) -> None:
     cluster.limit, cluster.error = 0, "NameError: name 'modle' is not defined"
-    with pytest.raises(FitError, match="fit-b8 failed, and not for lack of memory: RuntimeError"):
+    with pytest.raises(FitError, match="fit-b8 failed for another reason than a lack of memory: RuntimeError"):
         fit(cluster).search(JOB, SEARCH)
     assert cluster.launched == ["fit-b8"]
     cluster.limit = 40

@@ -77,7 +77,7 @@ def test_continued_curve_is_approved_with_total_time_and_cost() -> None:
     ("second", "message"),
     [
         (start(RESUMED, [1, 40], [4.0, 1.5]), "the second start did not load the checkpoint: loss 4 at step 1"),
-        (start(RESUMED, [1, 40], [2.0, 1.5]), "the second start counts its steps from the beginning again"),
+        (start(RESUMED, [1, 40], [2.0, 1.5]), "the second start restarts its step count"),
         (start(RESUMED, [21, 40], [3.9, 1.5]), "the second start did not continue the curve: loss 3.9 at step 21"),
     ],
 )
