@@ -86,7 +86,7 @@ def price_of(name: str, hostvars: Any) -> float | None:
 
 
 def check_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]], hostvars: Any) -> None:
-    """Raise ValueError if a node that has replaced another one is not as in the inventory.
+    """Raise ValueError if a replacement node differs from the inventory.
 
     The node that leads the run says which these are, but names and addresses come from the inventory: the record of the
     run, and with it each command, would name other machines.

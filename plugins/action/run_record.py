@@ -178,7 +178,7 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
 
 
 def find_record(directory: Path, args: dict[str, Any], members: list[str]) -> dict[str, Any]:
-    """Return the record that a command is about, as read_record(), and whether it may be active; say why it is that."""
+    """Return the record that a command refers to, as read_record(), and whether it may be active. Explain the choice."""
     if args["run_id"] or args["purpose"] == "last":
         return {**read_record(directory, args["run_id"], members), "is_active": True}
     chosen = choose_run(directory, members, args["active"], args["purpose"] == "stop")
@@ -319,7 +319,7 @@ def write_verdict(
 
 
 def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
-    """Show the verdict of a run that nobody has watched to its end, and write it if it is missing.
+    """Show the verdict of a run that was not watched to its end, and write it if it is missing.
 
     Do nothing if the run is or may be active. If rank 0's node does not reply, the other nodes' statuses count, if all
     can be read; the verdict is corrected once rank 0's result is available.

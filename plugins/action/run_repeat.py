@@ -95,7 +95,7 @@ LISTS = ("/.muster-code.json", "/.muster-code.json.*")  # patterns that the role
 
 
 def read_snapshot(record: Path) -> dict[str, Any]:
-    """Return the snapshot in a record. Raise UserError if there is none."""
+    """Return the snapshot in a record. Raise UserError if it has none."""
     snapshot = read_json(str(record / FILE), MAX_SNAPSHOT)
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("settings"), dict):
         raise UserError(

@@ -155,7 +155,7 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
 
 
 def describe_exited_ranks(nodes: list[dict[str, Any]]) -> str:
-    """Return which ranks have exited while others run, or an empty string if none has."""
+    """Return which ranks have exited while others run, or an empty string if none have."""
     active = [node for node in nodes if node["state"] == "running" and node["ranks"]]
     ages = {int(rank): age for node in active for rank, age in node["ended_ranks"].items()}
     spans = [{"name": node["node"], "first_rank": node["ranks"][0], "slots": len(node["ranks"])} for node in active]

@@ -282,7 +282,7 @@ class CallbackModule(Default):
         self._display.display("\n".join(lines), color=color, stderr=self.query)
 
     def say_in_role(self, text: str) -> None:
-        """Show a message; in a play with roles below the name of its role, whose own line comes at its end."""
+        """Show a message; in a play with roles, below the name of its role, whose own line follows at its end."""
         if self.with_roles and self.stage.role:
             first, *others = text.splitlines() or [""]
             text = "\n".join([f"  {self.stage.role:<18}{first}", *(f"{'':<20}{line}" for line in others)])
@@ -299,7 +299,7 @@ class CallbackModule(Default):
         return join_names(sorted(nodes, key=self.position))
 
     def position(self, node: str) -> int:
-        """Return the position of a node in its play; the last for a node that another node added."""
+        """Return the position of a node in its play, or the last position for a node that another node added."""
         return self.nodes.index(node) if node in self.nodes else len(self.nodes)
 
     def sort_by_node(self, texts: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
@@ -402,7 +402,7 @@ class CallbackModule(Default):
                 self.self_naming.add(text)
 
     def remember_run(self, result: Any) -> None:
-        """Remember a run that continues without anybody watching its end."""
+        """Remember a run that continues unwatched."""
         if result.result.get("goes_on"):
             self.launched = True
             self.unfinished_run = (str(result.result["run_id"]), str(result.result["goes_on"]))
@@ -412,7 +412,7 @@ class CallbackModule(Default):
             self.unfinished_run = None
 
     def message_of(self, result: Any) -> str:
-        """Return the message of a task whose purpose is to show one."""
+        """Return the message of a task whose purpose is to show it."""
         if "msg" not in result.result:  # of a variable
             self._clean_results(result.result, result.task.action)
             return str(self._dump_results(result.result)).strip()

@@ -4,7 +4,7 @@
 
 """Download the keys of a package source, and keep only trusted keys. Needs root.
 
-Only its fingerprint makes a key trusted. Only trusted keys are written to the keyring, in the binary format that apt
+A key is trusted only by its fingerprint. Only trusted keys are written to the keyring, in the binary format that apt
 reads directly.
 """
 

@@ -157,7 +157,7 @@ class CheckpointCopier:
         return sha256, digests, self.content_etag(response)
 
     def report_progress(self) -> None:
-        """Show the waiting process that the copy makes progress."""
+        """Signal progress of the copy to the waiting process."""
         with contextlib.suppress(OSError):
             os.utime(os.path.join(self.run.directory, STATUS))
 

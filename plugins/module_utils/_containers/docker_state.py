@@ -42,7 +42,7 @@ def run(*argv: str) -> str:
 
 
 def list_running() -> tuple[list[str], str]:
-    """Return the names of running containers, and why they cannot be listed; no names if no engine runs."""
+    """Return the names of running containers, and why they cannot be listed; the names are empty without an engine."""
     try:
         return run("docker", "ps", "--format", "{{.Names}}").split(), ""
     except FileNotFoundError:

@@ -4,7 +4,7 @@
 
 """What a job's variables and arguments refer to on a node: caches, checkpoints, compilers, services.
 
-Nothing is written. The job's variables are those without secrets; of all others, only the names are known.
+Nothing is written. The job's variables exclude secrets; of all others, only the names are known.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def hub_models(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def missing_hub_models(arguments: Sequence[str], directory: str, caches: Mapping[str, Any]) -> dict[str, str]:
-    """Return those of hub_models() that are neither a directory of the job nor in the node's cache."""
+    """Return the entries of hub_models() that are neither a directory of the job nor in the node's cache."""
     hub = os.path.join((caches.get("HF_HOME") or {}).get("path") or "/", "hub")
     missing = {}
     for option, name in hub_models(arguments).items():
@@ -226,7 +226,7 @@ def has_machine_role() -> bool:
 
 
 def ask_metadata(request: str) -> str:
-    """Return the first line of the body of a successful reply, else ""."""
+    """Return the first line of the body of a successful reply, or ""."""
     try:
         with socket.create_connection(METADATA, METADATA_TIMEOUT) as connection:
             connection.sendall(request.encode())
@@ -312,7 +312,7 @@ class ServiceQuery:
         self.results[name] = function()
 
     def result(self) -> dict[str, Any]:
-        """Return hub, wandb, s3 (each host and error), credentials, models, buckets; without what is not needed."""
+        """Return hub, wandb, s3 (each host and error), credentials, models, buckets, omitting unneeded ones."""
         for thread in self.threads:
             thread.join(max(0.0, self.deadline - time.monotonic()))
         results = dict(self.results)

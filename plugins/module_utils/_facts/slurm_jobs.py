@@ -4,7 +4,7 @@
 
 """The jobs that Slurm runs on this machine, from the titles of the processes that it starts for them as root.
 
-Asks neither Slurm's controller, which may be slow, nor for the programs of Slurm, which a container may lack.
+Needs neither Slurm's controller, which may be slow, nor Slurm's programs, which a container may lack.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def list_mount(point: str) -> Callable[[], dict[str, Any] | None]:
 
 
 def touch_mount(point: str) -> Callable[[], dict[str, Any]]:
-    """Return a function that looks into a mount and returns its state: ok, stale or unreadable, and the error.
+    """Return a function that reads a mount and returns its state (ok, stale or unreadable) and the error.
 
     If it is ok, also returns its free_bytes.
     """

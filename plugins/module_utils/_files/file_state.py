@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.user_files 
 def read_files(paths: list[str], mark: str = "") -> dict[str, dict[str, str]]:
     """Return the state of each of these files, by path.
 
-    Omits missing files, links, and files in a directory in which somebody else could replace them.
+    Omits missing files, links, and files in a directory in which another user could replace them.
 
     Args:
         mark: the end of a line in files that others also write.

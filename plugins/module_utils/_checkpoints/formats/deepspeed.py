@@ -34,7 +34,7 @@ def recognizes(names: set[str]) -> bool:
 
 
 def is_universal(parts: Mapping[str, int], directory: str) -> bool:
-    """Return whether a directory of a checkpoint is one of ds_to_universal, which any number of ranks can load."""
+    """Return whether a checkpoint directory was written by ds_to_universal, so that any number of ranks can load it."""
     prefix = f"{directory}/{UNIVERSAL}/" if directory else f"{UNIVERSAL}/"
     return any(path.startswith(prefix) and path.endswith("/fp32.pt") for path in parts)
 

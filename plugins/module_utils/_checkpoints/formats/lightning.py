@@ -19,7 +19,7 @@ RECORDED = frozenset(("global_step",))
 
 
 def recognizes(name: str, names: set[str]) -> bool:
-    """Return whether a directory of this name with these entries is one of Lightning's."""
+    """Return whether a directory of this name with these entries is a Lightning checkpoint."""
     return name.endswith(SUFFIX) or (META in names and ".metadata" in names)
 
 

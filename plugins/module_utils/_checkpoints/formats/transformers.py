@@ -35,12 +35,12 @@ MAX_STATE_BYTES = 8 * MAX_JSON_BYTES  # its log_history grows with the run
 
 
 def recognizes(name: str, names: set[str]) -> bool:
-    """Return whether a directory of this name with these entries is the Trainer's."""
+    """Return whether a directory of this name with these entries was written by the Trainer."""
     return STATE in names or (DIRECTORY.match(name) is not None and (not names or any(map(FILES.match, names))))
 
 
 def recognizes_accelerate(names: set[str]) -> bool:
-    """Return whether a directory with these entries is one of Accelerate's save_state."""
+    """Return whether a directory with these entries was written by Accelerate's save_state."""
     return any(map(RANDOM.match, names))
 
 
@@ -78,7 +78,7 @@ def judge(parts: Mapping[str, int]) -> str:
 
 
 def judge_optimizer(parts: Mapping[str, int]) -> str:
-    """Return what is missing beside the model, or "" if nothing or if only the model was to be saved."""
+    """Return what is missing beside the model, or "" if it is complete or only the model was saved intentionally."""
     random = "rng_state.pth" in parts or any(map(RNG.match, parts))
     optimizer, scheduler = any(map(OPTIMIZER.match, parts)), "scheduler.pt" in parts
     if not (random or optimizer or scheduler):
