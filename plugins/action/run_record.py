@@ -178,7 +178,7 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
 
 
 def find_record(directory: Path, args: dict[str, Any], members: list[str]) -> dict[str, Any]:
-    """Return the record that a command refers to, as read_record(), and whether it may be active. Explain the choice."""
+    """Return the record that a command refers to, as read_record(), and whether it may be active. Explain why."""
     if args["run_id"] or args["purpose"] == "last":
         return {**read_record(directory, args["run_id"], members), "is_active": True}
     chosen = choose_run(directory, members, args["active"], args["purpose"] == "stop")

@@ -232,7 +232,7 @@ def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
 
 
 def whole_number(value: object) -> int | None:
-    """Return the value as a number >= 0 if it is an integer or a string of ASCII decimal digits, else None."""
+    """Return the value as a number >= 0 if it is an integer or a string of ASCII decimal digits, otherwise None."""
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value) if value >= 0 else None
     # 18 digits: more than any count, and below the length that Python refuses to convert.
@@ -258,7 +258,7 @@ def name_error(name: object) -> str | None:
 
 
 def ip_literal(text: str) -> _Address | None:
-    """Return the address in a text in the usual notation, else None: no zone, no leading zeros, no short IPv4."""
+    """Return the address in a text in the usual notation, otherwise None: no zone, no leading zeros, no short IPv4."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -300,7 +300,7 @@ def abbreviate(names: Iterable[object]) -> str:
 
 
 def _plain(name: object) -> str:
-    """Return a name unchanged if it is printable, else escaped."""
+    """Return a name unchanged if it is printable, otherwise escaped."""
     is_plain = isinstance(name, str) and 0 < len(name) <= 253 and name.isascii() and name.isprintable()
     return str(name) if is_plain else format_value(name)
 

@@ -125,12 +125,12 @@ def parse_remapped(text: str) -> dict[str, dict[str, Any]]:
 
 
 def throttle_reasons(mask: int) -> list[str]:
-    """Return the reasons for which a GPU is slower than it should be; mask: as nvidia-smi prints it."""
+    """Return the reasons why a GPU is throttled; mask: as printed by nvidia-smi."""
     return [text for bit, text in THROTTLE_REASONS.items() if mask & bit]
 
 
 def parse_mask(text: str) -> int:
-    """Return a bit mask such as "0x0000000000000004", or 0 if it is not known."""
+    """Return a bit mask such as "0x0000000000000004", or 0 if it is unknown."""
     return int(text, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", text) else 0
 
 
@@ -141,7 +141,7 @@ def parse_throttling(text: str, fields: Sequence[str]) -> list[int]:
 
 
 def parse_pace(text: str) -> list[dict[str, Any]]:
-    """Return clock, power and utilization of each GPU, and its throttle reasons; None: not known."""
+    """Return clock, power and utilization of each GPU, and its throttle reasons; None if unknown."""
     return [
         {
             "index": whole(row["index"]),

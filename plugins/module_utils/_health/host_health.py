@@ -102,7 +102,7 @@ class DiskForecast:
             self.samples.popleft()
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the disk is full, or None if its use does not grow or it is not known."""
+        """Return the seconds until the disk is full, or None if its use does not grow or is unknown."""
         if len(self.samples) < 2:
             return None
         (start, free_at_start), (end, free) = self.samples[0], self.samples[-1]

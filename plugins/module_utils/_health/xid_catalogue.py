@@ -179,7 +179,7 @@ GpuError = collections.namedtuple("GpuError", "kind code pci level description a
 
 
 def normalize_pci(address: str) -> str:
-    """Return a PCI address in one form, "0000:44:00": the kernel log and nvidia-smi write it differently."""
+    """Return a PCI address in the form "0000:44:00": the kernel log and nvidia-smi format it differently."""
     parts = address.lower().partition(".")[0].split(":")
     if len(parts) == 2:
         parts.insert(0, "0")
@@ -226,6 +226,6 @@ def shorten(text: str) -> str:
 
 
 def describe_error(error: GpuError, gpu: str = "") -> str:
-    """Return an error for a person; gpu: the GPU's name, by default its PCI address."""
+    """Return an error as text for users; gpu: the GPU's name, by default its PCI address."""
     part = f"NVSwitch {error.pci}" if error.kind == "SXid" else gpu or f"GPU {error.pci}"
     return f"{error.kind} {error.code} on {part} ({error.description}); NVIDIA: {error.action}"

@@ -100,7 +100,7 @@ def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> 
 
 
 def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item: dict[str, Any]) -> Result:
-    """Call the hub, and retry while that may help. Raise StepError."""
+    """Call the hub, with retries while they may help. Raise StepError."""
     pause, failing_since = 1.0, 0.0
     while True:
         started = time.monotonic()

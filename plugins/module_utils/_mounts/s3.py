@@ -60,7 +60,7 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
 
 
 def credential_text(credentials: Mapping[str, str]) -> str:
-    """Return an environment file for the AWS tools, with both spellings: s3fs before 1.87 knows only the older."""
+    """Return an environment file for the AWS tools, with both spellings: s3fs before 1.87 supports only the older."""
     if not credentials:
         return ""
     names = {

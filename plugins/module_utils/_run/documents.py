@@ -55,7 +55,7 @@ class GitCheckout(TypedDict):
 
 
 class MachineIdentity(TypedDict, total=False):
-    """What identifies a machine; "" if unknown."""
+    """The identity of a machine; "" if unknown."""
 
     serial: str
     asset: str
@@ -132,7 +132,7 @@ class NoticeSettings(TypedDict):
 
 
 class SaveNotice(TypedDict):
-    """A notice that all ranks shall save now."""
+    """A notice to all ranks to save now."""
 
     source: str  # ec2 | gcp | azure | request | the name of a limit
     node: str
@@ -166,7 +166,7 @@ class OtherGpus(TypedDict, total=False):
 
 
 class AttemptFields(TypedDict, total=False):
-    """What a launcher needs anew in each attempt: texts with {values} of attempt_plan.py."""
+    """The parts of a launcher's setup that change in each attempt: texts with {values} of attempt_plan.py."""
 
     arguments: dict[str, str]  # value by option
     environment: dict[str, str]
@@ -175,7 +175,7 @@ class AttemptFields(TypedDict, total=False):
 
 
 class RestartPlan(TypedDict):
-    """Whether and how a run restarts: the user's wishes, and what the supervisors need for it."""
+    """Whether and how a run restarts: the user's settings, and the data that the supervisors need."""
 
     restarts: int  # attempts after the first
     when: list[str]  # classes of an attempt's end, see restart_policy.py

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which GPUs of a node the runs on it use, so that runs with different GPUs can share the node.
+"""The GPUs used by the runs on a node, so that runs with different GPUs can share the node.
 
-GPUs are numbered as nvidia-smi does. An empty list stands for all GPUs of the node.
+GPUs are numbered as nvidia-smi does. An empty list means all GPUs of the node.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ UNKNOWN = "the supervisor died without reporting a result (killed, stopped becau
 
 
 def boot_identity() -> str:
-    """Return what changes with each boot of this machine, or of the container that it is."""
+    """Return an identifier that changes with each boot of this machine or container."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
             boot = stream.read().strip()

@@ -27,7 +27,7 @@ def used_uuids(facts: Mapping[str, Any]) -> set[str] | None:
 
 
 def check_bad_nodes(context: CheckContext, entries: Iterable[BadNode]) -> list[Finding]:
-    """Report nodes that are machines recorded as bad, unless the job does not use the GPU that was bad."""
+    """Report nodes that are recorded as bad, unless the job does not use the bad GPU."""
     listed = list(entries)
     if not listed:
         return []

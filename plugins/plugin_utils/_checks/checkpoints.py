@@ -46,7 +46,7 @@ def contract_of(context: CheckContext) -> Contract:
 
 
 def is_one_machine(context: CheckContext) -> bool:
-    """Return whether all nodes are one machine, so that no node is lost alone."""
+    """Return whether all nodes are the same machine, so that no node is lost alone."""
     machines = {context.facts[node.name].get("machine") for node in context.nodes}
     return context.all_loopback or (len(machines) == 1 and None not in machines and "" not in machines)
 
@@ -231,7 +231,7 @@ CHECKS: tuple[Callable[[CheckContext, Contract], list[Finding]], ...] = (
 
 
 def check_checkpoints(context: CheckContext) -> list[Finding]:
-    """Check the contract of the job's checkpoints, if it says where they are."""
+    """Check the contract of the job's checkpoints, if their location is known."""
     contract = contract_of(context)
     if not contract.path:
         return check_restarts(context, contract)

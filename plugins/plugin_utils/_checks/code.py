@@ -45,7 +45,7 @@ def describe_difference(code: Mapping[str, Any]) -> str:
 
 
 def facts_after_copy(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a node's facts as they will be after the code is copied, as far as known now."""
+    """Return a node's facts as they will be after the code is copied, as far as they are known now."""
     code = facts.get("code")
     if not code or code["same"]:
         return facts
@@ -92,7 +92,7 @@ def check_requirements(context: CheckContext) -> list[Finding]:
 
 
 def check_code(context: CheckContext) -> list[Finding]:
-    """Check that the nodes have the controller's code, unless the user prefers the nodes' own."""
+    """Check that the nodes have the controller's code, unless the user prefers the code on the nodes."""
     code = context.code
     if code.problem:
         is_required = code.skip_reason != "as_is"

@@ -160,7 +160,7 @@ def check_tcp(context: CheckContext) -> list[Finding]:
 
 
 def check_probe_timing(context: CheckContext) -> list[Finding]:
-    """Report nodes queried too far apart in time to test their connections, which says nothing about the network."""
+    """Report nodes queried too far apart in time to test their connections, which is inconclusive about the network."""
     untested = inconclusive_pairs(context)
     if not untested:
         return []

@@ -116,7 +116,7 @@ DRIVER_FINDINGS: dict[str, Callable[[str, dict[str, Any], CheckContext], list[Fi
 
 
 def check_health(context: CheckContext) -> list[Finding]:
-    """Check that each GPU answers all queries and has no memory errors."""
+    """Check that each GPU responds to all queries and has no memory errors."""
     findings = []
     for node, gpus in context.nodes_with("gpus"):
         vendor = vendor_of(gpus)

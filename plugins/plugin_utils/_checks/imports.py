@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of what a job needs from its Python: libraries that import, GPUs that compute, compilers."""
+"""Checks of a job's requirements for its Python: importable libraries, working GPUs, compilers."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def one_line(text: str) -> str:
 
 
 def choose_remedy(text: str, remedies: tuple[tuple[str, str], ...], default: str) -> str:
-    """Return what to do about an exception."""
+    """Return the remedy for an exception."""
     return next((remedy for pattern, remedy in remedies if re.search(pattern, text, re.IGNORECASE)), default)
 
 
@@ -150,14 +150,14 @@ def describe_location(failure: dict[str, Any]) -> str:
 
 
 def python_name(context: CheckContext, name: str) -> str:
-    """Return what ran the test: the job's interpreter on a node, or its image."""
+    """Return the environment of the test: the job's interpreter on a node, or its image."""
     return f"image {context.job.image}" if context.job.image else str(context.facts[name]["interpreter"])
 
 
 def missing_module(failure: Mapping[str, Any]) -> str:
     """Return the name of the module that a failed import did not find, or "" if it failed for another reason.
 
-    A part of an installed package counts only if another package provides it.
+    A part of an installed package is returned only if another package provides it.
     """
     match = MISSING_MODULE.fullmatch(one_line(failure["error"]))
     return match[1] if match and ("." not in match[1] or match[1] in PACKAGE_NAMES) else ""
@@ -170,11 +170,11 @@ def has_old_requirements(context: CheckContext, name: str) -> bool:
 
 
 def install_remedy(modules: list[str], is_certain: bool, is_outdated: bool) -> str:
-    """Return how to install modules that are missing.
+    """Return how to install missing modules.
 
     Args:
         modules: their names.
-        is_certain: False if they may be the user's own.
+        is_certain: False if they may be the user's own modules.
         is_outdated: whether the project's requirements, which may include them, are not installed.
     """
     packages = [PACKAGE_NAMES.get(module, module) for module in modules if module not in ROLE_OPTIONS]
@@ -243,7 +243,7 @@ def describe_slow_import(failures: list[dict[str, Any]]) -> str:
 
 
 def check_import_failures(context: CheckContext) -> list[Finding]:
-    """Report imports of the job that fail; a module that the job may find by a path of its own is a warning."""
+    """Report failing imports of the job; a module that the job may find through its own search path is a warning."""
     findings = []
     for node, imports in context.nodes_with("imports"):
         if imports["ended"] == "time":
@@ -274,7 +274,7 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
 
 
 def check_cuda(context: CheckContext) -> list[Finding]:
-    """Report GPUs on which the job's torch runs no kernel, unless the driver or a process has been reported."""
+    """Report GPUs on which the job's torch cannot run a kernel, unless the driver or a process has been reported."""
     causes = [*check_driver(context), *check_free(context), *check_fabric(context)]
     explained = {name for finding in causes for name in finding.nodes if finding.severity == "error"}
     findings = []
