@@ -17,7 +17,7 @@ from ansible.vars.hostvars import HostVars
 def reject_unread_sources(hostvars: HostVars) -> None:
     """Raise AnsibleActionFail if a source of the inventory was not read.
 
-    Ansible itself only warns, unless any_unparsed_is_failed is set, and runs on the hosts that it has: half a cluster.
+    Ansible itself only warns, unless any_unparsed_is_failed is set, and runs on the remaining hosts.
     """
     unread = unread_sources(hostvars._inventory)
     if unread:

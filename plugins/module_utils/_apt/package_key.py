@@ -24,7 +24,7 @@ TIMEOUT = 60  # seconds of silence from the server
 
 
 class PackageKeyError(Exception):
-    """The keys cannot be downloaded or used; the message says why."""
+    """The keys cannot be downloaded or used; the message explains why."""
 
 
 def without_armor(text: bytes) -> bytes:

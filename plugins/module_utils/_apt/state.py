@@ -36,7 +36,7 @@ PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?")
 
 
 class AptStateError(Exception):
-    """The machine cannot be configured; the message says why and what to do."""
+    """The machine cannot be configured; the message explains why, with a remedy."""
 
 
 def run(*argv: str) -> str:

@@ -64,7 +64,7 @@ FREE_SHARE = 0.02  # of a disk that a copy leaves free
 
 
 class TransferError(Exception):
-    """The parts could not be copied; its text says why."""
+    """The parts could not be copied; the message explains why."""
 
 
 def transfer_key(token: str, run_id: str, number: int) -> str:

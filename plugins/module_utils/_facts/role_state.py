@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class StateReadError(Exception):
-    """A state cannot be read; the message says why and what to do."""
+    """A state cannot be read; the message explains why, with a remedy."""
 
 
 def base_packages(options: Data) -> Data:

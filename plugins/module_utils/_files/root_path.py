@@ -18,7 +18,7 @@ MAX_LINKS = 40  # as the kernel follows at most
 
 
 class PathError(Exception):
-    """A directory on a path is not safe for root; the message says which and why."""
+    """A directory on a path is not safe for root; the message names it and explains why."""
 
 
 def has_other_members(gid: int) -> bool:

@@ -30,7 +30,7 @@ MAX_BYTES = 16 << 20
 
 
 class UserFileError(Exception):
-    """A file or directory cannot be used; the message says why and what to do."""
+    """A file or directory cannot be used; the message explains why, with a remedy."""
 
 
 def get_user(name: str) -> pwd.struct_passwd:

@@ -33,7 +33,7 @@ CREATED = frozenset(
 
 
 class RemovalError(Exception):
-    """An environment cannot be removed; the message says why."""
+    """An environment cannot be removed; the message explains why."""
 
 
 def home_of(directory: str, name: str) -> str:

@@ -131,7 +131,7 @@ def format_cost(cost: ClusterCost, state: DesiredState) -> str:
 
 
 def format_plan(desired: DesiredCluster, plan: ClusterPlan) -> list[str]:
-    """Return lines that show a plan: existing resources, steps, and what is left unchanged."""
+    """Return lines that show a plan: existing resources, steps, and unchanged resources."""
     cluster = desired["cluster"]
     lines = []
     if plan["network"]:

@@ -44,7 +44,7 @@ class BadNode(TypedDict):
 
 
 class BadNodesError(ValueError):
-    """The file cannot be used; the message says why and what to do."""
+    """The file cannot be used; the message explains why, with a remedy."""
 
 
 def file_of(task_vars: Mapping[str, Any], group: str) -> Path:

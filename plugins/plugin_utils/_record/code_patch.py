@@ -76,7 +76,7 @@ class Blob(NamedTuple):
 
 
 class GitError(Exception):
-    """Git is missing or has failed; the message says why."""
+    """Git is missing or has failed; the message explains why."""
 
 
 def find_checkout(source: Path) -> Checkout | None:

@@ -19,7 +19,7 @@ MAX_FILE_BYTES = 1 << 20
 
 
 class ScriptError(Exception):
-    """The script cannot be checked; the message says why."""
+    """The script cannot be checked; the message explains why."""
 
 
 def read_module(name: str, path: Path, display_path: str) -> Module:

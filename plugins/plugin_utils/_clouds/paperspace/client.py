@@ -111,7 +111,7 @@ class Client:
                 self._sleep(delay)
 
     def _retry_delay(self, error: PaperspaceError, method: str, attempts: int) -> float | None:
-        """Return the seconds to wait, or None to give up, as when the server asks for more than MAX_DELAY."""
+        """Return the seconds to wait, or None to give up, for example if the server asks for more than MAX_DELAY."""
         if attempts >= self._retries or not error.transient or (method != "GET" and not error.refused):
             return None
         if error.retry_after is None:

@@ -130,7 +130,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
         return PAPERSPACE
 
     def price_notes(self, machines: Sequence[Machine]) -> list[str]:
-        """Return a sentence for each type whose machines report another price than the table."""
+        """Return a sentence for each type whose machines report a different price from the table."""
         return find_price_differences(machines, PAPERSPACE)
 
     def describe_failure(self, offer: PaperspaceOffer, attempt: Attempt) -> str:
@@ -139,7 +139,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
         return f"{attempt.ready} of {attempt.requested} {offer.description} are ready, {details}"
 
     def find_templates(self, machine_ids: Sequence[str]) -> list[CloudTemplate]:
-        """Return the templates made from these machines, and those in the journal."""
+        """Return the templates created from these machines, and those in the journal."""
         return cluster_templates(self, machine_ids)
 
     # --- Changes

@@ -78,7 +78,7 @@ def slow_nodes(best: Mapping[str, float]) -> list[str]:
     """Return the nodes whose best rate is below SLOW_NODE of the median of all nodes' best rates.
 
     The median of all pairs would be wrong with few nodes: if one of three is slow, so are two of the three pairs.
-    Two nodes cannot be told apart: they have only one pair.
+    Two nodes cannot be distinguished: they have only one pair.
     """
     if len(best) < 3:
         return []

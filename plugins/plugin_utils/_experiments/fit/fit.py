@@ -89,7 +89,7 @@ class PlaybookRunner(Protocol):
 
 
 class FitError(Exception):
-    """The search cannot go on. The message says why, and what to do."""
+    """The search cannot continue. The message explains why, with a remedy."""
 
 
 class BatchSearch:
@@ -187,7 +187,7 @@ class BatchSearch:
         self.display(f"probe {len(history) + 1} of about {total}{average}: {description}")
 
     def run_probe(self, state: SearchState, next_step: NextStep, run_id: str) -> Probe:
-        """Launch one batch and return its outcome. Raise FitError if it failed for another reason than memory."""
+        """Launch one batch and return its outcome. Raise FitError if it failed for a reason other than memory."""
         batch, job = next_step["batch"], state["job"]
         args = job["confirm_args"] if next_step["confirms"] and job["confirm_args"] else job["args"]
         variables: dict[str, Any] = {

@@ -65,12 +65,12 @@ def judge(rehearsal: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | 
 
 
 def was_measured(launches: Sequence[RehearsalLaunch]) -> bool:
-    """Return whether a launch gave any number to judge: a loss, the time of a step, or a checkpoint."""
+    """Return whether a launch reported anything to judge: a loss, the time of a step, or a checkpoint."""
     return any(launch["loss"] or launch["step_seconds"] is not None or launch["checkpoint"] for launch in launches)
 
 
 def check_loss(launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
-    """Report a loss that is not finite: from there on a job learns nothing."""
+    """Report a loss that is not finite: from that step on, the job learns nothing."""
     for launch in launches:
         if launch["broken"] is not None:
             return [

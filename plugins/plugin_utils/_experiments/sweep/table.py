@@ -127,7 +127,7 @@ def build_notes(batch: str, rows: Sequence[VariantRow], runs: Sequence[VariantRu
 
 
 def failed_repeats(rows: Sequence[VariantRow], runs: Sequence[VariantRun]) -> list[VariantRun]:
-    """Return the failed runs of these rows' variants, of which other repeats have succeeded."""
+    """Return the failed runs of these rows' variants that have other, successful repeats."""
     names = {row["variant"] for row in rows}
     return [run for run in runs if run["variant"] in names and not run["succeeded"]]
 
