@@ -34,7 +34,7 @@ def unread_sources(manager: InventoryManager) -> list[str]:
 
 
 def _expand(sources: list[str]) -> Iterator[str]:
-    """Yield each source as the manager names it; what it skips is skipped."""
+    """Yield each source under the manager's name, without those that it skips."""
     for source in filter(None, sources):
         path = source if "," in source else unfrackpath(source, follow=False)
         if os.path.isdir(path):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the loss of the first node means for a run that may restart."""
+"""The effect of losing the first node on a run that may restart."""
 
 from __future__ import annotations
 

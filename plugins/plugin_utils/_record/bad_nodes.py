@@ -106,7 +106,7 @@ def read_entries(path: Path) -> list[BadNode]:
     """Return the entries of the file, or [] if it does not exist.
 
     Raises:
-        BadNodesError: the file cannot be read. To ignore it would use machines that a user has excluded.
+        BadNodesError: the file cannot be read. Ignoring it would use machines that a user has excluded.
     """
     if not os.path.lexists(path):
         return []
@@ -120,7 +120,7 @@ def read_entries(path: Path) -> list[BadNode]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other commands from changing the file meanwhile."""
+    """Prevent other commands from changing the file meanwhile."""
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -130,7 +130,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def change_entries(path: Path, change: Callable[[list[BadNode]], list[BadNode]]) -> list[BadNode]:
-    """Replace the entries of the file by the result of a function of them, and return it.
+    """Replace the entries of the file with the result of a function of them, and return it.
 
     Raises:
         BadNodesError: the file cannot be read or written.
@@ -150,7 +150,7 @@ def with_entry(entries: list[BadNode], new: BadNode) -> list[BadNode]:
 
 
 def is_same_machine(entry: BadNode, other: BadNode) -> bool:
-    """Return whether two entries are about one machine."""
+    """Return whether two entries refer to the same machine."""
     return matches(entry, other["node"], other) and matches(other, entry["node"], entry)
 
 
@@ -181,7 +181,7 @@ def describe_entry(entry: BadNode) -> str:
 
 
 def number_of(entry: BadNode) -> str:
-    """Return what identifies the machine of an entry, for a table."""
+    """Return the identity of an entry's machine, for a table."""
     uuids = entry["blamed"] or entry["gpus"]
     candidates = (*uuids[:1], entry["serial"], entry["asset"], entry["machine_id"])
     return single_line(next(filter(None, candidates), "its name"), 60)

@@ -90,7 +90,7 @@ class NodeFiles:
 
 @dataclass
 class Record:
-    """All data of a run that a report shows, unchecked: plan and result are whatever their files contain."""
+    """All data of a run that a report shows, unchecked: plan and result are the raw content of their files."""
 
     run_id: str
     directory: Path

@@ -41,7 +41,7 @@ MISSING = "missing"
 
 
 class RunFiles(NamedTuple):
-    """What the record of a run says about its inputs."""
+    """The inputs of a run according to its record."""
 
     record: Path
     snapshot: Mapping[str, Any] | None  # None if the run was launched by an older release
@@ -64,7 +64,7 @@ def read_run(record: Path) -> RunFiles:
 
 
 def input_differences(runs: Sequence[RunFiles], reports: Sequence[Report]) -> list[Difference]:
-    """Return the differences between two runs but for their code: from their snapshots, else from their reports."""
+    """Return the differences between two runs, except their code: from their snapshots or their reports."""
     snapshots = [run.snapshot for run in runs if run.snapshot is not None]
     if len(snapshots) == 2:
         return compare_snapshots(*snapshots)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write an archive of a run to attach to a question: what was launched, how it ended, and the ends of its logs.
+"""Write an archive of a run to share when asking for help: the launch, the outcome, and the ends of its logs.
 
 Secrets are removed: tokens of known forms, values of names like PASSWORD, and all values of environment variables.
 """
@@ -68,7 +68,7 @@ def without_environment(value: Any) -> Any:
 
 
 def render_reason(result: Mapping[str, Any]) -> str:
-    """Return what failed first and why, as text."""
+    """Return the first failure and its cause, as text."""
     failure = to_mapping(result.get("first_failure"))
     lines = [f"{clean_text(result.get('run_id'), 200)} {clean_text(result.get('state'), 40)}"]
     if not failure:

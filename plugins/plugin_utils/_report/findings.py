@@ -306,7 +306,7 @@ def restarts(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def unhealthy_nodes(facts: Facts) -> Iterator[ReportFinding]:
-    """Find what was wrong with nodes during the run, and nodes that were slower than the others."""
+    """Find problems of nodes during the run, and nodes that were slower than the others."""
     for text in dict.fromkeys(facts.unhealthy):
         yield make_finding("unhealthy", "problem", [], text, "run ansible-playbook preflight.yml on the node")
 

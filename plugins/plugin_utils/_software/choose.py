@@ -49,7 +49,7 @@ PYTHON_INSTALLERS = ("uv", "conda")  # managers that can install an interpreter 
 
 
 class SoftwareChoiceError(Exception):
-    """No combination fits. The message says what was found, what is required, and what to do."""
+    """No combination fits. The message states the conflict, the requirement and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Choice:
-    """The versions to install on all nodes, and why."""
+    """The versions to install on all nodes, with reasons."""
 
     python: str
     torch: str
@@ -482,7 +482,7 @@ def sort_key(candidate: Candidate) -> tuple[tuple[int, ...], ...]:
 
 
 def choose_newest(fitting: list[Candidate]) -> Candidate:
-    """Return the newest; of equal ones the first, which has the preferred interpreter."""
+    """Return the newest; among equals, the first, which has the preferred interpreter."""
     return max(fitting, key=sort_key)
 
 

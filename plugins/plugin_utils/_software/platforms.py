@@ -80,7 +80,7 @@ CPU_PLATFORMS = {X86: DEFAULT, ARM: replace(PLATFORMS[ARM, NVIDIA], releases=TOR
 
 
 class PlatformError(Exception):
-    """The nodes have no common platform, or one that torch is not built for. The message says what to do."""
+    """The nodes have no common platform, or one that torch is not built for. The message has a remedy."""
 
 
 def find_platform(nodes: Iterable[tuple[str, str, str]]) -> Platform:

@@ -103,7 +103,7 @@ def _counts(program: Program, site: Site) -> bool:
 
 
 def gpu_uses(program: Program) -> Iterator[Site]:
-    """Yield what uses the current GPU: .cuda(), "cuda"."""
+    """Yield uses of the current GPU: .cuda(), "cuda"."""
     for call in program.calls:
         moves = call.last == "cuda" and isinstance(call.node.func, ast.Attribute) and not call.node.args
         if moves or call.last == "current_accelerator":

@@ -56,7 +56,7 @@ LOCAL_PATH = re.compile(r"/home/\w|/Users/\w|/root/\w|[A-Za-z]:[\\/]\w|/content/
 
 
 def check_saving(program: Program) -> Iterator[Match]:
-    """Report files that all ranks write at once."""
+    """Report files that all ranks write at the same time."""
     for call in program.calls:
         pretrained = call.last == "save_pretrained" and "torch" not in call.name.split(".")[:1]
         if not (SAVERS.match(call.name) or pretrained) or not program.is_used(call):

@@ -94,7 +94,7 @@ def _fixed_variables(program: Program, module: Module, node: ast.Assign) -> Iter
 
 
 def is_conditional(module: Module, node: ast.AST) -> bool:
-    """Return whether a condition around a node asks how the script was started."""
+    """Return whether a condition around a node checks how the script was started."""
     return any(
         isinstance(parent, ast.If) and child is not parent.test and SPAWNED.search(ast.unparse(parent.test))
         for child, parent in module.ancestors(node)

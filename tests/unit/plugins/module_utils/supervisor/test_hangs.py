@@ -307,7 +307,7 @@ def test_process_that_ends_is_not_killed_by_a_late_request(tmp_path: Path, numbe
         assert process.returncode == 0
 
 
-def test_process_in_c_code_that_runs_is_asked_by_the_other_signal(tmp_path: Path) -> None:
+def test_process_running_c_code_gets_the_other_signal(tmp_path: Path) -> None:
     write_hook(str(tmp_path))
     code = "print('ready', flush=True)\nsum(range(10 ** 15))"
     process = start_python(tmp_path, code, PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="0")
