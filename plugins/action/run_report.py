@@ -88,9 +88,7 @@ def pack(records: list[Path]) -> str:
     if len(records) > 1:
         raise AnsibleActionFail("an archive is of one run: leave out bundle, or name one run")
     path = write_bundle(records[0])
-    Display().display(
-        f"bundle: {path} (secrets are removed, names and paths are not: review it before you share it)"
-    )
+    Display().display(f"bundle: {path} (secrets are removed, names and paths are not: review it before you share it)")
     return str(path)
 
 

@@ -87,7 +87,7 @@ def pushed(opcode: int, argument: bytes) -> Token:
 
 
 def tokens(data: bytes) -> Iterator[Token]:
-    """Yield the texts and integers of a pickle in order, or None for every other opcode that pushes or builds something.
+    """Yield the texts and integers of a pickle in order, or None for each other opcode that pushes or builds.
 
     Texts and integers that the pickle refers to again are yielded again.
     """

@@ -50,7 +50,7 @@ def local_checkpoints(directory: str) -> list[Checkpoint]:
 
 
 def newest_local_checkpoint(plan: Plan) -> str:
-    """Return the path of the newest checkpoint that the run's ranks can load, or "" if there is none; see newest_local."""
+    """Return the path of the newest checkpoint that the run's ranks can load, or ""; see newest_local."""
     checkpoint = newest_local(plan)
     return checkpoint["path"] if checkpoint is not None else ""
 

@@ -127,7 +127,9 @@ def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: flo
     if settings.after is not None and idle_since is not None:
         limits.append((idle_since + settings.after, f"it has been unused for {format_duration(settings.after)}"))
     if not limits:
-        return PowerDecision("nothing", IdleState(idle_since), None, "; ".join(signs.people) or "both limits are disabled")
+        return PowerDecision(
+            "nothing", IdleState(idle_since), None, "; ".join(signs.people) or "both limits are disabled"
+        )
     due, reason = min(limits)
     if now < due - WARNING_SECONDS:
         return PowerDecision("nothing", IdleState(idle_since), due, "; ".join(signs.people) or "nobody uses it")

@@ -163,7 +163,9 @@ def remove_as_owner(paths: list[str], uid: int) -> None:
         finally:
             os._exit(code)
     if os.waitpid(child, 0)[1]:
-        raise RemovalError(f"some files in {os.path.dirname(paths[0])} could not be removed; check the directory on the node")
+        raise RemovalError(
+            f"some files in {os.path.dirname(paths[0])} could not be removed; check the directory on the node"
+        )
 
 
 def remove(directory: str, name: str) -> None:

@@ -58,7 +58,10 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
     if not contract.local_nodes:
         problem = f"{contract.path} ({contract.source}) is a different mount on each node"
     else:
-        problem = f"{contract.path} ({contract.source}) is on the node's own disk: if the node is lost, the checkpoints are lost, too"
+        problem = (
+            f"{contract.path} ({contract.source}) is on the node's own disk: if the node is lost, the checkpoints are "
+            "lost, too"
+        )
     nodes = contract.local_nodes or tuple(node.name for node in context.nodes)
     remedy = (
         "save below a shared mount (docs/data.md shows how to set one up), or have them copied to a bucket: "

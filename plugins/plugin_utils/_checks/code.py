@@ -30,7 +30,10 @@ NOT_COPIED_TEXTS = {
         "not copied because a run on other GPUs of the node uses it",
         "wait for that run, or add -e code=as_is to start with the existing code on the nodes",
     ),
-    "refused": ("not copied because the run cannot start", "no action needed: the next launch that can start copies it first"),
+    "refused": (
+        "not copied because the run cannot start",
+        "no action needed: the next launch that can start copies it first",
+    ),
 }
 
 

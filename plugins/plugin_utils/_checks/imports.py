@@ -252,7 +252,7 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
                     "import-slow",
                     [node.name],
                     problem=describe_slow_import(imports["failures"]),
-                    requirement="libraries that load in time: the other ranks wait for a late rank only until a timeout",
+                    requirement="libraries that load in time: the other ranks wait for it only until a timeout",
                     remedy="put the environment on a local disk instead of a network drive, and check the disk; "
                     f"{SKIP_HINT}",
                 )
@@ -286,7 +286,9 @@ def check_cuda(context: CheckContext) -> list[Finding]:
                 continue  # the job does not use it
             vendor = vendor_of(context.facts[node.name].get("gpus"))
             subject = (
-                f"{vendor.platform} does not start" if failure["gpu"] < 0 else f"GPU {failure['gpu']} cannot run a kernel"
+                f"{vendor.platform} does not start"
+                if failure["gpu"] < 0
+                else f"GPU {failure['gpu']} cannot run a kernel"
             )
             text = one_line(failure["error"])
             default = f"look for '{vendor.kernel_messages}' in dmesg, and reboot the node"

@@ -349,9 +349,7 @@ def check_launch(
 ) -> list[Finding]:
     """Run all checks of this file on the nodes that replied."""
     busy = check_busy(job, table, facts)
-    is_master_busy = any(
-        table.master.name in finding.nodes for finding in busy
-    )  # which probably uses the ports, too
+    is_master_busy = any(table.master.name in finding.nodes for finding in busy)  # which probably uses the ports, too
     return [
         *check_run_id(job, table, facts),
         *([] if replace else busy),

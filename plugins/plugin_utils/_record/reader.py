@@ -129,7 +129,9 @@ def read_record(directory: Path, run_id: str) -> Record:
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:
-        record.notes.append(f"logs has more than {MAX_FILES} files, or deeply nested directories: the remaining files were not read")
+        record.notes.append(
+            f"logs has more than {MAX_FILES} files, or deeply nested directories: the remaining files were not read"
+        )
     for rank, name in enumerate(names):
         record.nodes.append(
             read_node(files, f"logs/node{rank}", name, to_mappings(to_mapping(plan)["nodes"])[rank], result)

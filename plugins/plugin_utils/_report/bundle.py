@@ -31,8 +31,8 @@ ENVIRONMENTS = ("environment", "launcher_environment", "launch_environment")
 # Beginnings of the names of variables that muster sets itself, whose values are names and addresses.
 OWN_VARIABLES = ("MUSTER_", "NCCL_", "GLOO_", "MASTER_", "TORCH", "OMP_", "CUDA_", "PYTHON", "RANK", "WORLD_", "LOCAL_")
 READ_ME = """\
-An excerpt of a run of muster, to share when you ask for help. Secrets were removed: tokens of known forms, values of names
-such as PASSWORD or API_KEY, and the values of all environment variables. Host names, addresses and paths are left in:
+An excerpt of a run of muster, to share when you ask for help. Secrets were removed: tokens of known forms, values of
+names such as PASSWORD or API_KEY, and the values of all environment variables. Host names, addresses and paths are left in:
 review the files before you share them.
 
 verdict.txt   what failed first, and why as far as it is known

@@ -125,5 +125,7 @@ def test_two_playbooks_in_one_command_are_refused(directory: Path) -> None:
 def test_script_error_ends_the_search_at_the_first_launch(directory: Path) -> None:
     (directory / "job.py").write_text("print(modle)\n")
     done = typed(directory, words(directory))
-    assert done.returncode == 2 and "fit-b8 failed for another reason than a lack of memory: NameError" in done.stdout, done.stdout
+    assert (
+        done.returncode == 2 and "fit-b8 failed for another reason than a lack of memory: NameError" in done.stdout
+    ), done.stdout
     assert sorted(path.name for path in (directory / "nodes").iterdir()) == ["fit-b8"]

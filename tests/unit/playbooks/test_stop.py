@@ -24,7 +24,9 @@ ON_THEIR_OWN = "its supervisor ends the run by itself 15 s after losing contact 
         (HERE, ON_THEIR_OWN, "No node of the run answers"),
     ],
 )
-def test_unresponsive_node_is_named_with_the_consequences(tmp_path: Path, other: str, message: str, unsaid: str) -> None:
+def test_unresponsive_node_is_named_with_the_consequences(
+    tmp_path: Path, other: str, message: str, unsaid: str
+) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         f"training: {{hosts: {{a: {CLOSED}, b: {other}}}, vars: {{launch_node_directory: {tmp_path}/node, "

@@ -73,7 +73,9 @@ def test_list_selects_the_files_to_copy(cluster: StageCluster, tmp_path: Path) -
     assert sorted(cluster.read_files(1)) == ["blobs/ü 1", "snapshots/1/config.json"]
 
 
-def test_link_pointing_outside_the_directory_is_copied_as_a_file(cluster: StageCluster, source: Path, tmp_path: Path) -> None:
+def test_link_pointing_outside_the_directory_is_copied_as_a_file(
+    cluster: StageCluster, source: Path, tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "x").write_bytes(b"x")
     (source / "out").symlink_to(tmp_path / "elsewhere" / "x")

@@ -102,9 +102,7 @@ def test_next_node_leads_the_run_after_the_first_is_powered_off(lab: Lab, nodes:
         pytest.param(("outgoing",), marks=pytest.mark.thorough),
     ],
 )
-def test_isolated_first_node_that_returns_runs_nothing(
-    lab: Lab, nodes: list[str], directions: tuple[str, ...]
-) -> None:
+def test_isolated_first_node_that_returns_runs_nothing(lab: Lab, nodes: list[str], directions: tuple[str, ...]) -> None:
     run_id = f"cut-{'-'.join(directions)}"
     options: dict[str, Any] = {"nnodes": 3, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", "--until", "end", run_id=run_id, launch_restart_min_nodes=2, **options)
@@ -123,9 +121,7 @@ def test_isolated_first_node_that_returns_runs_nothing(
     drive.nothing_left(lab, nodes, within=15)
 
 
-def test_loss_of_the_first_of_two_nodes_ends_the_run_with_a_command_to_continue(
-    lab: Lab, nodes: list[str]
-) -> None:
+def test_loss_of_the_first_of_two_nodes_ends_the_run_with_a_command_to_continue(lab: Lab, nodes: list[str]) -> None:
     options: dict[str, Any] = {"nnodes": 2, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", run_id="first", **options)
     play.wait_for(r"its loss ends the run: two nodes have no majority")

@@ -151,7 +151,7 @@ def _find_machine(context: PaperspaceContext, node: str) -> Machine:
 
 
 def _find_template(context: PaperspaceContext, name: str, machine_id: str) -> str:
-    """Return the ID of the machine's template of this name, or "". Raise PlanRefusedError if it is another machine's."""
+    """Return the ID of the machine's template of this name, or "". Raise PlanRefusedError for another machine's."""
     matches = [template for template in operations.list_templates(context.client) if parse_name(template) == name]
     for template in matches:
         if template.get("parentMachineId") == machine_id:

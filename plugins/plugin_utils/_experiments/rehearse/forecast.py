@@ -103,11 +103,7 @@ def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tupl
     )
     remedy = "load model, optimizer and step from the checkpoint before the first step"
     if second["steps"][0] <= first["steps"][0]:
-        failure = (
-            "did not load the checkpoint"
-            if has_jumped or not has_learned
-            else "restarts its step count"
-        )
+        failure = "did not load the checkpoint" if has_jumped or not has_learned else "restarts its step count"
         return False, [make_problem(f"the second start {failure}: {details}", remedy)]
     if has_jumped:
         return False, [make_problem(f"the second start did not continue the curve: {details}", remedy)]

@@ -118,9 +118,7 @@ def test_packages_built_against_torch_come_from_its_index(
 
 
 @pytest.mark.parametrize("name", ["xformers", "torchao", "torchtext"])
-def test_build_in_the_torch_index_is_used(
-    name: str, request_of: Any, tmp_path: Path
-) -> None:
+def test_build_in_the_torch_index_is_used(name: str, request_of: Any, tmp_path: Path) -> None:
     """It has the same version as PyPI's, which is for another CUDA."""
     for index, build in ((PYPI, "of PyPI"), (TORCH, "for this torch")):
         add_wheel(tmp_path / index, name, "0.1.post1", ["torch==2.13.0"], {f"{name}.py": f"BUILD = {build!r}\n"})

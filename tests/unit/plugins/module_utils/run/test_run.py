@@ -868,7 +868,9 @@ def test_unit_watchdog_has_the_timeout_of_the_guard(tmp_path: Path) -> None:
     assert {"--property=WatchdogSec=15", "--property=NotifyAccess=main"} <= set(command)
 
 
-def test_properties_unsupported_by_an_older_systemd_are_omitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_properties_unsupported_by_an_older_systemd_are_omitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Debian 10 and RHEL 8 have 241 and 239."""
     run = make_run(tmp_path, [["/bin/true"]])
     run.plans[0]["supervision"] = "auto"

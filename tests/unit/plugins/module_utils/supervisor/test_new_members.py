@@ -104,7 +104,9 @@ def test_each_generation_proves_the_token_for_a_name_of_its_own() -> None:
 
 
 @given(st.integers(3, 30), st.integers(0, 30), st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
-def test_replacements_never_let_two_partitions_continue(nnodes: int, hub: int, connected: set[int], replaced: set[int]) -> None:
+def test_replacements_never_let_two_partitions_continue(
+    nnodes: int, hub: int, connected: set[int], replaced: set[int]
+) -> None:
     """A hub goes on only if those that it cannot reach, and that may follow another one, are no majority."""
     plan = plan_of(nnodes, {rank for rank in replaced if rank < nnodes})
     hub %= nnodes

@@ -183,9 +183,7 @@ def test_shards_are_exchanged_between_the_nodes_that_have_them(launch: Starter, 
     assert all(sorted(os.listdir(tmp_path / f"node{number}" / "step-40")) == names for number in range(3))
 
 
-def test_shards_lost_with_their_node_select_an_older_checkpoint(
-    launch: Starter, tmp_path: Path
-) -> None:
+def test_shards_lost_with_their_node_select_an_older_checkpoint(launch: Starter, tmp_path: Path) -> None:
     for number in range(4):
         shards(tmp_path / f"node{number}", 20, 0, 1, 2)
         if number < 3:

@@ -331,7 +331,9 @@ def test_torch_is_queried_if_the_driver_cannot_tell_capabilities(
         flash.capabilities({})
 
 
-def test_import_without_a_gpu_is_verified_again_once_a_gpu_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_a_gpu_is_verified_again_once_a_gpu_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch, flash_attn = MagicMock(), MagicMock(__version__="2.8.3")
     for name, module in (("torch", torch), ("flash_attn", flash_attn), ("flash_attn_2_cuda", MagicMock())):
         monkeypatch.setitem(sys.modules, name, module)

@@ -64,7 +64,9 @@ ACTIVE_MANAGER = {"version": "570.124.06", "service": "active"}
         ),
     ],
 )
-def test_fabric_must_be_ready_and_its_manager_match_the_driver(values: dict[str, Any], problem: str, remedy: str) -> None:
+def test_fabric_must_be_ready_and_its_manager_match_the_driver(
+    values: dict[str, Any], problem: str, remedy: str
+) -> None:
     facts = cluster(2, gpu_count=8)
     facts["node2"]["links"].update(values)
     result = findings(facts)

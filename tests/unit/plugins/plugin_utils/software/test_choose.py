@@ -227,7 +227,9 @@ def test_expected_software_is_chosen_for_nodes_and_requests(
         ([node()], {"flash": "auto"}, ["flash-attention runs only on GPUs", "Set flash_attention_enabled to false"]),
     ],
 )
-def test_refusal_suggests_compatible_settings(nodes: list[NodeSoftware], wishes: dict[str, str], messages: list[str]) -> None:
+def test_refusal_suggests_compatible_settings(
+    nodes: list[NodeSoftware], wishes: dict[str, str], messages: list[str]
+) -> None:
     message = refused(*nodes, **wishes)
     for arguments in messages:
         assert arguments in message
@@ -249,8 +251,8 @@ def test_each_choice_is_explained_with_a_reason() -> None:
         "6.1) on a, b",
     ]
     assert why(node(gpu=H100), flash="auto")[1:] == [
-        "torch 2.8.0: the newest compatible release; flash-attention 2.8.3 has no wheel for torch 2.13.0 with CUDA 13.2 and "
-        "Python 3.10",
+        "torch 2.8.0: the newest compatible release; flash-attention 2.8.3 has no wheel for torch 2.13.0 with CUDA 13.2 "
+        "and Python 3.10",
         "CUDA 12.9: the newest build that the drivers run (580.65.06 on a) and that has kernels for the GPUs "
         "(H100 80GB HBM3 (9.0) on a)",
         "flash-attention 2.8.3: the newest with a wheel for them",

@@ -86,7 +86,9 @@ def test_different_content_gives_different_script_name() -> None:
 @pytest.mark.parametrize(
     ("message", "word", "seconds"), [("30M", "30m", 1800), ("2d", "2d", 172800), ("No", None, None)]
 )
-def test_age_limit_is_normalized_and_the_value_no_is_refused(message: str, word: str | None, seconds: float | None) -> None:
+def test_age_limit_is_normalized_and_the_value_no_is_refused(
+    message: str, word: str | None, seconds: float | None
+) -> None:
     if word is None:
         with pytest.raises(PlanRefusedError, match="ttl is 'No'. Use a number with a unit"):
             normalize_limit("ttl", message)
