@@ -32,12 +32,12 @@ ENVIRONMENTS = ("environment", "launcher_environment", "launch_environment")
 OWN_VARIABLES = ("MUSTER_", "NCCL_", "GLOO_", "MASTER_", "TORCH", "OMP_", "CUDA_", "PYTHON", "RANK", "WORLD_", "LOCAL_")
 READ_ME = """\
 An excerpt of a run of muster, to share when you ask for help. Secrets were removed: tokens of known forms, values of
-names such as PASSWORD or API_KEY, and the values of all environment variables. Host names, addresses and paths are left in:
-review the files before you share them.
+names such as PASSWORD or API_KEY, and the values of all environment variables. Host names, addresses and paths are
+left in: review the files before you share them.
 
-verdict.txt   what failed first, and why as far as it is known
+verdict.txt   the first failure, and its cause if known
 result.json   how each rank ended
-plan.json     what was launched
+plan.json     the launched job and its nodes
 logs/         the last lines of each log that was fetched (./muster logs --fetch gets those that are missing)
 """
 
