@@ -160,7 +160,7 @@ def test_powered_off_node_ends_the_run(lab: Lab, nodes: list[str], node: str) ->
 @pytest.mark.parametrize(
     ("node", "from_machine"),
     [
-        (MASTER, False),
+        pytest.param(MASTER, False, marks=pytest.mark.thorough),  # molecule/recovery isolates the first node
         pytest.param(MASTER, True, marks=pytest.mark.thorough),
         pytest.param(OTHER, False, marks=pytest.mark.thorough),
         (OTHER, True),
@@ -321,6 +321,7 @@ def test_status_reports_failures_of_unwatched_runs(lab: Lab, nodes: list[str]) -
     assert " died  " in asked["orphan"].output, asked["orphan"].output
 
 
+@pytest.mark.thorough  # tests/unit/plugins/action/test_run_record.py, and the test of a closed terminal above
 def test_status_reports_lost_nodes_of_unwatched_runs(lab: Lab, nodes: list[str]) -> None:
     """Of two runs that were left alone one has a node cut off, the other one its first node powered off."""
     runs = {"cut": nodes[:2], "off": nodes[2:]}

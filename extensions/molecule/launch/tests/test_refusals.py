@@ -62,8 +62,9 @@ def test_busy_nodes_are_refused_unless_run_is_replaced(lab: Lab, nodes: list[str
 
 @pytest.mark.parametrize(
     ("port", "what"),
-    [(29500, "the rendezvous port"), pytest.param(29499, "the lifeline's port", marks=pytest.mark.thorough)],
+    [(29500, "the rendezvous port"), (29499, "the lifeline's port")],
 )
+@pytest.mark.thorough  # molecule/preflight tests this, and a launch runs the same checks
 def test_port_in_use_is_refused(lab: Lab, nodes: list[str], port: int, what: str) -> None:
     command = (
         f"systemd-run --unit=squatter --uid=muster python3 -m http.server {port} --bind {lab.node('node1').address}"
@@ -77,6 +78,7 @@ def test_port_in_use_is_refused(lab: Lab, nodes: list[str], port: int, what: str
         lab.exec("node1", ["systemctl", "stop", "squatter"])
 
 
+@pytest.mark.thorough  # tests/unit/plugins/plugin_utils/checks/test_start_conditions.py
 def test_missing_script_is_refused(lab: Lab, nodes: list[str]) -> None:
     for name in ("node1", "node4"):
         lab.exec(name, ["sh", "-c", "echo 'print(1)' > /home/muster/only_here.py"])
@@ -135,6 +137,7 @@ def test_wrong_node_address_is_refused(lab: Lab, nodes: list[str], tmp_path: Pat
     refused(lab, nodes, *arguments, nnodes=2, options=("-i", str(more)))
 
 
+@pytest.mark.thorough  # tests/unit/plugins/action/test_choose_nodes.py
 def test_too_many_nodes_are_refused(lab: Lab, nodes: list[str]) -> None:
     refused(lab, nodes, "nnodes is 40", nnodes=40)
 

@@ -49,6 +49,7 @@ def test_strict_exits_1_on_warnings_and_checks_can_be_skipped(cluster: Cluster) 
     assert enough.rc == 0, enough.output
 
 
+@pytest.mark.thorough  # tests/unit/plugins/plugin_utils/checks/test_catalogue.py
 @pytest.mark.parametrize(
     ("skip", "message"),
     [
@@ -62,12 +63,14 @@ def test_unknown_or_mandatory_check_cannot_be_skipped(cluster: Cluster, skip: st
     assert play.rc == 2 and message in play.output, play.output
 
 
+@pytest.mark.thorough  # tests/unit/plugins/action/test_launch_plan.py
 def test_nproc_per_node_below_1_is_refused(cluster: Cluster) -> None:
     for option in ("nproc_per_node=0", '{"nproc_per_node": 0}', "nproc_per_node=-1"):
         play = drive.run("preflight.yml", cluster.lab.inventory, options=("-e", option))
         assert play.rc == 2 and "; must be 1 or more" in play.output, play.output
 
 
+@pytest.mark.thorough  # tests/unit/playbooks/test_no_effect.py
 def test_misspelt_variables_are_refused(cluster: Cluster) -> None:
     play = drive.run("preflight.yml", cluster.lab.inventory, preflight_stict=True)
     assert play.rc == 2 and "preflight_strict" in play.output, play.output
@@ -94,6 +97,10 @@ def test_network_check_works_with_one_fork(cluster: Cluster) -> None:
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))
     assert play.rc == 0 and "no errors, no warnings" in play.output, play.output
     drive.nothing_left(cluster.lab, cluster.names, within=15)
+
+
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/facts/test_peer_probe.py; test_catalogue.py with more forks
+def test_blocked_peers_are_found_with_one_fork(cluster: Cluster) -> None:
     text = "table inet fault {\nchain in { type filter hook input priority 0; ip saddr %s tcp dport != 22 drop; }\n}"
     cluster.fault("node3", f"nft -f - <<'END'\n{text % cluster.address('node2')}\nEND", "nft delete table inet fault")
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))
@@ -120,6 +127,7 @@ def test_a_launch_is_refused_for_the_same_faults(cluster: Cluster) -> None:
     drive.nothing_left(cluster.lab, cluster.names, within=40)  # node4 has waited for node1 since the refused launch
 
 
+@pytest.mark.thorough  # molecule/launch skips a check in test_frozen_disk.py
 def test_a_launch_can_skip_single_checks(cluster: Cluster) -> None:
     cluster.fault("node2", LOOPBACK, RIGHT)
     play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL, preflight_skip="own-name-loopback").wait()

@@ -121,6 +121,7 @@ def test_isolated_first_node_that_returns_runs_nothing(lab: Lab, nodes: list[str
     drive.nothing_left(lab, nodes, within=15)
 
 
+@pytest.mark.thorough  # supervisor/test_succession.py and failures/test_attempts.py in tests/unit
 def test_loss_of_the_first_of_two_nodes_ends_the_run_with_a_command_to_continue(lab: Lab, nodes: list[str]) -> None:
     options: dict[str, Any] = {"nnodes": 2, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", run_id="first", **options)
@@ -139,11 +140,9 @@ def test_loss_of_the_first_of_two_nodes_ends_the_run_with_a_command_to_continue(
     ("name", "options"),
     [
         ("c10d", {"launch_launcher": "torchrun", "launch_rdzv_backend": "c10d"}),
-        (
-            "accelerate",
-            {"launch_launcher": "accelerate"},
-        ),
-        ("deepspeed", {"launch_launcher": "deepspeed"}),
+        # tests/unit/plugins/module_utils/supervisor/test_attempt_plan.py checks the attempts of all launchers
+        pytest.param("accelerate", {"launch_launcher": "accelerate"}, marks=pytest.mark.thorough),
+        pytest.param("deepspeed", {"launch_launcher": "deepspeed"}, marks=pytest.mark.thorough),
         ("pdsh", {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "pdsh"}),
         ("mpirun", {"launch_launcher": "mpirun"}),
     ],

@@ -130,6 +130,7 @@ def test_new_host_key_is_accepted_and_changed_one_refused(lab: Lab, tmp_path: Pa
     assert changed.rc == 2 and RECORDED in words(changed), changed.output
 
 
+@pytest.mark.thorough  # tests/unit/playbooks/test_site.py
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -203,6 +204,8 @@ def test_one_run_sets_up_the_cluster(lab: Lab, project: Path) -> None:
         for tool in ("rsync", "git", "tmux", "gcc"):
             root(lab, name, f"command -v {tool}")
         assert root(lab, name, "/opt/muster/envs/project/env/bin/python -c 'import colorama; print(1)'") == "1"
+    listed = drive.run("env.yml", lab.inventory)
+    assert listed.rc == 0 and re.search(r"project +3\.\d+ +2\.13\.0\+cpu .* node1, node2", words(listed)), listed.output
     # any port is open from node to node, behind node2's firewall too
     root(lab, "node2", "touch /run/port")
     root(lab, "node2", f'systemd-run --quiet --unit=listener sh -c "exec python3 -uc \\"{port}\\" > /run/port"')
@@ -221,6 +224,7 @@ def test_a_second_run_changes_nothing(lab: Lab, project: Path) -> None:
     assert tasks(few) == tasks(play), "the number of tasks does not grow with the number of nodes"
 
 
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/python_env/test_solve.py, and test_environments.py
 def test_second_project_has_its_own_environment_that_shares_torch(lab: Lab, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -159,6 +159,7 @@ def test_job_uses_the_environment_without_launch_python(lab: Lab, tmp_path: Path
     assert plan["command"][0] == "/opt/muster/env/bin/python"
 
 
+@pytest.mark.thorough  # tests/unit/plugins/plugin_utils/software/test_choose.py
 def test_nonexistent_torch_and_cuda_pair_is_refused_before_download(lab: Lab) -> None:
     play = drive.run(STAND_INS, lab.inventory, part="torch", pytorch_version="2.8.0", pytorch_cuda="12.4")
     assert play.rc == 2
