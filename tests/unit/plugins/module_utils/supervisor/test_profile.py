@@ -92,6 +92,7 @@ def last_step(run: Run, rank: int) -> int:
     return int(lines[-1].split()[1].rstrip(":")) if lines else 0
 
 
+@pytest.mark.thorough  # tests/unit/playbooks/test_profile.py profiles two ranks
 def test_all_ranks_of_a_running_job_are_profiled_and_it_continues(run: Run, tmp_path: Path) -> None:
     run.start()
     eventually(lambda: all(last_step(run, rank) > 0 for rank in range(RANKS)), LONGEST)
