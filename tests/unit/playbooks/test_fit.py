@@ -118,7 +118,7 @@ def test_invalid_arguments_are_refused_before_anything_starts(directory: Path, m
 def test_two_playbooks_in_one_command_are_refused(directory: Path) -> None:
     first, *rest = words(directory)
     done = typed(directory, [first, "muster.training.fit", *rest])
-    assert done.returncode == 2 and "2 playbooks were given at once" in " ".join(done.stdout.split()), done.stdout
+    assert done.returncode == 2 and "2 playbooks were passed together" in " ".join(done.stdout.split()), done.stdout
     assert not (directory / "runs").exists()
 
 

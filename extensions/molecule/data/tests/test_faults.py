@@ -106,7 +106,7 @@ FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
         refusing("AccessDenied"),
         ("S3 denies access to the bucket with these credentials", "s3:ListBucket"),
     ),
-    "endpoint gone": (gone, ("nothing answers at the endpoint", "check the endpoint's URL")),
+    "endpoint gone": (gone, ("the endpoint does not respond", "check the endpoint's URL")),
     "endpoint hangs": (hanging, ("no reply within", "did not respond in time", "curl -v URL")),
     "keys that may not write": (read_only, ("it is not writable", "s3:PutObject")),
     "no /dev/fuse": (without_device, ("/dev/fuse is missing", "modprobe fuse", "--device /dev/fuse")),

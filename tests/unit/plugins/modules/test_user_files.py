@@ -274,7 +274,7 @@ def test_root_creates_only_new_directories_on_safe_paths(ours: Path) -> None:
     (ours / "link").symlink_to("srv")
     make_directory("/srv/a/b", os.geteuid(), os.getegid(), 0o700)
     assert (mode(ours / "srv" / "a"), mode(ours / "srv" / "a" / "b")) == ("755", "700")
-    for path, result in (("/open/x/y", "can be written by others"), ("/link/x", "is a link")):
+    for path, result in (("/open/x/y", "is writable by users other than root"), ("/link/x", "is a link")):
         with pytest.raises(PathError, match=result):
             make_directory(path, os.geteuid(), os.getegid(), 0o700)
     with pytest.raises(FileExistsError):

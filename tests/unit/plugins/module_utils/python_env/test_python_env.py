@@ -497,7 +497,7 @@ def test_root_downloads_nothing_without_a_known_hash(tmp_path: Path, monkeypatch
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("x")
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    with pytest.raises(StepError, match=r"root would run its content\. Set its sha256 \(a setting\)"):
+    with pytest.raises(StepError, match=r"root would execute its content\. Set its sha256 \(a setting\)"):
         installers.download(source.as_uri(), str(target), "", "a setting")
     assert not target.exists()
     installers.download(source.as_uri(), str(target), hashlib.sha256(b"x").hexdigest(), "")

@@ -123,7 +123,7 @@ def test_ambiguous_error_is_out_of_memory_only_if_a_smaller_batch_ran(cluster: C
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40
     other = Cluster(cluster.runs.parent / "other", 0)
     other.error = cluster.error
-    with pytest.raises(FitError, match="not for lack of memory"):
+    with pytest.raises(FitError, match="for another reason than a lack of memory"):
         fit(other).search(JOB, SEARCH)
 
 

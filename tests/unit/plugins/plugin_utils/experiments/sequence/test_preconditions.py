@@ -56,6 +56,6 @@ def test_name_in_use_by_another_command_is_refused(tmp_path: Path, monkeypatch: 
 
 def test_refused_sequence_leaves_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"args": ("preflight.yml", "fit.yml")}))
-    with pytest.raises(UserError, match="2 playbooks were given at once"), sequence(tmp_path / "fit"):
+    with pytest.raises(UserError, match="2 playbooks were passed together"), sequence(tmp_path / "fit"):
         pass
     assert not (tmp_path / "fit").exists()
