@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -11,9 +10,7 @@ from hypothesis import HealthCheck, settings
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # The duration of an example depends on the load of this machine, not on the code.
-# `make test` tries fewer examples of each property than `make test-all`, which exports ROWS.
-EXAMPLES = 100 if os.environ.get("ROWS") == "all" else 50
-settings.register_profile("busy", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
 
