@@ -253,12 +253,13 @@ lint-units-and-sanity: $(TEST_READY)
 lint-then-units:
 	@$(MAKE) --no-print-directory CONCURRENT= lint-and-pylint unit unit-newest
 
-# Skips tests that do not depend on the ansible-core version (oracles, standalone programs on nodes, tests marked one_core), and
-# tests that need other collections.
+# Skips tests that do not depend on the ansible-core version (oracles, programs on nodes, code that uses nothing of Ansible except
+# its errors, tests marked one_core), and tests that need other collections.
 .PHONY: unit-newest
-unit-newest: IGNORED := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories test_examples.py test_pictures.py \
-  $(addprefix plugins/plugin_utils/,checks cluster clouds/paperspace experiments failures plan report software/test_driver.py text) \
-  $(addsuffix _server.py,test_ec2 test_hub test_paperspace))
+unit-newest: IGNORED := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories \
+  $(addprefix plugins/plugin_utils/,checks cluster clouds experiments failures keep page plan profile project record report s3 \
+    script_check slurm software text) \
+  $(addprefix test_,$(addsuffix .py,examples explain make_venv pictures ec2_server hub_server paperspace_server)))
 unit-newest: ## Unit tests with the newest ansible-core, if a suitable Python is installed
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \

@@ -442,7 +442,7 @@ def _bridge(network: str) -> str:
 def _pin_bridge(network: str) -> None:
     """Fix the bridge's hardware address.
 
-    Otherwise it changes when a node stops or starts, and the nodes do not answer this machine for half a minute.
+    Otherwise it changes when a node stops or starts, and the nodes do not respond this machine for half a minute.
     """
     bridge = _bridge(network)
     run(["ip", "link", "set", bridge, "address", Path(f"/sys/class/net/{bridge}/address").read_text().strip()])

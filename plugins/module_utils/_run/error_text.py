@@ -48,7 +48,7 @@ RULE = re.compile(r"[-=*_#+~ ]{10,}")
 def first_error(text: str) -> str:
     """Return the exception ("ValueError: boom", with all lines of its message) that ended a program, or "".
 
-    An exception after which the program continued did not end it. If lines have process prefixes, the first counts.
+    An exception after which the program continued did not end it. If lines have process prefixes, return the first.
     """
     lines = without_prefix(RANK_PREFIX.sub("", text)).splitlines()
     starts = [
@@ -74,7 +74,7 @@ def without_prefix(text: str) -> str:
 
 
 def add_statement(message: str, frames: list[str]) -> str:
-    """Return the message; for an exception without any, such as of a bare assert, with the statement that raised it."""
+    """Return the message; without a message, as for a bare assert, the statement that raised the exception."""
     position = next((index for index in reversed(range(len(frames))) if SOURCE.match(frames[index])), None)
     if position is None or position + 1 >= len(frames) or not NO_MESSAGE.fullmatch(message):
         return message
@@ -118,7 +118,7 @@ def fatal_error(text: str) -> str:
 
 
 def final_message(text: str) -> str:
-    """Return the exception that ended a program, else its last message, or "": a banner, or its last line."""
+    """Return the exception that ended a program, otherwise its last message (a banner, or its last line), or ""."""
     error = first_error(text)
     if error:
         return error
@@ -132,7 +132,7 @@ def final_message(text: str) -> str:
 def tail_lines(text: str) -> str:
     """Return the last lines of an output as a terminal would show them, with C++ frames as one line.
 
-    More than are shown: the line that tells the cause may stand above a banner or many frames.
+    Returns more lines than are shown: the line with the cause may precede a banner or many frames.
     """
     lines: list[str] = []
     frames = 0

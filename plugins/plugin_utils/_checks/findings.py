@@ -18,7 +18,7 @@ SEVERITIES = ("error", "warning")
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem on some nodes, or on the cluster if none are named: what is wrong, what a run needs, what to do."""
+    """A problem on some nodes, or on the cluster if none are named, with the requirement and the remedy."""
 
     severity: str
     id: str

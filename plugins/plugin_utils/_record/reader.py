@@ -90,7 +90,7 @@ class NodeFiles:
 
 @dataclass
 class Record:
-    """All data of a run that a report shows, unchecked: plan and result are whatever their files contain."""
+    """All data of a run that a report shows, unchecked: plan and result are the raw content of their files."""
 
     run_id: str
     directory: Path
@@ -129,7 +129,9 @@ def read_record(directory: Path, run_id: str) -> Record:
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:
-        record.notes.append(f"logs has more than {MAX_FILES} files, or too deep directories: the others were not read")
+        record.notes.append(
+            f"logs has more than {MAX_FILES} files, or deeply nested directories: the remaining files were not read"
+        )
     for rank, name in enumerate(names):
         record.nodes.append(
             read_node(files, f"logs/node{rank}", name, to_mappings(to_mapping(plan)["nodes"])[rank], result)
@@ -154,7 +156,7 @@ def read_record(directory: Path, run_id: str) -> Record:
         record.last_lines = read_last_lines(files, first_logs)
     left_out = sum(source.left_out for source in sources)
     if left_out:
-        record.notes.append(f"{left_out} values of curves were left out: too many curves, or too many values")
+        record.notes.append(f"{left_out} values of curves were omitted: too many curves, or too many values")
     record.links = find_wandb_links(files, first_logs)
     record.failure_log = read_failure_log(files, result, names)
     record.attempts = count_restarts(paths)

@@ -134,7 +134,7 @@ class ReportFinding(TypedDict):
 
 
 class Cost(TypedDict):
-    """The cost of a run. Costs are None if a price is unknown: `missing` then says what to set."""
+    """The cost of a run. Costs are None if a price is unknown: `missing` then names the setting."""
 
     currency: str
     per_hour: float | None
@@ -146,7 +146,7 @@ class Cost(TypedDict):
 
 
 class FailureCause(TypedDict):
-    """The cause of a failure in the error catalogue. seen: the log line that shows it, "" if the error itself does."""
+    """The cause of a failure in the error catalogue. seen: the log line that shows it, or "" for the error itself."""
 
     id: str
     cause: str

@@ -245,7 +245,7 @@ def without_empty_columns(header: list[str], rows: list[list[str]]) -> tuple[lis
 
 
 def missing_price(report: Report) -> str:
-    """Return what is unknown about the cost, an empty string if nothing is, or if no machine has a price."""
+    """Return the unknown parts of the cost, or an empty string if none are, or if no machine has a price."""
     has_prices = any(row["price_per_hour"] is not None for row in report["nodes"])
     return report["cost"]["missing"] if has_prices else ""
 
@@ -327,7 +327,7 @@ def node_table(report: Report) -> list[list[str]]:
 
 
 def format_money(amount: float, currency: str) -> str:
-    """Return an amount with as many digits as it needs, such as "7.56 USD" and "0.0112 USD"."""
+    """Return an amount with as many digits as necessary, such as "7.56 USD" and "0.0112 USD"."""
     return f"{amount:.2f} {currency}" if amount >= 1 or amount == 0 else f"{amount:.3g} {currency}"
 
 

@@ -75,14 +75,14 @@ def test_unequal_slots_with_env_launcher_are_a_finding() -> None:
     assert "node1 2, node2 4" in finding.problem
 
 
-def test_nodes_without_answer_are_findings() -> None:
+def test_nodes_without_a_reply_are_findings() -> None:
     made = arguments(cluster(3))
     made["facts"]["node2"] = {"unreachable": True, "msg": "timed out"}
     made["facts"]["node3"] = None
     findings = make_plan(made)[2]
     result = {finding.nodes: finding.problem for finding in findings if finding.id == "unreachable"}
     assert set(result) == {("node2",), ("node3",)}
-    assert result[("node2",)] == "it did not answer in time"
+    assert result[("node2",)] == "it did not respond in time"
     assert "--limit" in result[("node3",)]
 
 
@@ -122,7 +122,7 @@ def test_rank_order_warning_does_not_suggest_static_for_elastic_run() -> None:
         (("node1", "node2", "node3"), {"rdzv_backend": "c10d"}),  # torch's order as well
         (("node3", "node2", "node1"), {}),
         (("node3", "node2", "node1"), {"launcher": "env"}),
-        (("node3", "node2", "node1"), {"rdzv_backend": "c10d", "ranked": False}),  # nobody has asked for an order
+        (("node3", "node2", "node1"), {"rdzv_backend": "c10d", "ranked": False}),  # no order was requested
     ],
 )
 def test_no_warning_when_rank_order_is_kept_or_not_prescribed(order: tuple[str, ...], given: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ def test_nproc_per_node_overrides_slots() -> None:
     assert findings == []
 
 
-# --- For a person -----------------------------------------------------------------------------------------------------
+# --- Terminal output --------------------------------------------------------------------------------------------------
 
 
 def test_plan_is_rendered_for_the_terminal() -> None:

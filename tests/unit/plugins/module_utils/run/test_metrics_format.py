@@ -78,7 +78,7 @@ def test_each_metric_has_a_type_and_a_description() -> None:
         assert family.type == ("counter" if family.samples[0].name.endswith("_total") else "gauge")
 
 
-def test_hostile_labels_and_values_stay_what_they_are() -> None:
+def test_hostile_labels_and_values_are_escaped() -> None:
     text = render(
         [("muster_job_running", {"state": 'a"} 5\nevil{x="\\'}, float("inf"))], {"muster_run_name": "é" * 500}
     )
@@ -90,7 +90,7 @@ def test_hostile_labels_and_values_stay_what_they_are() -> None:
 
 
 @pytest.mark.skipif(not PROMTOOL.exists(), reason="make has not extracted promtool into build")
-def test_promtool_has_nothing_to_object() -> None:
+def test_promtool_reports_no_problems() -> None:
     text = render(
         [*node_samples({**SAMPLE, "gpus": [{**GPU, "power_watts": 300.0}], "disk_total": 2e9}), *OTHERS], LABELS
     )

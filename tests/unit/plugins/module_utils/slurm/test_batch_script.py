@@ -26,7 +26,7 @@ SHOWN = (
 )
 
 
-def test_nodes_are_found_by_address_or_else_by_name() -> None:
+def test_nodes_are_matched_by_address_or_by_name() -> None:
     cluster = parse_nodes(SHOWN)
     nodes = [{"name": "C7", "address": "192.0.2.7"}, {"name": "any", "address": "10.0.0.11"}]
     assert [node["NodeName"] for node in match_nodes(nodes, cluster)] == ["node2", "node1"]
@@ -127,7 +127,7 @@ def test_script_starts_each_node_with_its_own_directory(tmp_path: Path) -> None:
     assert "gpu3 is not a node of this run" in completed.stderr
 
 
-def test_what_a_requeued_job_needs_is_removed_at_its_end_but_not_before(tmp_path: Path) -> None:
+def test_files_for_a_requeued_job_are_removed_only_at_its_end(tmp_path: Path) -> None:
     """The stand-in for srun sends SIGTERM to the script, as Slurm does when the job is requeued."""
     directory = tmp_path / "a b" / "node0"
     srun = tmp_path / "srun"

@@ -52,7 +52,7 @@ LOST = [{"name": "node0", "state": "ended", "report": REPORT}, {"name": "node1",
         (result("stopped", first_node=None), 1, 0, False),
     ],
 )
-def test_ends_that_are_worth_another_life(end: dict[str, Any], code: int, life: int, expected: bool) -> None:
+def test_ends_that_justify_another_life(end: dict[str, Any], code: int, life: int, expected: bool) -> None:
     assert lives.is_worth_requeueing(end, code, life, LIMIT) is expected
 
 
@@ -113,7 +113,7 @@ def test_next_life_has_the_files_of_the_first(directory: Path) -> None:
     assert (directory / "earlier" / "0" / "ranks" / "0.log").read_text() == "step 5\n"
 
 
-def test_next_life_finds_nothing_that_belongs_to_an_earlier_one(directory: Path) -> None:
+def test_next_life_ignores_files_of_earlier_lives(directory: Path) -> None:
     """A request that a launcher such as mpirun has made, or samples that are numbered."""
     lives.begin_life(str(directory), {})
     end_first_life(directory)
@@ -171,7 +171,7 @@ def test_job_is_requeued_after_a_loss(directory: Path, tmp_path: Path, monkeypat
     assert "could not be requeued" in lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"})
 
 
-def test_run_that_slurm_stops_may_begin_again_but_not_one_that_a_person_stops(directory: Path) -> None:
+def test_run_stopped_by_slurm_may_restart_but_not_a_run_stopped_by_a_person(directory: Path) -> None:
     lives.begin_life(str(directory), {})
     write_end(directory, "stopped")
     assert lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"}) == ""

@@ -91,7 +91,7 @@ def log(run: Run, rank: int) -> str:
 
 
 @pytest.mark.parametrize("run", [plain_script], indirect=True)
-def test_plain_script_saves_and_goes_on_then_saves_and_ends(run: Run, tmp_path: Path) -> None:
+def test_plain_script_saves_and_continues_then_saves_and_exits(run: Run, tmp_path: Path) -> None:
     run_save.save(run.request(0, stop=False))
     eventually(lambda: len(list(tmp_path.glob("checkpoint-*.pt"))) == 2, LONGEST)
     eventually(lambda: any("it has saved" in event for event in run.events()), LONGEST)
