@@ -4,15 +4,20 @@
 """Measure how long healthy nodes of a busy machine are silent: the distances between the messages of a lifeline.
 
     python -m tests.bench.bench_silence [MINUTES] [NODES] [LOAD]
+    python -m tests.bench.bench_silence outages
 
 Real supervisors exchange their heartbeats of 2 s, while processes that compute, and that write and sync files, keep the
 load of the machine at LOAD (15). The run has the timeout of a real one (10 s), so a false loss would end it: exit code 1.
+
+outages: how long a node is silent whose network drops all packets for some seconds, as when a switch or a virtual
+machine moves: TCP repeats lost data at growing intervals. Needs root and nft.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -42,6 +47,9 @@ def note_distance(journal: Journal, who: str, seconds: float) -> None:
 HUB = ("        connection.last_heard = now\n        node = ", 'note_distance(self.journal, "node", now - connection.last_heard)')
 PEER = ("            self.last_heard = now\n            self.obey", 'note_distance(self.journal, "hub", now - self.last_heard)')
 BEYOND = (2.5, 3.0, 4.0, 6.0, 8.0)
+OUTAGES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+ROUNDS = 5
+TABLE = "table inet muster_bench_silence"
 
 
 def instrument(sources: dict[str, str]) -> None:
@@ -117,19 +125,66 @@ def measure(directory: Path, nodes: int, seconds: float, load: float) -> tuple[d
         end_by_force(run)
 
 
+def drop_packets(address: str) -> None:
+    """Drop all packets from and to an address of this machine; "" ends that."""
+    chain = f"chain input {{ type filter hook input priority raw; ip saddr {address} drop; ip daddr {address} drop; }}"
+    rules = [TABLE, f"delete {TABLE}", f"{TABLE} {{ {chain} }}" if address else ""]
+    subprocess.run(["nft", "-f", "-"], input="\n".join([*rules, ""]), text=True, check=True)
+
+
+def measure_outages(directory: Path) -> dict[float, list[float]]:
+    """Return the longest silence of the second node in each round, by how long its network was down."""
+    from tests.unit.supervised import end_by_force, free_port, make_run
+
+    ports = {"lifeline_port": free_port(), "master_port": free_port()}
+    run = make_run(
+        directory, [["/bin/sleep", "86400"]] * 2, {"heartbeat": HEARTBEAT, "silence": 60.0}, first_address=200, **ports
+    )
+    instrument(run.sources)
+    path = run.node(0) / "distances"
+    result: dict[float, list[float]] = {seconds: [] for seconds in OUTAGES}
+    try:
+        run.start()
+        run.wait_for("running")
+        for number in range(ROUNDS):
+            for seconds in OUTAGES:
+                time.sleep(HEARTBEAT * (1 + number / ROUNDS))  # it begins at another time after a heartbeat
+                before = len(path.read_text().splitlines())
+                drop_packets(run.plans[1]["node"]["address"])
+                time.sleep(seconds)
+                drop_packets("")
+                time.sleep(2 * seconds + 2 * HEARTBEAT)
+                lines = path.read_text().splitlines()[before:]
+                result[seconds].append(max(float(line.split()[1]) for line in lines))
+        return result
+    finally:
+        drop_packets("")
+        end_by_force(run)
+
+
 def percentile(values: list[float], share: float) -> float:
     """Return the value below which this share of sorted values is."""
     return values[min(len(values) - 1, int(share * len(values)))]
 
 
+def print_outages(silences: dict[float, list[float]]) -> None:
+    """Print the silence that each outage caused."""
+    print(f"{'network down':<16}{'silent, median':>16}{'longest':>10}")
+    for seconds, values in silences.items():
+        print(f"{f'{seconds:g} s':<16}{statistics.median(values):>14.1f} s{max(values):>8.1f} s")
+
+
 def main(arguments: list[str]) -> int:
     """Print the distribution; the exit code says whether a node was given up."""
-    minutes, nodes, load = [float(argument) for argument in arguments] + [20.0, 4.0, 15.0][len(arguments) :]
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
         namespace = Path(made, "tree", "ansible_collections", "muster")
         namespace.mkdir(parents=True)
         (namespace / "training").symlink_to(CHECKOUT)
         sys.path[:0] = [str(namespace.parents[1]), str(CHECKOUT)]
+        if arguments == ["outages"]:
+            print_outages(measure_outages(Path(made)))
+            return 0
+        minutes, nodes, load = [float(argument) for argument in arguments] + [20.0, 4.0, 15.0][len(arguments) :]
         distances, loads, is_alive = measure(Path(made), int(nodes), 60 * minutes, load)
     print(f"{nodes:.0f} nodes, {minutes:g} min, load {min(loads):.1f} to {max(loads):.1f}, nice {os.nice(0)}")
     head = "".join(f"{f'> {limit:g} s':>8}" for limit in BEYOND)

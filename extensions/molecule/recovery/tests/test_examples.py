@@ -142,6 +142,8 @@ def test_example_goes_on_from_its_checkpoint_after_the_loss_of_a_node(lab: Lab, 
     verdict = drive.record(lab, run_id)
     first, second = verdict["attempts"]
     assert (first["end_class"], first["node"], second["nodes"]) == ("node_lost", "node2", ["node1", "node3"])
+    phases = {"ended": first["ended"] - first["noticed"], "next attempt": second["started"] - first["ended"]}
+    print(f"{name}: silent {first['silent']:.1f} s, " + ", ".join(f"{key} {phases[key]:.1f} s" for key in phases))
     curves = json.loads(Path(lab.inventory.parent, "runs", run_id, "report.json").read_text())["curves"]
     (loss,) = [curve for curve in curves if curve["name"] == "loss"]
     assert loss["values"] == example.values and loss["last"] < loss["first"], "each step counts once"
