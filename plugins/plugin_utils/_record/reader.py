@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import encode_report, parse_report
 from ansible_collections.muster.training.plugins.plugin_utils._record import code_tree, origin, snapshot
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import read_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
@@ -147,7 +148,9 @@ def read_record(directory: Path, run_id: str) -> Record:
     record.events = [parse_json(line) for line in events][-10_000:]
     firsts = first_nodes(plan, result)
     first_logs = rank_zero_logs(paths, firsts)
-    sources, record.event_files = read_curves(files, paths, set(firsts.values()) if len(firsts) > 1 else None)
+    restarted = set(firsts.values()) if len(firsts) > 1 else None
+    reports = read_reports(files, first_logs) if restarted and len(restarted) > 1 else None
+    sources, record.event_files = read_curves(files, paths, restarted, reports)
     try:
         sources.append(read_user_metrics(files, first_logs, sources, to_mapping(plan).get("metrics")))
     except TooSlowError:
@@ -188,11 +191,18 @@ def read_node(files: RecordFiles, directory: str, name: str, planned: Any, resul
 
 
 def read_curves(
-    files: RecordFiles, log_paths: list[str], restarted: Collection[int] | None = None
+    files: RecordFiles,
+    log_paths: list[str],
+    restarted: Collection[int] | None = None,
+    reports: CurveSet | None = None,
 ) -> tuple[list[CurveSet], bool]:
     """Return the curves of all files, and whether there are TensorBoard event files.
 
-    restarted: the nodes that had rank 0 in an attempt, if there were several attempts.
+    Args:
+        files: the files of the record.
+        log_paths: the paths below logs.
+        restarted: the nodes that had rank 0 in an attempt, if there were several attempts.
+        reports: the results that the job reported on several nodes. None: those in a file of one node.
     """
     event_files = [path for path in log_paths if "tfevents" in path.rpartition("/")[2]]
     directories: dict[str, list[str]] = {}
@@ -202,12 +212,13 @@ def read_curves(
     def read_events(directory: str) -> CurveSet:
         return from_events(source_name(directory.rstrip("/")), files.read_scalars(directories[directory]))
 
-    tables = [path for path in log_paths if path.rpartition("/")[2] in TABLE_NAMES]
+    names = TABLE_NAMES if reports is None else TABLE_NAMES[:-1]
+    tables = [path for path in log_paths if path.rpartition("/")[2] in names]
     kinds: list[tuple[list[str], Callable[[str], CurveSet]]] = [
         (list(directories), read_events),
         (tables, functools.partial(read_table, files)),
     ]
-    sources = []
+    sources = [] if reports is None else [reports]
     for paths, read in kinds:
         groups = [[path] for path in paths] if restarted is None else group_by_source(paths, restarted)
         sources += [join_sources([read(path) for path in group]) for group in groups]
@@ -225,9 +236,20 @@ def read_table(files: RecordFiles, path: str) -> CurveSet:
     lines = files.read_lines(path, MAX_LINES_SIZE)
     if name in CSV_NAMES:
         return from_metrics(source_name(path), lines, position_required=name != "metrics.csv")
-    reported = from_job_reports(source_name(path), lines)
-    reported.curves = {name: curve for name, curve in reported.curves.items() if len(curve.value) > 1}
-    return reported
+    return repeated_reports(from_job_reports(source_name(path), lines))
+
+
+def read_reports(files: RecordFiles, first_logs: Mapping[str, list[str]]) -> CurveSet:
+    """Return the curves of the results that the job reported in the output of rank 0, if it was on several nodes."""
+    output = (line for logs in first_logs.values() for line in files.read_output(logs) if line is not None)
+    reports = (report for line in output if (report := parse_report(line)) is not None)
+    return repeated_reports(from_job_reports(OUTPUT, map(encode_report, reports)))
+
+
+def repeated_reports(reports: CurveSet) -> CurveSet:
+    """Return the curves of the results that were reported more than once."""
+    reports.curves = {name: curve for name, curve in reports.curves.items() if len(curve.value) > 1}
+    return reports
 
 
 def curve_names(sources: list[CurveSet]) -> list[str]:

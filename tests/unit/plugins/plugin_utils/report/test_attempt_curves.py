@@ -63,6 +63,21 @@ def test_reported_step_that_is_repeated_counts_once(tmp_path: Path) -> None:
     assert list(curve.step) == [1, 2, 3, 4] and list(curve.value) == [0, 0, 1, 1]
 
 
+def test_reports_are_joined_if_another_node_has_rank_0_from_then_on(tmp_path: Path) -> None:
+    def lines(*steps: int, loss: float) -> str:
+        reports = [json.dumps({"step": step, "loss": loss}) for step in steps]
+        return "".join(f"epoch\nMUSTER_RESULT {report}\n" for report in reports)
+
+    files: dict[str, str | bytes] = {
+        "node0/ranks/0/stdout.log": lines(1, 2, 3, loss=4.0),
+        "node1/ranks/0/stdout.log": lines(1, loss=99.0),  # another rank
+        "node1/attempt-1/ranks/0/stdout.log": lines(3, 4, loss=2.0),
+        "node1/said.jsonl": '{"step": 3, "loss": 2.0}\n{"step": 4, "loss": 2.0}\n',
+    }
+    (curve,) = curves_of(tmp_path, ["gpu0", "gpu1"], files)
+    assert list(curve.step) == [1, 2, 3, 4] and list(curve.value) == [4, 4, 2, 2]
+
+
 def test_tables_of_a_run_without_restarts_are_separate(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {f"node0/version_{number}/metrics.csv": table(range(3), 0.0) for number in range(2)}
     assert len(curves_of(tmp_path, ["gpu0"], files)) == 2
