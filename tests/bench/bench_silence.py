@@ -6,8 +6,9 @@
     python -m tests.bench.bench_silence [MINUTES] [NODES] [LOAD]
     python -m tests.bench.bench_silence outages
 
-Real supervisors exchange their heartbeats of 2 s, while processes that compute, and that write and sync files, keep the
-load of the machine at LOAD (15). The run has the timeout of a real one (10 s), so a false loss would end it: exit code 1.
+Real supervisors exchange their heartbeats of 2 s, while processes that compute, and that write and sync files, keep
+the load of the machine at LOAD (15). The run has the timeout of a real one (10 s), so a false loss would end it: exit
+code 1.
 
 outages: how long a node is silent whose network drops all packets for some seconds, as when a switch or a virtual
 machine moves: TCP repeats lost data at growing intervals. Needs root and nft.
@@ -44,8 +45,14 @@ def note_distance(journal: Journal, who: str, seconds: float) -> None:
     with open(journal.path("distances"), "a", encoding="ascii") as stream:
         stream.write(f"{who} {seconds:.3f}\\n")
 """
-HUB = ("        connection.last_heard = now\n        node = ", 'note_distance(self.journal, "node", now - connection.last_heard)')
-PEER = ("            self.last_heard = now\n            self.obey", 'note_distance(self.journal, "hub", now - self.last_heard)')
+HUB = (
+    "        connection.last_heard = now\n        node = ",
+    'note_distance(self.journal, "node", now - connection.last_heard)',
+)
+PEER = (
+    "            self.last_heard = now\n            self.obey",
+    'note_distance(self.journal, "hub", now - self.last_heard)',
+)
 BEYOND = (2.5, 3.0, 4.0, 6.0, 8.0)
 OUTAGES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 ROUNDS = 5
@@ -98,7 +105,9 @@ def stressed(directory: Path, load: float) -> Iterator[Stressors]:
         stressors.close()
 
 
-def measure(directory: Path, nodes: int, seconds: float, load: float) -> tuple[dict[str, list[float]], list[float], bool]:
+def measure(
+    directory: Path, nodes: int, seconds: float, load: float
+) -> tuple[dict[str, list[float]], list[float], bool]:
     """Return the distances by who was silent, the loads, and whether the run was still alive at the end."""
     from tests.unit.supervised import end_by_force, free_port, make_run
 

@@ -25,8 +25,8 @@ STRATEGIES = r'"step": (\d+), "loss": ([\d.]+)'
 class Example(NamedTuple):
     """An example that loses a node.
 
-    script, arguments, options: how it is launched. saved: the file that shows that it has a checkpoint. line: matches the
-    position and the loss of each step that it prints. values: of its loss curve, each step once. lost: the node.
+    script, arguments, options: how it is launched. saved: the file that shows that it has a checkpoint. line: matches
+    the position and the loss of each step that it prints. values: of its loss curve, each step once. lost: the node.
     """
 
     script: str

@@ -57,7 +57,9 @@ def test_events_of_later_attempts_continue_those_of_the_first(tmp_path: Path) ->
 
 
 def test_reported_step_that_is_repeated_counts_once(tmp_path: Path) -> None:
-    reports = [{"step": step, "loss": float(attempt)} for attempt, steps in enumerate([(1, 2, 3), (3, 4)]) for step in steps]
+    reports = [
+        {"step": step, "loss": float(attempt)} for attempt, steps in enumerate([(1, 2, 3), (3, 4)]) for step in steps
+    ]
     lines = "".join(json.dumps(report) + "\n" for report in [*reports, {"loss": 9.0}])
     (curve,) = curves_of(tmp_path, ["gpu0", "gpu0"], {"node0/said.jsonl": lines})
     assert list(curve.step) == [1, 2, 3, 4] and list(curve.value) == [0, 0, 1, 1]
