@@ -231,6 +231,13 @@ class Lab:
             raise LabError(f"{node} is off.")
         run(["nsenter", f"--target={pid}", "--net", *argv], stdin=stdin)
 
+    def first_process(self, node: str) -> int:
+        """The pid of a node's first process on this machine."""
+        pid = self._pid(node)
+        if pid is None:
+            raise LabError(f"{node} is off.")
+        return pid
+
     def _pid(self, node: str) -> int | None:
         return _first_process(_container(self.name, self.node(node).name))
 
