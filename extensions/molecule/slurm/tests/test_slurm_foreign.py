@@ -111,7 +111,10 @@ def set_up(lab: Lab) -> None:
 def remove(lab: Lab) -> None:
     for node, daemons in DAEMONS.items():
         root(
-            lab, node, f"systemctl stop {daemons} munge; rm -rf /etc/slurm/*.conf /etc/default/slurmd; hostname {node}"
+            lab,
+            node,
+            f"systemctl stop {daemons} munge; hostname {node}; rm -rf /etc/slurm/*.conf /etc/default/slurmd"
+            " /var/lib/slurm/slurmctld/*",  # which refuses another cluster's name
         )
 
 
@@ -155,7 +158,7 @@ def test_user_without_root_trains_on_nodes_that_slurm_chooses(campus: Campus) ->
         done = campus.play(playbook).wait()
         assert done.rc == 0 and "first" in done.output, done.output
     drive.eventually("the job has ended", lambda: as_user(lab, LOGIN, "squeue --noheader", USER) == "", 60)
-    left = as_user(lab, "node2", "find /home/ada /tmp -name '*ansible_collections*'", USER)
+    left = root(lab, "node2", "find /home/ada /tmp -name '*ansible_collections*'")
     assert left == "", "no collection is installed on a node"
 
 
@@ -167,7 +170,8 @@ def test_failure_ends_the_run_and_the_job(campus: Campus) -> None:
     assert play.rc == 2 and "ValueError: boom as told" in play.last_lines(), play.output
     drive.eventually("the job has ended", lambda: as_user(campus.lab, LOGIN, "squeue --noheader", USER) == "", 60)
     for node in ("node1", "node2"):
-        assert campus.lab.exec(node, ["pgrep", "--uid", USER, "--list-full"]).stdout == ""
+        left = [item for item in campus.lab.processes(node) if item.user == USER and not drive.OWN.search(item.command)]
+        assert left == [], node
 
 
 def test_preemption_is_a_notice_although_slurm_signals_the_ranks(campus: Campus) -> None:
