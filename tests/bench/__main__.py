@@ -43,7 +43,7 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
 `launch_deepspeed_launcher=pdsh` starts as the bare one does.""",
         limits=False,
     ),
-    "slurm": Bench("Slurm: from the queue to the first line", limits=False),
+    "slurm": Bench("Slurm: from the queue to the first line"),
     "lifeline": Bench("Lifeline: what it costs the first node while a run goes on"),
     "stacks": Bench("Stacks: what they cost a rank, and how many bytes a node sends"),
     "scale": Bench("A run on up to 512 nodes, simulated"),
