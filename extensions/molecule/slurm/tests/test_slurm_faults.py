@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import LOST_NODE_JOB_TIMEOUT
 from tests.lab import Lab
 from tests.support import drive
 from tests.support.slurm_hosts import as_user, end_run, has_job, in_queue, pid_of, root, site, states
 
 pytestmark = pytest.mark.thorough
 NODES = ["node1", "node2"]
+SCRIPT = rf" srun |/slurm_script| sleep {LOST_NODE_JOB_TIMEOUT}$"  # processes of the batch script
 PREEMPTION = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
 
 
@@ -37,7 +39,7 @@ def idle(cluster: Lab) -> Iterator[Lab]:
     yield lab
     lab.mend()
     lab.exec("node1", ["scancel", "--user=muster"])
-    drive.nothing_left(lab, NODES, within=120)
+    drive.nothing_left(lab, [node.name for node in lab.nodes], within=120)
     drive.eventually("all nodes are idle", lambda: set(states(lab).values()) == {"idle"}, 120, lambda: str(states(lab)))
 
 
@@ -143,7 +145,7 @@ def test_run_restarts_in_its_job_without_the_lost_node(idle: Lab) -> None:
 
 def of_job(lab: Lab, node: str) -> list[str]:
     """What remains of a run on a node, without the job's script and its srun, which wait for lost nodes for a while."""
-    return [line for line in drive.traces(lab, node).splitlines() if not re.search(r" srun |/slurm_script", line)]
+    return [line for line in drive.traces(lab, node).splitlines() if not re.search(SCRIPT, line)]
 
 
 def has_child(lab: Lab, node: str) -> bool:
