@@ -118,7 +118,8 @@ def row(way: Way, figures: Figures) -> str:
 
 def from_the_queue(bench: Bench, number: int) -> float:
     """Return the seconds from the submission of the newest job until the last rank of a measurement ran."""
-    accepted = bench.lab.exec(bench.nodes[0].name, ["bash", "-c", f"stat --format=%.9Y {SCRIPTS} | sort -n | tail -n 1"])
+    newest = f"stat --format=%.9Y {SCRIPTS} | sort -n | tail -n 1"
+    accepted = bench.lab.exec(bench.nodes[0].name, ["bash", "-c", newest])
     mark = f"{HOME}/{bench.directory.name}-{number}"
     marks = [float(bench.lab.exec(node.name, ["cat", mark]).stdout) for node in bench.nodes]
     return max(marks) - float(accepted.stdout)

@@ -40,7 +40,7 @@ OPTIONS = ("partition", "account", "qos", "time", "gres", "exclude", "reservatio
 
 
 # With --requeue=expedite, Slurm requeues and holds a job whose script fails while its nodes are healthy. A run that has
-# finally failed must not stay in the queue, and the state of a job that Slurm itself ends does not depend on its script.
+# failed for good must not stay in the queue. If Slurm ends the job, the exit code of the script does not matter.
 END_OF_EXPEDITED_JOB = (
     'if [ -n "$ended" ]; then status=0\n'
     'elif [ "$status" -ne 0 ] && [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; then\n'

@@ -20,7 +20,7 @@ from tests.support.machine_packages import add_packages
 pytestmark = pytest.mark.thorough
 PACKAGES = ["slurmd", "slurmctld", "slurm-client", "munge", "dbus", "libpam-slurm-adopt"]
 USER = "ada"
-# No driver has them: to open them fails with "No such device or address" where a job may, "Operation not permitted" else.
+# No driver has them: opening one fails with "No such device or address", or else "Operation not permitted".
 GPUS = ["/dev/fakegpu0", "/dev/fakegpu1"]
 SETTINGS = {"slurm_enabled": True, "slurm_gpu_files": "/dev/fakegpu[0-9]*", "slurm_start_timeout": 300}
 

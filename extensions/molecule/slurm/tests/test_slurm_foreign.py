@@ -9,7 +9,9 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.thorough
 USER = "ada"
 LOGIN = "node3"
 DAEMONS = {"node1": "slurmctld slurmd", "node2": "slurmd", LOGIN: ""}
-INSTALL = "DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends munge slurm-client "
+APT = "DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends munge slurm-client"
 CONFIGURATION = """\
 ClusterName=campus
 SlurmctldHost=c1({controller})
@@ -83,14 +85,17 @@ class Campus:
 def set_up(lab: Lab) -> None:
     """Install and configure Slurm as an administrator would, with other names than those of the machines."""
     names = {"node1": "c1", "node2": "c2"}
-    shape = root(lab, "node1", f"{INSTALL} slurmd slurmctld > /dev/null && slurmd -C").splitlines()[0]
+    commands = [f"apt-get -qq update && {APT} {daemons} > /dev/null" for daemons in DAEMONS.values()]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(partial(root, lab), DAEMONS, commands))
+    shape = root(lab, "node1", "slurmd -C").splitlines()[0]
     shape = re.sub(r"NodeName=\S+ ", "", re.sub(r"RealMemory=\d+", "RealMemory=500", shape))
     lines = [f"NodeName={names[node]} NodeAddr={lab.node(node).address} {shape}" for node in names]
     text = CONFIGURATION.format(controller=lab.node("node1").address, nodes="\n".join(lines))
     key = root(lab, "node1", "base64 --wrap=0 /etc/munge/munge.key")
     public = root(lab, "node1", "cat /home/muster/.ssh/authorized_keys")
     for node, daemons in DAEMONS.items():
-        root(lab, node, f"{INSTALL} {daemons} > /dev/null; systemctl stop slurmd slurmctld munge; true")
+        root(lab, node, "systemctl stop slurmd slurmctld munge; true")
         root(lab, node, f"mkdir -p /etc/slurm; cat > /etc/slurm/slurm.conf <<'END'\n{text}END")
         root(lab, node, "echo 'CgroupPlugin=cgroup/v1' > /etc/slurm/cgroup.conf")
         root(lab, node, f"echo {key} | base64 -d > /etc/munge/munge.key && systemctl start munge")
