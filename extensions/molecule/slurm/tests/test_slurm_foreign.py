@@ -163,7 +163,7 @@ def test_user_without_root_trains_on_nodes_that_slurm_chooses(campus: Campus) ->
         done = campus.play(playbook).wait()
         assert done.rc == 0 and "first" in done.output, done.output
     drive.eventually("the job has ended", lambda: as_user(lab, LOGIN, "squeue --noheader", USER) == "", 60)
-    left = root(lab, "node2", "find /home/ada /tmp -name '*ansible_collections*'")
+    left = root(lab, "node2", "find /home/ada /tmp -xdev -name '*ansible_collections*'")
     assert left == "", "no collection is installed on a node"
 
 
