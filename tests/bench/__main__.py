@@ -75,7 +75,6 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
     "slurm": Bench(
         "Slurm: from the queue to the first line",
         ("plugins/module_utils/_slurm", "plugins/plugin_utils/_slurm", "plugins/action/slurm_job.py"),
-        limits=False,
     ),
     "lifeline": Bench(
         "Lifeline: what it costs the first node while a run goes on",

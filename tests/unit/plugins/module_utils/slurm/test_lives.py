@@ -224,10 +224,15 @@ def test_success_ends_the_lives(directory: Path, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(
     ("end", "expected"),
-    [(result("failed", first_node="node1", nodes=LOST), True), (result("failed"), False), ({}, False)],
+    [
+        (result("failed", first_node="node1", nodes=LOST), "USR2"),
+        (result("succeeded", nodes=LOST), "HUP"),  # an elastic run, or a restarted one
+        (result("failed"), ""),
+        ({}, ""),
+    ],
 )
 def test_job_ends_without_waiting_for_lost_nodes(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], expected: bool
+    directory: Path, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], expected: str
 ) -> None:
     monkeypatch.setattr(lives, "read_result", lambda _directory: end or None)
     calls: list[tuple[str, ...]] = []
@@ -238,4 +243,4 @@ def test_job_ends_without_waiting_for_lost_nodes(
 
     monkeypatch.setattr(queue, "run", note_call)
     lives.end_job_of_lost_nodes(str(directory), {"SLURM_JOB_ID": "12"})
-    assert calls == [("scancel", "--batch", "--signal=USR2", "12")] * expected
+    assert calls == ([("scancel", "--batch", f"--signal={expected}", "12")] if expected else [])

@@ -82,6 +82,17 @@ def test_run_waits_and_shows_its_position(tmp_path: Path, fake: Path) -> None:
     assert run_job.main(request) == {"state": "waiting", "message": expected}
 
 
+def test_job_is_requeued_first_where_the_cluster_allows_it(tmp_path: Path, fake: Path) -> None:
+    shown = "SlurmctldParameters = enable_expedited_requeue\nSLURM_VERSION = 25.11.1"
+    (fake / "scontrol").write_text(
+        f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; "show config"*) echo "{shown}";; esac\n'
+    )
+    run = make_run(tmp_path / "runs", [["/bin/true"]])
+    for requeue, expected in ((1, "--requeue=expedite"), (0, "--no-requeue")):
+        submit(run, fake, requeue=requeue)
+        assert expected in (fake / "options").read_text().split()
+
+
 def test_secrets_of_a_waiting_run_outlive_another_start(tmp_path: Path, fake: Path) -> None:
     run = make_run(tmp_path / "runs", [["/bin/true"]])
     written(run)

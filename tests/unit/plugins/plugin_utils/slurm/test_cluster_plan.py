@@ -269,10 +269,15 @@ def test_outdated_program_makes_a_node_incomplete() -> None:
 
 def test_logins_need_a_job_except_those_of_admins() -> None:
     planned = plan(SlurmOptions(adopt_logins=True, adopt_admins=["ada"]))
-    assert planned["pam"] == [
-        "account sufficient pam_succeed_if.so quiet user in ada:root:ubuntu # muster: logins of Slurm",
-        "-account required pam_slurm_adopt.so # always: ada:root:ubuntu # muster: logins of Slurm",
+    lines = [line.removesuffix(" # muster: logins of Slurm") for line in planned["pam"]]
+    assert lines[-2:] == [
+        "account sufficient pam_succeed_if.so quiet user in ada:root:ubuntu",
+        "-account required pam_slurm_adopt.so action_adopt_failure=deny action_generic_failure=deny"
+        " # always: ada:root:ubuntu",
     ], "Ansible's own account comes first"
+    skipped = lines[1 : lines.index("session [success=done default=bad] pam_unix.so") + 1]
+    assert lines[0].startswith(f"session [success={len(skipped)} default=ignore] ")
+    assert lines[0].endswith(" user in ada:root:ubuntu")
     assert "libpam-slurm-adopt" in planned["packages"]["gpu2"]
     assert "PrologFlags=Contain" in text(planned, "gpu1", "/etc/slurm/slurm.conf").splitlines()
     assert plan()["pam"] == [] and "libpam-slurm-adopt" not in plan()["packages"]["gpu2"]
