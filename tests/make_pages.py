@@ -152,7 +152,8 @@ def rendered_entry(entry: CatalogueEntry) -> str:
 
 
 def rendered_rule(rule: FrameRule) -> str:
-    """One rule for exceptions: what it explains, its cause, what to do; the places of the case's own texts are marked."""
+    """One rule for exceptions: what it explains, its cause, what to do; the places of the case's own texts are "
+    "marked."""
     marks = [mark for mark, applies in (("*hint*", not rule.certain), ("*general*", rule.fallback)) if applies]
     texts = (re.sub(r"\{(\w+)\}", lambda field: field[1].upper(), text) for text in (rule.cause, rule.remedy))
     cause, remedy = (text.replace("{{", "{").replace("}}", "}") for text in texts)

@@ -49,7 +49,9 @@ FATAL_C = re.compile(
     r"corrupted [^\n]{1,60}|\*\*\* (?:stack smashing|buffer overflow) detected \*\*\*)[^\n]{0,80}$",
     re.MULTILINE,
 )
-RANK_OF_TRACEBACK = re.compile(r"^\[(?:rank|default)(?P<rank>\d{1,9})\]:\s?Traceback \(most recent call last\):", re.MULTILINE)
+RANK_OF_TRACEBACK = re.compile(
+    r"^\[(?:rank|default)(?P<rank>\d{1,9})\]:\s?Traceback \(most recent call last\):", re.MULTILINE
+)
 MAX_RANKS = 64  # ranks that share a log, each with a traceback of its own
 # Exceptions whose message contains the frames of another process.
 REMOTE = ("ray.exceptions.", "ray::")

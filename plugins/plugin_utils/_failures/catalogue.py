@@ -62,7 +62,9 @@ SUBJECT = re.compile(
 SOURCE_FILE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|hpp)$|/site-packages/|/dist-packages/|^/(?:dev|proc)/")
 MAX_SUBJECT_TEXT = 4000  # characters of a message in which to look for its subjects
 SHARED_LOG = re.compile(r"one of ranks \d{1,9} to \d{1,9}: ")
-LAST_OUTPUT = re.compile(r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with [^,\n]{1,60}, its last output: (?P<text>.{1,2000})")
+LAST_OUTPUT = re.compile(
+    r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with [^,\n]{1,60}, its last output: (?P<text>.{1,2000})"
+)
 CRASHES = ("native-crash", "aborted")  # whose place in the code a dump of faulthandler shows
 LAST_ERROR = re.compile(
     r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE
@@ -239,9 +241,7 @@ def explain_by_frames(
     earlier = cause_in_chain(chain) if own is None else None
     if earlier is not None:
         return earlier
-    return explain_chain(
-        chain, None if own is None else own.entry.id, fallback=explanation is None or own is not None
-    )
+    return explain_chain(chain, None if own is None else own.entry.id, fallback=explanation is None or own is not None)
 
 
 def cause_in_chain(chain: list[RaisedError]) -> Explanation | None:

@@ -58,7 +58,8 @@ def read_works(failures: Iterable[Mapping[str, Any]]) -> list[Work]:
 
 def describe_difference(works: list[Work]) -> tuple[str, list[int]]:
     """Return how the operations of the ranks differ, and the ranks that are behind the others; "" if they do not."""
-    if len({work.group for work in works}) > 1 or len(works) < 2:
+    known_groups = {work.group for work in works} - {""}
+    if len(known_groups) > 1 or len(works) < 2:
         return "", []
     numbers = {work.number for work in works if work.number is not None}
     if len({work.name for work in works}) > 1 or len(numbers) > 1:

@@ -41,7 +41,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.duration imp
 
 # Of these, the messages that may also name a cause, such as a service that does not answer.
 UNCERTAIN = re.compile(r"socket timeout|timed out|DistBackendError|DistNetworkError|StoreError", re.IGNORECASE)
-EXIT_CODE_ONLY = re.compile(r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with exit code [1-9]\d{0,2}, its last output: ")
+EXIT_CODE_ONLY = re.compile(
+    r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with exit code [1-9]\d{0,2}, its last output: "
+)
 CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' failures
 AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
 ENDED_AS_ASKED = ("succeeded", "stopped", "interrupted")  # states of runs of which no rank failed first

@@ -285,7 +285,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The script names a GPU that is not visible",
         example="AssertionError: Invalid device id",
         texts=(r"AssertionError: Invalid device id",),
-        cause="The script's list of GPUs (device_ids, --gpus, n_gpu) has more GPUs than this process sees: the node has "
+        cause="The script's list of GPUs (device_ids, --gpus, n_gpu) has more GPUs than this process sees: the node "
+        "has "
         "fewer, or CUDA_VISIBLE_DEVICES hides some, and numbers always begin at 0.",
         remedy="list range(torch.cuda.device_count()); with one process per GPU use DistributedDataParallel(model, "
         "device_ids=[local_rank]) instead of DataParallel",

@@ -16,18 +16,23 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: Dataset scripts are no longer supported, but found superb.py",
         texts=(r"Dataset scripts are no longer supported, but found",),
         cause="The data set is loaded by a Python script, which datasets 4 and later do not run.",
-        remedy="add \"datasets<4\" to the job's requirements and run ansible-playbook site.yml --tags python_env; or use a "
-        "copy of the data set in Parquet: load_dataset(NAME, revision=\"refs/convert/parquet\")",
+        remedy='add "datasets<4" to the job\'s requirements and run ansible-playbook site.yml --tags python_env; or '
+        "use a "
+        'copy of the data set in Parquet: load_dataset(NAME, revision="refs/convert/parquet")',
         source="huggingface/datasets#7693",
     ),
     CatalogueEntry(
         id="dataset-split",
         title="A data set does not have the split",
         example="ValueError: Unknown split \"validation\". Should be one of ['train'].",
-        texts=(r"Unknown split ['\"][^'\"\n]{1,80}['\"]\. Should be one of", r"Bad split: \w{1,40}\. Available splits:"),
-        cause="The script asks for a split that the data set does not have: the message lists those it has. The data set "
+        texts=(
+            r"Unknown split ['\"][^'\"\n]{1,80}['\"]\. Should be one of",
+            r"Bad split: \w{1,40}\. Available splits:",
+        ),
+        cause="The script asks for a split that the data set does not have: the message lists those it has. The data "
+        "set "
         "has no such part, or only some of its files are on this node or in its cache.",
-        remedy="name an existing split, or take a part of one: split=\"train[:5%]\", dataset.train_test_split(0.05); if "
+        remedy='name an existing split, or take a part of one: split="train[:5%]", dataset.train_test_split(0.05); if '
         "files are missing, remove the data set's cache on each node and load it again",
         source="clovaai/donut#57",
     ),

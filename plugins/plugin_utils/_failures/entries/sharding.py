@@ -30,7 +30,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"assert param\.ds_status == ZeroParamStatus\.AVAILABLE",
             r"\{'id': \d{1,9}, 'status': '(?:NOT_AVAILABLE|INFLIGHT)', 'numel'",
         ),
-        cause="DeepSpeed fetches weights in the order of earlier steps, and this step called layers in another order, or "
+        cause="DeepSpeed fetches weights in the order of earlier steps, and this step called layers in another "
+        "order, or "
         "called a layer outside the engine's forward: a mixture of training and generation, layers that depend on the "
         "data, gradient checkpointing with frozen parts, or a second model without an engine.",
         remedy='set "stage3_prefetch_bucket_size": 0; upgrade DeepSpeed; call the model only through the engine, and '
@@ -42,7 +43,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="ZeRO 3 got weights of different types",
         example="AssertionError: assert len(set(t.dtype for t in tensors)) == 1",
         texts=(r"assert len\(set\(t\.dtype for t in tensors\)\) == 1",),
-        cause="ZeRO 3 joins the weights into one buffer, and some have another precision: neither fp16 nor bf16 is on in "
+        cause="ZeRO 3 joins the weights into one buffer, and some have another precision: neither fp16 nor bf16 is "
+        "on in "
         "the DeepSpeed configuration although the model was loaded in half precision, or adapters and new layers are "
         "fp32.",
         remedy='enable the precision in which the model is loaded in the DeepSpeed configuration ("bf16": {"enabled": '
@@ -55,7 +57,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: The tensor has a non-zero number of elements, but its data is not allocated yet.",
         texts=(r"The tensor has a non-zero number of elements, but its data is not allocated yet",),
         cause="The memory of a weight was freed. With FSDP or another sharding wrapper, weights exist only during the "
-        "forward of the wrapped model: this call goes past it, such as generate(), a submodule's forward or a method of "
+        "forward of the wrapped model: this call goes past it, such as generate(), a submodule's forward or a method "
+        "of "
         "the unwrapped model. With torch.compile, a custom kernel is traced.",
         remedy="call the wrapped model itself first, or gather the weights: with FSDP.summon_full_params(model): ...; "
         "for generate use synced_gpus=True inside it. With torch.compile: register the kernel with torch.library",

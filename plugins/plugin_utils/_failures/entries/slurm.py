@@ -148,7 +148,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "enroot's log below say which. Usual reasons: the path of a .sqsh file that does not begin with / or ./, no "
         "access to the registry, no space or no permission in enroot's directories, or no shell in the image.",
         remedy="import the image once with `enroot import` and pass its absolute path; for private registries put the "
-        "credentials into ~/.config/enroot/.credentials; ENROOT_CACHE_PATH and ENROOT_DATA_PATH must be writable and have "
+        "credentials into ~/.config/enroot/.credentials; ENROOT_CACHE_PATH and ENROOT_DATA_PATH must be writable and "
+        "have "
         "space; --no-container-entrypoint for unusual images",
         source="NVIDIA/pyxis#127",
         weak=True,

@@ -22,7 +22,9 @@ MAX_FRAMES = 200  # frames of a traceback
 MAX_TRACEBACKS = 50  # the last ones of a log
 CAUSED = "The above exception was the direct cause of the following exception:"
 DURING = "During handling of the above exception, another exception occurred:"
-FRAME = re.compile(r'\s{1,40}File "(?P<path>[^"\n]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<function>[^\n]{1,200}))?')
+FRAME = re.compile(
+    r'\s{1,40}File "(?P<path>[^"\n]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<function>[^\n]{1,200}))?'
+)
 MARKS = re.compile(r"[\s~^]{1,500}\Z")
 PREFIX = re.compile(LINE_PREFIX)
 FAULT = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]{1,20}[^\n]{0,100}\(most recent call first\):")
@@ -187,10 +189,11 @@ def chain_of(error: str, lines: Iterable[str]) -> list[RaisedError]:
     """Return the exception that an error is, then those that led to it, nearest first; [] if the log lacks it."""
     tracebacks = read_tracebacks(lines)
     first = error.partition("\n")[0].strip()[:200]
+    firsts = [text for text in (first, PREFIX.sub("", first, count=1)) if text]  # "cv2.error: " looks like a prefix
     for index in reversed(range(len(tracebacks))):
         raised = tracebacks[index]
         text = raised.text.partition("\n")[0].strip()[:200]
-        if not text or not first or not (first.startswith(text) or text.startswith(first)):
+        if not text or not any(first.startswith(text) or text.startswith(first) for first in firsts):
             continue
         chain = [raised]
         while index + 1 < len(tracebacks) and tracebacks[index + 1].link == "original" and raised.link != "original":

@@ -56,8 +56,12 @@ GROUP = """\
 ELASTIC = "[ERROR] error_handler: {\n" + '  "message": ' + json.dumps("ValueError: boom") + ",\n" + (
     '    "py_callstack": ' + json.dumps(f"{TRACEBACK}ValueError: boom") + ",\n}\n"
 )  # fmt: skip
-TIMES = "".join(f"[2024-02-27T21:35:34.295539Z] fa88a9df || {line}\n" for line in f"{TRACEBACK}ValueError: boom".split("\n"))
-CLUSTER = "".join(f"2021-03-10T13:22:37.443Z: [1,0]<stderr>:{line}\n" for line in f"{TRACEBACK}ValueError: boom".split("\n"))
+TIMES = "".join(
+    f"[2024-02-27T21:35:34.295539Z] fa88a9df || {line}\n" for line in f"{TRACEBACK}ValueError: boom".split("\n")
+)
+CLUSTER = "".join(
+    f"2021-03-10T13:22:37.443Z: [1,0]<stderr>:{line}\n" for line in f"{TRACEBACK}ValueError: boom".split("\n")
+)
 FLAT = 'Traceback (most recent call last):\nFile "/job/train.py", line 3, in main\nload(path)\nValueError: boom\n'
 
 

@@ -45,7 +45,10 @@ def test_most_ranks_are_not_called_behind() -> None:
 
 def test_ranks_that_pass_different_sizes_are_named() -> None:
     text = difference(failure(0, 39, elements=262144), failure(22, 39, elements=1025))
-    assert text == "ranks pass different sizes to ALLREDUCE 39: rank 22 passes 1025 elements, rank 0 passes 262144 elements"
+    assert (
+        text
+        == "ranks pass different sizes to ALLREDUCE 39: rank 22 passes 1025 elements, rank 0 passes 262144 elements"
+    )
     explanation = explain_failure(f"{text}; was killed by SIGABRT", [])
     assert explanation is not None and explanation["id"] == "ranks-pass-different-sizes"
 

@@ -196,7 +196,9 @@ def test_exception_is_explained_by_where_it_was_raised(
 
 
 def test_raised_message_and_its_place_are_shown_with_their_certainty() -> None:
-    assert explained(frame("/job/loader.py", 'raise ValueError("no file")', "load", 75), error="ValueError: no file") == (
+    assert explained(
+        frame("/job/loader.py", 'raise ValueError("no file")', "load", 75), error="ValueError: no file"
+    ) == (
         "raised-by-script",
         'The script raised it itself: no file (job/loader.py:75 in load (`raise ValueError("no file")`)).',
         "error",
@@ -225,7 +227,9 @@ def test_exception_that_caused_another_is_the_root() -> None:
 
 def test_exception_of_a_dataloader_worker_counts_with_its_own_frames() -> None:
     lines = [
-        *log(frame(f"{SITE}/torch/_utils.py", "raise exception"), error="KeyError: Caught KeyError in DataLoader worker."),
+        *log(
+            frame(f"{SITE}/torch/_utils.py", "raise exception"), error="KeyError: Caught KeyError in DataLoader worker."
+        ),
         "Original Traceback (most recent call last):",
         *frame("/job/data.py", 'return row["text"]', "__getitem__", 41).splitlines(),
         "KeyError: 'text'",
@@ -286,7 +290,9 @@ def test_any_text_of_a_job_is_shown_safely(message: str, name: str, source: str)
             assert explanation["remedy"].isprintable()
 
 
-@pytest.mark.parametrize("piece", ['  File "a.py", line 3, in f\n    x = y\n', f"{HEAD}\n", "'/a" * 9, "(", "a.b/" * 30])
+@pytest.mark.parametrize(
+    "piece", ['  File "a.py", line 3, in f\n    x = y\n', f"{HEAD}\n", "'/a" * 9, "(", "a.b/" * 30]
+)
 def test_time_is_linear_in_the_size_of_the_log(piece: str) -> None:
     def taken(size: int) -> float:
         lines = [HEAD, *(piece * (size // len(piece))).splitlines(), "ValueError: " + piece * 9]
