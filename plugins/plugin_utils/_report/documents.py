@@ -109,7 +109,10 @@ class CurvePoint(TypedDict):
 
 
 class CurveNumbers(TypedDict):
-    """One curve: a summary in numbers, and points to draw it, which are stored in curves.json."""
+    """One curve: a summary in numbers, and points to draw it, which are stored in curves.json.
+
+    unit: what its steps count: step, epoch or value.
+    """
 
     name: str
     source: str
@@ -119,6 +122,7 @@ class CurveNumbers(TypedDict):
     least: float
     most: float
     last_step: float
+    unit: str
     points: list[CurvePoint]
 
 

@@ -536,11 +536,11 @@ def test_wrong_node_address_is_reported(cluster: Cluster, tmp_path: Path) -> Non
     assert result == [("error", "address-not-here", ["node2"])], play.output
 
 
-def test_node_without_slots_or_gpus_gets_a_warning(cluster: Cluster, tmp_path: Path) -> None:
+def test_node_without_slots_is_noted_if_no_node_has_a_gpu(cluster: Cluster, tmp_path: Path) -> None:
     unsaid = tmp_path / "unsaid.yml"
     unsaid.write_text("training: {hosts: {node2: {node_slots: ''}}}\n")
     play, result = preflight(cluster, tmp_path, options=("-i", str(unsaid)))
-    assert result == [("warning", "no-gpu", ["node2"])], play.output
+    assert result == [("note", "no-gpu", ["node2"])], play.output
 
 
 def test_different_kernel_is_reported(cluster: Cluster, tmp_path: Path) -> None:

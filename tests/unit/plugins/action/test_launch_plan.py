@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
     RankTableError,
     build_rank_table,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import render_findings
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, without_spares
 from tests.unit.healthy import arguments, cluster
 from tests.unit.supervised import make_job
@@ -139,12 +140,24 @@ def test_slots_default_to_gpu_count(nothing: object) -> None:
     assert findings == []
 
 
-def test_a_node_without_gpus_gets_one_process_and_a_warning() -> None:
-    _job, table, findings = make_plan(with_slots(cluster(1), None))
-    assert table.world_size == 1
+def test_nodes_without_gpus_get_one_process_each_and_a_note() -> None:
+    _job, table, findings = make_plan(with_slots(cluster(2), None, None))
+    assert table.world_size == 2
     assert [(finding.severity, finding.id, finding.nodes) for finding in findings] == [
-        ("warning", "no-gpu", ("node1",))
+        ("note", "no-gpu", ("node1", "node2"))
     ]
+    assert render_findings(findings) == (
+        "note: node1, node2: no GPU, so one process is started on the CPU of each node; more: -e nproc_per_node=N, or "
+        "node_slots in the inventory"
+    )
+
+
+@pytest.mark.parametrize("gpus", [{"gpu_count": 8}, {"gpus": {"pci": 8}}])
+def test_a_node_without_visible_gpus_gets_a_warning_if_gpus_are_expected(gpus: dict[str, Any]) -> None:
+    facts = cluster(2)
+    facts["node2"].update({**gpus, "gpus": {**facts["node2"]["gpus"], **gpus.get("gpus", {})}})
+    _job, _table, findings = make_plan(with_slots(facts, None, 1))
+    assert ("warning", "no-gpu", ("node1",)) in [(finding.severity, finding.id, finding.nodes) for finding in findings]
 
 
 @pytest.mark.parametrize("processes", [0, -1])
