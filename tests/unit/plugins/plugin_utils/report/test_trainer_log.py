@@ -94,7 +94,9 @@ def test_other_dictionaries_are_not_the_trainers() -> None:
         assert TrainerLog().feed(line) is None
 
 
-@given(st.lists(st.text(alphabet="{}'los epochtrain_runtimesteps_per_second:,.0123456789eE+-", max_size=120), max_size=8))
+@given(
+    st.lists(st.text(alphabet="{}'los epochtrain_runtimesteps_per_second:,.0123456789eE+-", max_size=120), max_size=8)
+)
 def test_any_line_is_examined_without_an_error(lines: list[str]) -> None:
     log = TrainerLog()
     epochs = [epoch for line in lines for epoch in [log.feed(f"{{'loss': {line}, 'epoch': 1e9}}")] if epoch is not None]
