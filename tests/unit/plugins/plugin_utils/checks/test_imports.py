@@ -37,7 +37,7 @@ EXCEPTIONS = [
     ("ModuleNotFoundError: No module named 'torchvision.transforms.functional_tensor'", "pin a release that has it"),
     (
         "ImportError: cannot import name 'EncoderDecoderCache' from 'transformers' (/venv/transformers/__init__.py)",
-        "do not fit together",
+        "the installed versions are incompatible",
     ),
     ("SyntaxError in Python 3.8: invalid syntax", "launch_python"),
     ("ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory", "LD_LIBRARY_PATH"),
