@@ -118,18 +118,39 @@ def test_benchmark_is_refused_on_busy_nodes(directory: Path) -> None:
     assert sorted(path.name for path in (directory / "nodes").iterdir()) == ["job"]
 
 
+# Each message: tests/unit/plugins/action/test_benchmark.py
 @pytest.mark.parametrize(
     ("typed_words", "message"),
     [
         ("baseline=nothing", "does not exist: name a run launched from this machine"),
-        ("baseline=training", "baseline is training, which was not a benchmark"),
-        ("run_id=training", "training is a run that was not a benchmark: choose another name"),
-        ("run_id=failed", "failed is a benchmark that was not interrupted but ended: failed: choose another name"),
+        pytest.param(
+            "baseline=training",
+            "baseline is training, which was not a benchmark",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            "run_id=training",
+            "training is a run that was not a benchmark: choose another name",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            "run_id=failed",
+            "failed is a benchmark that was not interrupted but ended: failed: choose another name",
+            marks=pytest.mark.thorough,
+        ),
         ("fitted=fit", "fitted was set with -e, but the benchmark launches its own job"),
-        ("launch_script=mine.py", "launch_script was set with -e, but the benchmark launches its own job"),
-        ("benchmark_seconds=3000", "benchmark_seconds is 3000, but must be 5 to 400"),
-        ("benchmark_second=30", "did you mean benchmark_seconds?"),
-        ('{"benchmark_collectives": ["all_recude"]}', "all_recude"),
+        pytest.param(
+            "launch_script=mine.py",
+            "launch_script was set with -e, but the benchmark launches its own job",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            "benchmark_seconds=3000",
+            "benchmark_seconds is 3000, but must be 5 to 400",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param("benchmark_second=30", "did you mean benchmark_seconds?", marks=pytest.mark.thorough),
+        pytest.param('{"benchmark_collectives": ["all_recude"]}', "all_recude", marks=pytest.mark.thorough),
     ],
 )
 def test_wrong_baseline_or_run_id_is_refused_before_anything_starts(

@@ -30,7 +30,9 @@ def inventory(directory: Path, hosts: dict[str, str]) -> None:
     "playbook",
     [
         "launch",
-        *(pytest.param(one, marks=pytest.mark.one_core) for one in ("ping", "preflight", "site", "docker", "status")),
+        *(pytest.param(one, marks=pytest.mark.one_core) for one in ("preflight", "site", "status")),
+        # As preflight and site, by the same modules
+        *(pytest.param(one, marks=[pytest.mark.one_core, pytest.mark.thorough]) for one in ("ping", "docker")),
     ],
 )
 def test_same_problem_on_64_nodes_is_printed_once(tmp_path: Path, playbook: str) -> None:

@@ -325,7 +325,7 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
             "s3://",
         ),
         ("s3fs", NO_ANSWER.format(2411, "COULDNT_RESOLVE_HOST"), "cannot be resolved", "resolvectl"),
-        ("s3fs", NO_ANSWER.format(2416, "COULDNT_CONNECT"), "nothing answers", "curl -v"),
+        ("s3fs", NO_ANSWER.format(2416, "COULDNT_CONNECT"), "does not respond", "curl -v"),
         ("s3fs", "curl.cpp:RequestPerform(2426): ### CURLE_ABORTED_BY_CALLBACK", "did not respond in time", "curl -v"),
         ("s3fs", "fuse: unknown option `nonsense=1'", "does not know the option nonsense", "remove nonsense"),
         ("s3fs", "fuse: device not found, try 'modprobe fuse' first", "FUSE is not available", "--device /dev/fuse"),
