@@ -196,4 +196,4 @@ def test_teardown_with_limit_is_refused(server: PaperspaceServer, tmp_path: Path
 def test_teardown_of_unknown_cluster_reports_no_resources(server: PaperspaceServer, tmp_path: Path) -> None:
     code, output = play(server, tmp_path, "teardown", "-e", "cluster=gpt")
     assert code == 0, output
-    assert "nothing of gpt is left, 0 USD an hour" in output
+    assert "no resources of gpt remain, 0 USD an hour" in output

@@ -115,7 +115,7 @@ def test_plan_cost_and_teardown_use_the_ec2_inventory(server: EC2Server, directo
     assert [action for action, _given in server.requests if not action.startswith(("Describe", "Get")) and action] == []
     code, output = play(server, directory, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
     assert code == 0, output
-    assert "nothing of bert is left, 0 USD an hour" in output
+    assert "no resources of bert remain, 0 USD an hour" in output
     assert (server.left_over(), server.usd_per_hour(), server.foreign_bytes()) == ([], 0, before)
 
 

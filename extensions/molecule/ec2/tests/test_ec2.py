@@ -99,7 +99,7 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: EC
     assert row.split()[:5] == ["bert", "us-east-1", "2", "on", "g4dn.xlarge"]
 
     output = project.run("ansible-playbook teardown.yml -e confirm=bert")
-    assert "nothing of bert is left, 0 USD an hour" in output
+    assert "no resources of bert remain, 0 USD an hour" in output
     assert server.left_over() == []
     assert server.usd_per_hour() == 0
     assert server.foreign_bytes() == foreign

@@ -81,7 +81,7 @@ def test_cluster_is_provisioned_runs_a_job_and_is_torn_down(lab: Lab, server: Pa
     assert row.split()[:5] == ["bert", "ny2", "2", "on", "C5"]
 
     output = project.run("ansible-playbook teardown.yml -e confirm=bert")
-    assert "nothing of bert is left, 0 USD an hour" in output
+    assert "no resources of bert remain, 0 USD an hour" in output
     assert remaining_keys(server.account) == []
     assert server.account.usd_per_hour() == 0
     assert serialize_foreign(server.account) == foreign

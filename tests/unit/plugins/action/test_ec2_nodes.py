@@ -373,7 +373,7 @@ def twice(server: EC2Server) -> None:
         (
             None,
             {"max_usd_per_hour": 1.0},
-            "with g4dn.xlarge on demand the cluster costs 1.06 USD an hour, but max_usd_per_hour is 1",
+            "with g4dn.xlarge on demand, the cluster costs 1.06 USD an hour, but max_usd_per_hour is 1",
         ),
         (
             None,
@@ -687,7 +687,7 @@ def test_lack_of_capacity_leaves_no_resources(bench: Bench) -> None:
     with pytest.raises(ClusterError) as failed:
         bench.provide(zones=["us-east-1a"])
     assert "g4dn.xlarge on demand in us-east-1a: run_instances was refused: Refused on purpose" in str(failed.value)
-    assert "Nothing of bert is left, 0 USD an hour" in str(failed.value)
+    assert "No resources of bert remain, 0 USD an hour" in str(failed.value)
     bench.nothing_left()
     bench.server.faults = [Fault(SHORT, times=3)]
     bench.provide(zones=["us-east-1a"], wait_minutes=20.0)
@@ -804,7 +804,7 @@ def test_protected_machine_is_named_and_the_others_are_removed(bench: Bench) -> 
     assert done.remaining[0].startswith(f"machine bert-1 ({kept}): terminate_instances was refused: ")
     assert done.message.startswith("bert is not completely removed, 0.53 USD an hour. Remaining: ")
     protect(InstanceId=kept, DisableApiTermination={"Value": False})
-    assert bench.remove().message == "nothing of bert is left, 0 USD an hour"
+    assert bench.remove().message == "no resources of bert remain, 0 USD an hour"
     bench.nothing_left()
 
 

@@ -347,10 +347,10 @@ def foreign_template(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("prepare", "changes", "expected_text"),
     [
-        (None, {"max_usd_per_hour": 7.55}, "A6000x2 the cluster costs 7.56 USD an hour, but max_usd_per_hour is 7.55"),
+        (None, {"max_usd_per_hour": 7.55}, "A6000x2, the cluster costs 7.56 USD an hour, but max_usd_per_hour is 7.55"),
         (None, {"nnodes": 16}, "16 new machines are needed, but the team already has 5 of at most 20"),
         (None, {"machine_types": ["A6000x3"]}, "unknown Paperspace machine type 'A6000x3'; did you mean A6000"),
-        (None, {"machine_types": ["H100x8"], "template": "t0nspur5"}, "H100x8 the cluster costs 95.20 USD an hour"),
+        (None, {"machine_types": ["H100x8"], "template": "t0nspur5"}, "H100x8, the cluster costs 95.20 USD an hour"),
         (None, {"machine_types": ["C5"]}, "the template ML-in-a-Box does not currently support C5 in ny2"),
         (None, {"template": "Fedora"}, "no template is named 'Fedora'. Existing ones: ML-in-a-Box"),
         (None, {"disk_gb": 10}, "disk_gb is 10, but the template ML-in-a-Box needs at least 50"),
@@ -417,7 +417,7 @@ def test_lack_of_capacity_without_another_type_leaves_no_resources(bench: Bench)
     with pytest.raises(ClusterError) as failed:
         bench.provide(nnodes=4, max_usd_per_hour=20.0)
     assert re.search(r"of 4 A6000x2 are ready, bert-\d got no capacity in ny2 \(off after", str(failed.value))
-    assert "nothing of bert is left, 0 USD an hour" in str(failed.value)
+    assert "no resources of bert remain, 0 USD an hour" in str(failed.value)
     bench.nothing_left()
 
 
@@ -513,11 +513,11 @@ def test_stopped_machines_are_started_again(bench: Bench) -> None:
 
 def test_second_teardown_changes_nothing(bench: Bench) -> None:
     bench.provide()
-    assert bench.remove().message == "nothing of bert is left, 0 USD an hour"
+    assert bench.remove().message == "no resources of bert remain, 0 USD an hour"
     assert not (bench.directory / "bert.json").exists()
     bench.server.requests.clear()
     again = bench.remove()
-    assert (again.changed, again.message) == (False, "nothing of bert is left, 0 USD an hour")
+    assert (again.changed, again.message) == (False, "no resources of bert remain, 0 USD an hour")
     assert bench.changes() == []
 
 
@@ -567,8 +567,8 @@ def test_drive_and_its_network_are_kept_with_remove_drive_false(bench: Bench) ->
     bench.provide()
     done = bench.remove(remove_drive=False)
     assert (done.remaining, bench.nodes(), bench.networks()) == ([], [], ["muster-bert"])
-    assert "no machine of bert is left; the drive bert-data" in done.message
-    assert "nothing of bert is left" not in done.message
+    assert "no machines of bert remain; the drive bert-data" in done.message
+    assert "no resources of bert remain" not in done.message
     bench.remove()
     bench.nothing_left()
 
@@ -702,7 +702,7 @@ def test_teardown_can_keep_template_and_reports_it(bench: Bench) -> None:
     bench.provide()
     bench.image()
     done = bench.remove(remove_templates=False)
-    assert re.search(r"no machine of bert is left; the template golden \(\w+\) is kept; remove it with", done.message)
+    assert re.search(r"no machines of bert remain; the template golden \(\w+\) is kept; remove it with", done.message)
     assert templates(bench) == ["golden"]
     again = bench.remove(remove_templates=False)  # its machine no longer exists; its name is in the record
     assert "the template golden" in again.message

@@ -218,7 +218,7 @@ def test_next_offer_is_tried_and_exhausted_offer_leaves_no_resources(minimal: Mi
     assert "trying large instead" in minimal.said
     minimal.remove()
     minimal.account.full = ("small", "large")
-    with pytest.raises(ClusterError, match="Nothing of bert is left, 0 USD an hour. Try another type"):
+    with pytest.raises(ClusterError, match="No resources of bert remain, 0 USD an hour. Try another type"):
         minimal.provide(Request(machine_types=("small", "large")))
     minimal.nothing_left()
 

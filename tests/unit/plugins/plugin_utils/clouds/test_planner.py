@@ -453,7 +453,7 @@ def test_plan_without_budget_or_over_budget_is_reported() -> None:
     assert "max_usd_per_hour is not set" in cost.budget_error(result, None, "A6000x2", prices.PAGE)
     assert (
         cost.budget_error(result, 11.33, "A6000x2", prices.PAGE)
-        == "with A6000x2 the cluster costs 11.34 USD an hour, but max_usd_per_hour is 11.33"
+        == "with A6000x2, the cluster costs 11.34 USD an hour, but max_usd_per_hour is 11.33"
     )
     assert cost.budget_error(result, 11.34, "A6000x2", prices.PAGE) == ""
 
