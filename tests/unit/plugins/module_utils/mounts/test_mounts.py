@@ -329,7 +329,12 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
         ("s3fs", "curl.cpp:RequestPerform(2426): ### CURLE_ABORTED_BY_CALLBACK", "did not respond in time", "curl -v"),
         ("s3fs", "fuse: unknown option `nonsense=1'", "does not know the option nonsense", "remove nonsense"),
         ("s3fs", "fuse: device not found, try 'modprobe fuse' first", "FUSE is not available", "--device /dev/fuse"),
-        ("s3fs", "There is no enough disk space for used as cache(or temporary) directory by s3fs.", "full", "room"),
+        (
+            "s3fs",
+            "There is no enough disk space for used as cache(or temporary) directory by s3fs.",
+            "full",
+            "free up space",
+        ),
         ("mount-s3", "error: unexpected argument '--nonsense' found", "--nonsense", "mount-s3 --help"),
         (
             "cifs",
