@@ -8,6 +8,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.registry import RULES
 from tests.make_pages import DOCS, PAGES, code, prose, unseen_row
 
 
@@ -20,7 +21,7 @@ def test_generated_page_is_up_to_date(name: str) -> None:
 @pytest.mark.one_core
 def test_page_lists_each_entry_and_each_id_once() -> None:
     page = (DOCS / "what_went_wrong.md").read_text(encoding="utf-8")
-    assert re.findall(r"^- `([\w-]+)`", page, re.MULTILINE) == [entry.id for entry in CATALOGUE]
+    assert re.findall(r"^- `([\w-]+)`", page, re.MULTILINE) == [item.id for item in (*CATALOGUE, *RULES)]
     assert re.findall(r"^\| `([\w-]+)`", page, re.MULTILINE) == sorted(IDS)
     titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
     assert len(titles) == len(set(titles)), "two headings share an address"

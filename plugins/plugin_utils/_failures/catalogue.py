@@ -40,6 +40,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.t
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import CAUSE, REMEDY, WAITED_FOR
 from ansible_collections.muster.training.plugins.plugin_utils._failures.local_advice import local_advice
+from ansible_collections.muster.training.plugins.plugin_utils._failures.timeout_clues import clue_of
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
 MAX_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
@@ -203,7 +204,11 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
     own = next(iter(explain(error)), None)
     explanation = explain_by_catalogue(error, lines, own)
     explanation = explain_by_frames(error, lines, own, explanation) or explanation
-    return None if explanation is None else with_local_advice(explanation, [error, *lines])
+    if explanation is None:
+        return None
+    clue = clue_of(explanation["id"], error, lines)
+    cause = f"{clue} {explanation['cause']}" if clue else explanation["cause"]
+    return with_local_advice({**explanation, "cause": cause}, [error, *lines])
 
 
 def explain_by_catalogue(error: str, lines: list[str], own: Match | None) -> Explanation | None:
