@@ -32,7 +32,11 @@ TIMED_TRACEBACK = re.compile(
     rf"^{TIME}(?:\[[\w,]{{1,20}}\](?:<std(?:err|out)>)?:\s?)?Traceback \(most recent call last\):", re.MULTILINE
 )
 TIMESTAMP = re.compile(rf"^{TIME}", re.MULTILINE)
-FLAT_FRAME = re.compile(r'^File "[^"\n]{1,500}", line \d{1,9}')  # of a log that lost its indentation
+# A frame of a log that lost its indentation, perhaps behind the prefix of a rank.
+RANKS = r"(?P<prefix>(?:\[(?:rank|default)\d{1,9}\]: ?){0,2})"
+FLAT_FRAME = re.compile(RANKS + r'File "[^"\n]{1,500}", line \d{1,9}')
+FLAT_TRACEBACK = re.compile("^" + FLAT_FRAME.pattern, re.MULTILINE)
+RANK_LINE = re.compile(RANKS + r"(?P<text>[^\n]{0,100000})")
 EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(?::|$)")
 JSON_MESSAGE = re.compile(r"^\s{0,20}\"(?P<key>message|py_callstack)\": (?P<text>\".{1,20000}\"),?\s{0,4}$")
 
@@ -45,7 +49,8 @@ def plain_output(text: str) -> str:
         return text
     if TIMED_TRACEBACK.search(text):
         text = TIMESTAMP.sub("", text)
-    if not any(mark in text for mark in ("\u256d", GROUP_START, "> File", '": "', '\nFile "')):
+    flat = FLAT_TRACEBACK.search(text) is not None
+    if not flat and not any(mark in text for mark in ("\u256d", GROUP_START, "> File", '": "')):
         return text
     lines = text.split("\n")
     if GROUP_START in text:
@@ -56,24 +61,29 @@ def plain_output(text: str) -> str:
         lines = without_values(lines)
     if '": "' in text:
         lines = without_json(lines)
-    if '\nFile "' in text:
+    if flat:
         lines = indented(lines)
     return "\n".join(lines)
 
 
 def indented(lines: list[str]) -> list[str]:
     """Return tracebacks that lost their indentation with frames and lines of code indented again."""
-    result = []
+    result: list[str] = []
+    after_frame = False
     for line in lines:
-        frame = FLAT_FRAME.match(line)
-        source = result and FLAT_FRAME.match(result[-1].strip()) and line[:1].strip() and not EXCEPTION.match(line)
-        result.append(f"  {line}" if frame else f"    {line}" if source else line)
+        parts = RANK_LINE.match(line)
+        prefix, text = (parts["prefix"], parts["text"]) if parts else ("", line)
+        frame = FLAT_FRAME.match(line) is not None
+        source = after_frame and text[:1].strip() and not EXCEPTION.match(text)
+        result.append(f"{prefix}  {text}" if frame else f"{prefix}    {text}" if source else line)
+        after_frame = frame
     return result
 
 
 def without_group_margin(lines: list[str]) -> list[str]:
     """Return the lines of exception groups without their margins, so that each exception has its own traceback."""
-    result, inside = [], False
+    result: list[str] = []
+    inside = False
     for line in lines:
         if line.strip(" +|-").startswith(GROUP_START):
             inside = True
@@ -89,7 +99,8 @@ def without_boxes(lines: list[str]) -> list[str]:
 
     What a launcher puts before each line of the box is removed from all lines.
     """
-    result, inside, before = [], False, ""
+    result: list[str] = []
+    inside, before = False, ""
     wrapped = ""  # the first line of a path that the box is too narrow for
     for line in lines:
         start = RICH_START.match(line)
@@ -124,7 +135,8 @@ def without_values(lines: list[str]) -> list[str]:
 
 def without_json(lines: list[str]) -> list[str]:
     """Return the messages and call stacks of torchelastic's JSON error files as text, without the rest of the JSON."""
-    result, inside = [], False
+    result: list[str] = []
+    inside = False
     for line in lines:
         decoded = decode_message(line)
         inside = decoded != [line] or (inside and bool(JSON_REST.match(line)))

@@ -40,6 +40,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.t
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import CAUSE, REMEDY, WAITED_FOR
 from ansible_collections.muster.training.plugins.plugin_utils._failures.local_advice import local_advice
+from ansible_collections.muster.training.plugins.plugin_utils._failures.timeout_clues import clue_of
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
 MAX_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
@@ -201,9 +202,13 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
         if pattern.match(error):
             return explanation
     own = next(iter(explain(error)), None)
-    explanation = explain_by_catalogue(error, lines, own)
-    explanation = explain_by_frames(error, lines, own, explanation) or explanation
-    return None if explanation is None else with_local_advice(explanation, [error, *lines])
+    known = explain_by_catalogue(error, lines, own)
+    known = explain_by_frames(error, lines, own, known) or known
+    if known is None:
+        return None
+    clue = clue_of(known["id"], error, lines)
+    cause = f"{clue} {known['cause']}" if clue else known["cause"]
+    return with_local_advice({**known, "cause": cause}, [error, *lines])
 
 
 def explain_by_catalogue(error: str, lines: list[str], own: Match | None) -> Explanation | None:

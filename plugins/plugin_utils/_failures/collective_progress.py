@@ -35,25 +35,33 @@ class Work:
 
 
 def read_works(failures: Iterable[Mapping[str, Any]]) -> list[Work]:
-    """Return the operation in which each rank waited: the first in its error or log, also of ranks that share a log."""
-    works: dict[int, Work] = {}
+    """Return the operation in which each rank waited, according to its error or log, also of ranks that share a log.
+
+    Not of a rank that reports several ones without the process group, whose numbers cannot be compared.
+    """
+    works: dict[int, set[Work]] = {}
     for failure in failures:
         text = "\n".join([failure["error"], *failure["last_lines"]])
         matches = list(WORK.finditer(text))[:MAX_WORKS]
         shared = len({match["rank"] for match in matches}) > 1  # else the number may be the one in its process group
         for match in matches:
-            line = text[text.rfind("\n", 0, match.start()) + 1 : match.end()]
-            group = GROUP.search(line) or GROUP.search(text)
             rank = int(match["rank"]) if shared and match["rank"] else failure["rank"]
-            work = Work(
-                rank,
-                group["group"] if group else "",
-                int(match["number"]) if match["number"] else None,
-                match["name"],
-                int(match["elements"]) if match["elements"] else None,
-            )
-            works.setdefault(rank, work)
-    return [work for work in works.values() if work.name not in POINT_TO_POINT]
+            works.setdefault(rank, set()).add(read_work(match, text, rank))
+    single = [next(iter(items)) for items in works.values() if len(items) == 1]
+    return [work for work in single if work.name not in POINT_TO_POINT]
+
+
+def read_work(match: re.Match[str], text: str, rank: int) -> Work:
+    """Return the operation of a line of NCCL's watchdog."""
+    line = text[text.rfind("\n", 0, match.start()) + 1 : match.end()]
+    group = GROUP.search(line) or GROUP.search(text)
+    return Work(
+        rank,
+        group["group"] if group else "",
+        int(match["number"]) if match["number"] else None,
+        match["name"],
+        int(match["elements"]) if match["elements"] else None,
+    )
 
 
 def describe_difference(works: list[Work]) -> tuple[str, list[int]]:

@@ -216,4 +216,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         """-e '{"launch_environment": {"TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas"}}'""",
         source="triton-lang/triton#8539",
     ),
+    CatalogueEntry(
+        id="compile-failed",
+        title="torch.compile failed",
+        example="torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
+        texts=(r"BackendCompilerFailed: backend='[^'\n]{1,40}' raised", r"\bInductorError: "),
+        cause="A part of the model could not be compiled: the error after `raised:` says why. Usual reasons are a C "
+        "compiler, "
+        "Triton or header files that the node lacks, a GPU that this Triton does not know, several processes that "
+        "compile "
+        "into one cache, or an operation that this release of torch cannot compile, also together with DDP or FSDP.",
+        remedy="""-e '{"launch_environment": {"TORCHDYNAMO_DISABLE": "1"}}' trains without compiling, which shows "
+        "whether """
+        "anything else is wrong; then upgrade torch, or compile only parts of the model (torch.compile on its blocks)",
+        source="pytorch/pytorch#119054",
+        weak=True,
+        general=True,
+    ),
 )

@@ -133,7 +133,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Tensors of one operation are on different devices",
         example="RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
         "cuda:0 and cuda:1!",
-        texts=(r"Expected all tensors to be on the same device",),
+        texts=(
+            r"Expected all tensors to be on the same device",
+            r"[Ee]xpected device cuda:\d{1,2}[^\n]{0,60} but got device ",
+        ),
         cause='One process uses several GPUs, or a GPU and the CPU: device_map="auto" spreads the model over '
         "all GPUs although each GPU has a process of its own, a device such as cuda:0 is written into "
         "the code, or an input was not moved.",

@@ -146,4 +146,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "[BLOCK]); upgrade DeepSpeed; or use ZeRO-2",
         source="deepspeedai/DeepSpeed#5828",
     ),
+    CatalogueEntry(
+        id="hostfile-malformed",
+        title="DeepSpeed cannot read its hostfile",
+        example="ValueError: Hostfile contains a bad entry: node2 lots=8, unable to proceed with launching",
+        texts=(
+            r"Hostfile contains a bad entry",
+            r"Hostfile contains multiple entries for",
+            r"Hostfile is empty or not formatted correctly",
+        ),
+        cause="A line of the hostfile is not `HOST slots=N`, or a host is listed twice.",
+        remedy="correct the line; or leave --hostfile out: muster writes it from the inventory",
+        source="deepspeedai/DeepSpeed#3669",
+    ),
 )

@@ -156,7 +156,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="illegal-memory-access",
         title="A kernel accessed invalid memory",
         example="CUDA error: an illegal memory access was encountered",
-        texts=(r"an illegal memory access was encountered",),
+        texts=(r"an illegal memory access was encountered", r"CUDA error: misaligned address"),
         cause="A bug in a CUDA kernel, usually in an extension, in torch.compile's output, or with unusual sizes; "
         "rarely the GPU itself.",
         remedy="""-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the line; then try without the """

@@ -67,4 +67,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "each node, apart from machine_rank",
         source="huggingface/accelerate#2963",
     ),
+    CatalogueEntry(
+        id="fsdp-nested-root",
+        title="A part of an FSDP model was used on its own",
+        example="RuntimeError: Non-root FSDP instance's `_is_root` should not have been set yet or should have been "
+        "set to "
+        "`False`",
+        texts=(r"`?_is_root`? should not have been set",),
+        cause="An inner FSDP module ran, or its state was read, before the outer one: a submodule is called, saved "
+        "or its "
+        "state_dict is taken before the first forward of the whole model, which makes it a root of its own.",
+        remedy="run the forward of the whole model first, and take state_dict only from the outermost module",
+        source="pytorch/pytorch#113496",
+    ),
 )

@@ -72,9 +72,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ranks pass different sizes to ALLREDUCE 315: rank 0 passes 1024 elements, rank 3 passes 2048 "
         "elements; ...",
         texts=(r"ranks pass different sizes to \w{1,60}",),
-        cause="The ranks wait in the same collective, but pass tensors of different sizes: their models, batches or "
-        "last "
-        "batches differ, or they are at different points of the script whose calls only look alike.",
+        cause="The ranks wait in the same kind of collective, but pass tensors of different sizes. One of: they are at "
+        "different points of the script, since one ran out of batches and went on to the evaluation or the next epoch "
+        "(likely if one of them passes a single element); or their models, batches or last batches differ.",
         remedy="make sizes equal on all ranks: drop_last=True, padding to one length, or all_gather_object for "
         "objects; "
         "the same code, configuration and packages on all nodes (ansible-playbook preflight.yml compares them). "

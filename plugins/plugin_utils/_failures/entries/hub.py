@@ -156,4 +156,27 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="huggingface/huggingface_hub#1516",
         recoverable=True,
     ),
+    CatalogueEntry(
+        id="model-not-loaded",
+        title="A model or tokenizer is neither on the node nor downloaded",
+        example="OSError: Can't load tokenizer for 'EleutherAI/pythia-160m'.",
+        texts=(
+            r"Can't load (?:the )?(?:tokenizer|config\w{0,10}|model|image processor|feature extractor|processor) "
+            r"(?:for|of) '",
+            r"does not appear to have a file named (?:config|preprocessor_config|tokenizer_config)\.json",
+        ),
+        cause="One of: the name is the path of a directory that does not exist on this node or lacks files, such as "
+        "a path "
+        "of another machine; the node has no Internet, and the model is not in its cache (HF_HOME); the model is "
+        "private "
+        "or gated; or a directory of the same name stands in the working directory.",
+        remedy="`ls` the path on each node, and copy the model to all of them: ansible-playbook stage_data.yml -e "
+        "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY. Without Internet: fill HF_HOME beforehand, and "
+        "set HF_HUB_OFFLINE=1 in launch_environment; for private models HF_TOKEN=... ansible-playbook site.yml --tags "
+        "hugging_face",
+        source="OpenEuroLLM/oellm-eval#58",
+        weak=True,
+        general=True,
+        recoverable=True,
+    ),
 )

@@ -46,4 +46,44 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         remedy='print(model) shows the names; or target_modules="all-linear" (with LLaMA-Factory: lora_target: all)',
         source="OptimalScale/LMFlow#125",
     ),
+    CatalogueEntry(
+        id="dataset-cache-filesystem",
+        title="datasets does not fit fsspec",
+        example="NotImplementedError: Loading a dataset cached in a LocalFileSystem is not supported.",
+        texts=(
+            r"Loading a dataset cached in a LocalFileSystem is not supported",
+            r"Invalid pattern: '\*\*' can only be an entire path component",
+        ),
+        cause="An old release of datasets is installed with a newer fsspec, which names local files differently.",
+        remedy="upgrade datasets in the job's requirements (2.14.6 or later), or pin fsspec<2023.10, and run "
+        "ansible-playbook site.yml --tags python_env",
+        source="huggingface/datasets#6352",
+    ),
+    CatalogueEntry(
+        id="tokenizer-file-missing",
+        title="A tokenizer's file is missing",
+        example="TypeError: not a string",
+        texts=(r"TypeError: not a string$",),
+        cause="The path of the tokenizer's file (tokenizer.model, spiece.model) is None: the model's directory lacks "
+        "it, as "
+        "for models that only have tokenizer.json, or was not copied completely.",
+        remedy="AutoTokenizer.from_pretrained(..., use_fast=True), or --use_fast_tokenizer; otherwise copy the "
+        "missing file "
+        "into the model's directory on each node",
+        source="huggingface/transformers#29137",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="tokenizer-file-broken",
+        title="A tokenizer's file is not a SentencePiece model",
+        example="RuntimeError: Internal: src/sentencepiece_processor.cc(1101) [model_proto->ParseFromArray(...)]",
+        texts=(r"sentencepiece_processor\.cc\(\d{1,5}\)[^\n]{0,20}\[?model_proto->ParseFromArray",),
+        cause="The file was not downloaded completely, is a Git LFS pointer of a few lines, or is of another format, "
+        "such as "
+        "a vocabulary in JSON or text.",
+        remedy="`ls -l` and `head -c 100` the tokenizer's file on that node (it has hundreds of kB); download or "
+        "copy it "
+        "again: git lfs pull, or ansible-playbook stage_data.yml",
+        source="yanqiangmiffy/Chinese-LangChain#42",
+    ),
 )

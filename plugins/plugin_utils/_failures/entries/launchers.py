@@ -17,6 +17,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "setup passwordless ssh",
         texts=(
             r"was not reachable via ssh",
+            r"'ssh -o PasswordAuthentication=no [^'\n]{1,255}' returned non-zero exit status",
             r"ssh: connect to host \S{1,255} port \d{1,5}: ",
             r"Permission denied \((?:password|keyboard-interactive|gssapi)",
             r"ssh exited with exit code 255",

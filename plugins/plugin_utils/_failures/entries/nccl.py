@@ -260,10 +260,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A CUDA call failed inside NCCL",
         example="ncclUnhandledCudaError: Call to CUDA function failed",
         texts=(r"ncclUnhandledCudaError\b", r"unhandled cuda error"),
-        cause="A CUDA call failed inside NCCL: a GPU that is out of memory or broken, two ranks on one GPU, "
-        "or an incompatible driver.",
+        cause="A CUDA call failed inside NCCL. One of: two ranks on one GPU, a full GPU, a torch or NCCL without "
+        "code for "
+        "this GPU, an incompatible driver, a container or scheduler that hides GPUs of the node from each other "
+        "(P2P, IPC), "
+        "a broken GPU; in older releases also a wrong network interface.",
         remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' names the call that failed; """
-        "ansible-playbook preflight.yml checks GPUs and drivers",
+        "ansible-playbook preflight.yml checks GPUs and drivers. If it helps, NCCL_P2P_DISABLE=1 points to P2P; leave "
+        "NCCL_SOCKET_IFNAME to muster",
         source="NVIDIA/nccl#1410",
         weak=True,
     ),
@@ -272,10 +276,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A system call of NCCL failed",
         example="ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error",
         texts=(r"ncclSystemError\b", r"unhandled system error"),
-        cause="Mostly a connection failed: a port between two nodes is closed (NCCL uses any free one), or the "
-        "network interface is the wrong one, as in a container without the host's network; else memory or /dev/shm.",
+        cause="A call of the system failed inside NCCL. Most often a connection: a port between two nodes is closed "
+        "(NCCL "
+        "uses any free one), or the network interface is the wrong one, as in a container without the host's network. "
+        "Otherwise: /dev/shm is full, the limits of locked memory (RDMA) or open files are reached, or another rank "
+        "ended.",
         remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs the call that failed; """
-        "ansible-playbook preflight.yml checks the connections and /dev/shm",
+        "ansible-playbook preflight.yml checks the connections, /dev/shm and limits",
         source="NVIDIA/nccl#875",
         weak=True,
     ),
@@ -286,6 +293,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"ncclInternalError\b",
             r"internal error - please report this issue to the NCCL",
+            r"NCCL Error 3: internal error",
         ),
         cause="Not necessarily a bug: NCCL 2.18 reports each network error this way; other reasons are "
         "different NCCL versions on the nodes and a wrong interface.",

@@ -58,6 +58,32 @@ RULES: tuple[FrameRule, ...] = (
         certain=False,
     ),
     FrameRule(
+        id="checkpoint-sharded",
+        title="A checkpoint has only a part of the tensors",
+        message=r"Trying to resize storage that is not resizable",
+        source=r"_rebuild_tensor|torch\.load\(|load_from_checkpoint|load_state_dict|\bset_\(",
+        cause="{where} loads a checkpoint whose tensors are incomplete: it was saved by a rank of a sharded model "
+        "(FSDP, "
+        "ZeRO) without gathering the weights, or is damaged.",
+        remedy="save the full state dict (FULL_STATE_DICT, consolidate, zero_to_fp32.py), or load it as a distributed "
+        "checkpoint with the same number of ranks",
+        certain=False,
+        over=("samples-not-alike",),
+    ),
+    FrameRule(
+        id="checkpoint-entry-missing",
+        title="A checkpoint does not have an entry that is read from it",
+        exceptions=("KeyError",),
+        message=r"KeyError: ?\n?\s{0,4}(?P<name>[^\n]{1,160})",
+        source=r"(?i:load_state_dict|checkpoint|\bckpt|state_dict|resume)",
+        cause="{where} reads {name} from a checkpoint that does not have it: it contains only weights or other "
+        "parts, was "
+        "saved under another name or by another release, script or set of trainable parameters.",
+        remedy="print(torch.load(path, map_location='cpu').keys()) shows what it has; resume without the missing part "
+        "(weights only), or from a complete checkpoint of the same script",
+        certain=False,
+    ),
+    FrameRule(
         id="batch-of-one",
         title="Batch normalization got a batch of one sample",
         message=r"Expected more than 1 value per channel when training",
@@ -155,6 +181,32 @@ RULES: tuple[FrameRule, ...] = (
         cause="The process received SIGINT: somebody pressed Ctrl-C, or a scheduler or script sent it. It was at "
         "{where}.",
         remedy="launch again from the last checkpoint; if nobody did it, look in the scheduler's log",
+    ),
+    FrameRule(
+        id="packages-do-not-fit",
+        title="Two packages do not fit together",
+        exceptions=("AttributeError", "NameError", "ImportError"),
+        raised_by="package",
+        fallback=True,
+        cause="{package}, called at {where}, uses a name that does not exist: {message}. Mostly another package is "
+        "newer "
+        "or older than this release of {package} expects; in rare cases it got an argument of another type.",
+        remedy="install releases that fit together: upgrade {package}, or pin the package of the missing name to the "
+        "release from before the last update (ansible-playbook site.yml --tags python_env); the same on all nodes",
+        certain=False,
+    ),
+    FrameRule(
+        id="attribute-missing",
+        title="An object does not have an attribute that the script uses",
+        exceptions=("AttributeError",),
+        raised_by="script",
+        fallback=True,
+        cause="{where} uses an attribute that the object does not have: {message}. The package that defines its "
+        "class is "
+        "of another release than the code expects, or the value is of another type on this rank.",
+        remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), or print "
+        "the type of the object before that line",
+        certain=False,
     ),
     FrameRule(
         id="setting-refused",
@@ -258,6 +310,16 @@ RULES: tuple[FrameRule, ...] = (
         remedy="change the argument or option that the message names; if the code worked before, compare the "
         "releases of "
         "{package}",
+        certain=False,
+    ),
+    FrameRule(
+        id="package-failed",
+        title="A package failed",
+        raised_by="package",
+        fallback=True,
+        cause="The error comes from {package}, which {where} calls: {exception}: {message}",
+        remedy="if the message does not say what to change: search for it among the issues of {package}, compare the "
+        "package's release with the one that worked, and look at the options and data that this call gets",
         certain=False,
     ),
 )

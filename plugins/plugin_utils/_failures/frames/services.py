@@ -29,9 +29,8 @@ RULES: tuple[FrameRule, ...] = (
         message=r"KeyError: ['\"](?P<name>\w{0,60}(?:KEY|TOKEN|SECRET|PASSWORD)\w{0,20})['\"]",
         source=READS_VARIABLE,
         cause="{where} reads the environment variable {name}, which is not set in the job.",
-        remedy="set it in launch_environment in the inventory (with Ansible Vault), never on the command line: the "
-        "job gets "
-        "only the variables named there, not those of your shell",
+        remedy="export it in your shell, and pass it on without showing it: "
+        """-e '{{"launch_pass_environment": ["{name}"]}}'; the job does not get other variables of your shell""",
     ),
     FrameRule(
         id="launcher-variable-missing",
@@ -74,8 +73,9 @@ RULES: tuple[FrameRule, ...] = (
         cause="The server that {package} asks at {where} refuses the request ({name}): the token or key is missing "
         "on this "
         "node, has expired, or has no access to this resource.",
-        remedy="the job sees only variables of launch_environment, not those of your shell: put the token there "
-        "(with Ansible Vault); check that the account has access, and that the name in the request is right",
+        remedy="the job gets no variables of your shell: export the token and pass it on with "
+        "launch_pass_environment: [NAME]; "
+        "check that the account has access, and that the name in the request is right",
         certain=False,
     ),
     FrameRule(
@@ -86,8 +86,8 @@ RULES: tuple[FrameRule, ...] = (
         r"not exist",
         cause="The server that {package} asks at {where} does not have the resource: {message}",
         remedy="check the name, revision and file in the request; a private one is also `not found` without a token: "
-        "put "
-        "it in launch_environment (with Ansible Vault)",
+        "pass "
+        "it on with launch_pass_environment: [NAME]",
         certain=False,
     ),
     FrameRule(

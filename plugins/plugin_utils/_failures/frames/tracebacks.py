@@ -31,7 +31,7 @@ FAULT = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]{1,20}[^\n]{0,100}\(mos
 FAULT_FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"\n]{1,500})", line (?P<line>\d{1,9}) in (?P<function>[^\n]{1,200})')
 # Code of Python, of installed packages and of launchers, as opposed to the user's own.
 INSTALLED = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python\d\.\d{1,2}/|^<(?!stdin>|string>)|"
+    r"/(?:site|dist)-packages/|/lib/python\d\.\d{1,2}/|^<(?!stdin>)|"
     r"/bin/[\w-]{1,40}$"
 )
 # Parts of Python that read files or connect to servers.

@@ -116,3 +116,12 @@ def test_exception_of_ray_is_kept_without_the_frames_of_the_remote_process() -> 
 )
 def test_message_of_the_c_library_is_the_error(line: str) -> None:
     assert fatal_error(f"step 3\n{line}\nFatal Python error: Aborted\n").startswith(line[:30])
+
+
+def test_lost_indentation_behind_the_prefix_of_a_rank_is_restored() -> None:
+    text = "".join(f"[rank3]: {line}\n" for line in FLAT.splitlines())
+    assert first_error(text) == "ValueError: boom"
+    assert plain_output(text).splitlines()[1:3] == [
+        '[rank3]:   File "/job/train.py", line 3, in main',
+        "[rank3]:     load(path)",
+    ]

@@ -71,3 +71,9 @@ def test_operations_that_may_differ_say_nothing(failures: list[dict[str, Any]]) 
 def test_ranks_that_share_a_log_are_told_apart() -> None:
     lines = [line for rank, number in ((4, 12), (5, 11), (6, 12)) for line in failure(rank, number)["last_lines"]]
     assert "behind: rank 5" in difference({"rank": 4, "error": "", "last_lines": lines})
+
+
+def test_rank_with_operations_of_unnamed_groups_is_not_compared() -> None:
+    lines = [failure(0, number)["last_lines"][1].partition("] ")[2] for number in (96120, 96117)]
+    several = {"rank": 0, "error": "was killed by SIGABRT", "last_lines": lines}
+    assert difference(several, failure(7, 64088)) == ""

@@ -165,3 +165,13 @@ def test_last_output_of_the_rank_without_a_timeout_shows_its_activity(output: st
     number, error, explained = failure(result(silent(0, output), waiting, first="node1"))
     assert (number, explained) == (1, entry)
     assert ("timed out while rank 0 " in error) == (entry != "nccl-time-out")
+
+
+def test_rank_whose_log_is_cut_off_gives_way_to_a_known_cause() -> None:
+    text = 'Traceback (most recent call last):\n  File "/job/train.py", line 7, in train\n    logits = model(batch)'
+    error = "ended with exit code 1, its last output: logits = model(batch)"
+    cut_off = {**report(1, rank(2, 1, error)), "last_log": "/run/2.log", "last_lines": text}
+    full = report(1, rank(5, 1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB."))
+    assert failure(result(cut_off, full, first="node0"))[::2] == (5, "cuda-out-of-memory")
+    unknown = report(1, rank(5, 1, "ValueError: boom"))
+    assert failure(result(cut_off, unknown, first="node0"))[0] == 2
