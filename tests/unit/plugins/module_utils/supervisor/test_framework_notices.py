@@ -148,7 +148,7 @@ def test_script_saves_and_goes_on_then_saves_and_ends(run: Run, tmp_path: Path, 
     eventually(lambda: count() == 2, LONGEST)
     eventually(lambda: any("it has saved" in event for event in run.events()), LONGEST)
     assert run.state(0) == "running"
-    run_save.save(run.request(1, stop=True))
+    run_save.save(run.request(0, stop=True))
     run.wait_for("interrupted", seconds=LONGEST)
     ends = [re.search(r"ends at step (\d+)", log(run, rank)) for rank in range(2)]
     steps = {end[1] for end in ends if end is not None}
