@@ -139,7 +139,7 @@ def measure(
 def drop_packets(address: str) -> None:
     """Drop all packets from and to an address of this machine; "" ends that."""
     chain = f"chain input {{ type filter hook input priority raw; ip saddr {address} drop; ip daddr {address} drop; }}"
-    rules = [TABLE, f"delete {TABLE}", f"{TABLE} {{ {chain} }}" if address else ""]
+    rules = [TABLE, f"delete {TABLE}", f"{TABLE} {{\n{chain}\n}}" if address else ""]
     subprocess.run(["nft", "-f", "-"], input="\n".join([*rules, ""]), text=True, check=True)
 
 
