@@ -118,8 +118,8 @@ def train(arguments: argparse.Namespace) -> None:
         strategy="ddp",
         max_epochs=arguments.epochs,
         callbacks=[ModelCheckpoint(directory, save_last=True)],
-        # metrics.csv, which the report plots as curves, written at once, in case this process is killed. Each attempt of
-        # a run has its own directory, since Lightning removes an existing file.
+        # metrics.csv, which the report plots as curves, written at once, in case this process is killed. Each attempt
+        # of a run has its own directory, since Lightning removes an existing file.
         logger=CSVLogger(
             run_directory,
             name="metrics",
