@@ -23,7 +23,8 @@ FIRST_RETRANSMISSION = 0.2  # seconds after which TCP repeats lost data; then af
 
 def retransmissions(seconds: float) -> list[float]:
     """Return when TCP repeats lost data, in seconds after it was first sent."""
-    times, interval = [], FIRST_RETRANSMISSION
+    times: list[float] = []
+    interval = FIRST_RETRANSMISSION
     while sum(times[-1:]) + interval <= seconds:
         times.append(sum(times[-1:]) + interval)
         interval *= 2
