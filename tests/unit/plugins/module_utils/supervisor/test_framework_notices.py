@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,7 +126,10 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         eventually(lambda: all("step 3" in log(run, rank) for rank in range(2)), LONGEST)
         yield run
     finally:
-        end_by_force(run)
+        with contextlib.suppress(OSError):  # frameworks leave files in the run's temporary directory
+            end_by_force(run)
+        for plan in run.plans:
+            shutil.rmtree(plan["temporary_directory"], ignore_errors=True)
 
 
 def log(run: Run, rank: int) -> str:
