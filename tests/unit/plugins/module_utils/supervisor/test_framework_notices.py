@@ -74,8 +74,11 @@ arguments = TrainingArguments("saved", max_steps=10**6, enable_jit_checkpoint=Tr
 Trainer(Model(), arguments, train_dataset=data, callbacks=[Show()]).train()
 """
 LIGHTNING = """
-import time, torch, lightning
-from lightning.pytorch.callbacks import OnExceptionCheckpoint
+import json, os, time
+import lightning, torch
+device = "cpu"
+"""
+LIGHTNING_TRAINING = """
 class Module(lightning.LightningModule):
     def __init__(self):
         super().__init__()
@@ -87,10 +90,10 @@ class Module(lightning.LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.1)
 data = torch.utils.data.DataLoader(torch.randn(10**6, 4), batch_size=4)
-callback = OnExceptionCheckpoint("saved", filename="notice")
 options = {"accelerator": "cpu", "devices": 1, "num_nodes": 2, "strategy": "ddp", "logger": False}
-trainer = lightning.Trainer(max_epochs=1, enable_progress_bar=False, callbacks=[callback], **options)
-trainer.fit(Module(), data)
+options = {**options, "enable_progress_bar": False, "enable_checkpointing": False}
+lightning.Trainer(max_epochs=1, callbacks=[SaveAtNotice()], **options).fit(Module(), data)
+torch.distributed.destroy_process_group()
 """
 
 pytestmark = pytest.mark.thorough
@@ -99,10 +102,17 @@ pytestmark = pytest.mark.thorough
 def with_notices(start: str) -> str:
     """Return a training loop with the lines that docs/saving.md shows; start: defines train and save_checkpoint."""
     page = (CHECKOUT / "docs" / "saving.md").read_text()
-    function, step = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    function, step, _callback = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     body = "".join(f"    {line}\n" for line in step.splitlines())
     end = 'print("rank", rank, "ends at step", step, flush=True)\ntorch.distributed.destroy_process_group()\n'
     return start + function + LOOP + body + end
+
+
+def lightning_script() -> str:
+    """Return a training with Lightning, with the lines that docs/saving.md shows."""
+    page = (CHECKOUT / "docs" / "saving.md").read_text()
+    function, _step, callback = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    return LIGHTNING + function + callback + LIGHTNING_TRAINING
 
 
 @pytest.fixture
@@ -119,6 +129,8 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         rendezvous = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "NODE_RANK": str(rank), "WORLD_SIZE": "2"}
         ranks = {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         plan["environment"].update(GLOO_SOCKET_IFNAME="lo", DS_ACCELERATOR="cpu", **rendezvous, **ranks)
+        if "import lightning" in request.param:
+            plan["notices"]["signal"] = "none"
         if TRANSFORMERS:
             plan["environment"]["PYTHONPATH"] = str(TRANSFORMERS[-1])
     try:
@@ -165,12 +177,14 @@ def test_script_saves_and_goes_on_then_saves_and_ends(run: Run, tmp_path: Path, 
 
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="Lightning is not installed")
-@pytest.mark.parametrize("run", [LIGHTNING], ids=["lightning"], indirect=True)
-def test_lightning_saves_on_sigterm(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", [lightning_script()], ids=["lightning"], indirect=True)
+def test_lightning_saves_at_a_notice(run: Run, tmp_path: Path) -> None:
+    """Its own handler of SIGTERM broadcasts within a step: ranks that receive the signal together block each other."""
     run_save.save(run.request(0, stop=True))
     run.wait_for("interrupted", seconds=LONGEST)
-    assert (tmp_path / "saved" / "notice.ckpt").exists()
+    assert (tmp_path / "notice.ckpt").exists()
     assert run.result()["reason"] == "requested to save and end"
+    assert [node["report"]["exit_code"] for node in run.result()["nodes"]] == [0, 0]
 
 
 @pytest.mark.skipif(not TRANSFORMERS, reason="make test-all has not installed transformers into build")
