@@ -126,12 +126,12 @@ class Strategy:
     def save(self, directory: str, step: int) -> None:
         """Write the checkpoint step-N: all ranks must call this."""
         path = os.path.join(directory, f"step-{step}")
+        os.makedirs(directory, exist_ok=True)
         if self.engine is not None:
             self.engine.save_checkpoint(directory, tag=f"step-{step}")
         elif self.name == "fsdp":
             dcp.save(dict(zip(("model", "optimizer"), get_state_dict(self.model, self.optimizer))), checkpoint_id=path)
         elif dist.get_rank() == 0:
-            os.makedirs(directory, exist_ok=True)
             torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, f"{path}.tmp")
             os.replace(f"{path}.tmp", f"{path}.pt")  # readers never see a partial file
 

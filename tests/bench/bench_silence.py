@@ -29,6 +29,8 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 HEARTBEAT = 2.0
 SILENCE = 10.0
+SAMPLE = 15.0  # seconds between two samples of the node, which are sent, too
+START = 900.0  # seconds for the supervisors to start on a busy machine
 LOAD_INTERVAL = 10.0  # seconds between two looks at the load
 MAX_STRESSORS = 30
 COMPUTE = "while True: sum(range(10**5))"
@@ -55,7 +57,7 @@ PEER = (
 )
 BEYOND = (2.5, 3.0, 4.0, 6.0, 8.0)
 OUTAGES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
-ROUNDS = 5
+ROUNDS = 3
 TABLE = "table inet muster_bench_silence"
 
 
@@ -112,13 +114,13 @@ def measure(
     from tests.unit.supervised import end_by_force, free_port, make_run
 
     ports = {"lifeline_port": free_port(), "master_port": free_port()}
-    timeouts = {"heartbeat": HEARTBEAT, "silence": SILENCE}
+    timeouts = {"start": START, "heartbeat": HEARTBEAT, "sample": SAMPLE, "silence": SILENCE}
     run = make_run(directory, [["/bin/sleep", "86400"]] * nodes, timeouts, first_address=200, **ports)
     instrument(run.sources)
     try:
         with stressed(directory, load) as stressors:
             run.start()
-            run.wait_for("running")
+            run.wait_for("running", seconds=START)
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline and run.state(0) == "running":
                 stressors.step()
@@ -137,7 +139,7 @@ def measure(
 def drop_packets(address: str) -> None:
     """Drop all packets from and to an address of this machine; "" ends that."""
     chain = f"chain input {{ type filter hook input priority raw; ip saddr {address} drop; ip daddr {address} drop; }}"
-    rules = [TABLE, f"delete {TABLE}", f"{TABLE} {{ {chain} }}" if address else ""]
+    rules = [TABLE, f"delete {TABLE}", f"{TABLE} {{\n{chain}\n}}" if address else ""]
     subprocess.run(["nft", "-f", "-"], input="\n".join([*rules, ""]), text=True, check=True)
 
 
@@ -147,14 +149,18 @@ def measure_outages(directory: Path) -> dict[float, list[float]]:
 
     ports = {"lifeline_port": free_port(), "master_port": free_port()}
     run = make_run(
-        directory, [["/bin/sleep", "86400"]] * 2, {"heartbeat": HEARTBEAT, "silence": 60.0}, first_address=200, **ports
+        directory,
+        [["/bin/sleep", "86400"]] * 2,
+        {"start": START, "heartbeat": HEARTBEAT, "sample": SAMPLE, "silence": 60.0},
+        first_address=200,
+        **ports,
     )
     instrument(run.sources)
     path = run.node(0) / "distances"
     result: dict[float, list[float]] = {seconds: [] for seconds in OUTAGES}
     try:
         run.start()
-        run.wait_for("running")
+        run.wait_for("running", seconds=START)
         for number in range(ROUNDS):
             for seconds in OUTAGES:
                 time.sleep(HEARTBEAT * (1 + number / ROUNDS))  # it begins at another time after a heartbeat

@@ -32,11 +32,12 @@ def losses(strategy: str, ranks: int, *arguments: str) -> dict[int, float]:
 @pytest.mark.thorough  # molecule/recovery has the loss of a node
 @pytest.mark.parametrize(("strategy", "suffix"), [("ddp", ".pt"), ("fsdp", ""), ("zero1", ""), ("zero3", "")])
 def test_resumed_training_has_the_losses_of_an_unbroken_one(tmp_path: Path, strategy: str, suffix: str) -> None:
-    directory = ["--checkpoint-dir", str(tmp_path)]
+    saved = tmp_path / "saved"
+    directory = ["--checkpoint-dir", str(saved)]
     unbroken = losses(strategy, 2, "--steps", "9", "--save-every", "3", *directory)
     assert list(unbroken) == list(range(1, 10))
-    assert (tmp_path / f"step-6{suffix}").exists()
-    resumed = losses(strategy, 2, "--steps", "9", "--resume", str(tmp_path / f"step-3{suffix}"), *directory)
+    assert (saved / f"step-6{suffix}").exists()
+    resumed = losses(strategy, 2, "--steps", "9", "--resume", str(saved / f"step-3{suffix}"), *directory)
     assert list(resumed) == list(range(4, 10))
     assert resumed == pytest.approx({step: unbroken[step] for step in resumed}, abs=2e-3)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,7 @@ def write_project(directory: Path) -> None:
     inventory["filters"]["tag:muster:cluster"] = "bert"
     inventory["compose"].update(ansible_connection="'local'", ansible_user=f"'{os.environ.get('USER', 'root')}'")
     (directory / "aws_ec2.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
+    shutil.copy(CHECKOUT / "inventories" / "ranks.yml", directory)
     settings: dict[str, Any] = {
         "ansible_python_interpreter": "{{ ansible_playbook_python }}",
         "launch_python": "{{ ansible_playbook_python }}",
@@ -85,7 +87,7 @@ def test_machine_that_the_provider_took_away_is_created_again_and_joins(server: 
     collection = use_other_site(tmp_path)
     keys = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
     access = {"AWS_ENDPOINT_URL": server.url, **keys}
-    command = ["ansible-playbook", "-i", "aws_ec2.yml"]
+    command = ["ansible-playbook", "-i", "aws_ec2.yml", "-i", "ranks.yml"]
     foreign = server.foreign_bytes()
     created = typed(tmp_path, [*command, "muster.training.provision", "-e", "max_usd_per_hour=2"], **access)
     assert created.returncode == 0, created.stdout
