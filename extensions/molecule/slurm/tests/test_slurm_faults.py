@@ -227,7 +227,7 @@ def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
     as_user(idle, "node1", f"scontrol requeue {job}")
     play.wait()
     directory = "/home/muster/.muster/runs/resumes/node0"
-    earlier = f"{directory}/earlier/0/result.json"
+    earlier = f"{directory}/earlier/0/ranks"
     drive.eventually("the second life runs", lambda: idle.exec("node1", ["test", "-e", earlier]).returncode == 0, 300)
     search = f"grep -rhoE 'starting after epoch [0-9]+' {directory}/ranks {directory}/launcher.log || true"
     drive.eventually("the second life trains", lambda: "after epoch" in root(idle, "node1", search), 300, pause=1)
