@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -213,10 +213,11 @@ def test_run_goes_on_while_the_controller_is_away_for_a_minute(idle: Lab) -> Non
 
 def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
     """The training of examples/ddp: the second life goes on after the last epoch that the first one has saved."""
-    options = {"nnodes": 2, "launch_scheduler": "slurm", "launch_slurm_requeue": 1, "run_id": "resumes"}
+    options: dict[str, Any] = {"nnodes": 2, "launch_scheduler": "slurm", "launch_slurm_requeue": 1}
     play = drive.start(
         "launch.yml",
         idle.inventory,
+        run_id="resumes",
         launch_script=str(drive.CHECKOUT / "examples" / "ddp" / "train_ddp.py"),
         launch_args=["--epochs", "5000", "--checkpoint-every", "1", "--resume"],
         launch_checkpoints="{run_directory}/checkpoints",
@@ -241,8 +242,8 @@ def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
 
 
 def test_two_users_take_turns(idle: Lab) -> None:
-    for node in idle.nodes:
-        root(idle, node.name, "getent passwd bob || useradd -m -u 2002 -s /bin/bash bob")
+    for host in idle.nodes:
+        root(idle, host.name, "getent passwd bob || useradd -m -u 2002 -s /bin/bash bob")
     theirs = in_queue(idle, "theirs", "--until", "enough", launch_user="bob")
     theirs.wait_for("I am rank 0 of 2 on node1, bob at home in /home/bob")
     ours = in_queue(idle, "ours", "--until", "enough")
