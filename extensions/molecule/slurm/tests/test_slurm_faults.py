@@ -234,9 +234,10 @@ def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
     drive.eventually("the second life trains", lambda: "after epoch" in root(idle, "node1", search), 300, pause=1)
     assert int(root(idle, "node1", search).split()[-1]) >= 2, "the first life has saved at least two epochs"
     assert "train_ddp.pt" in root(idle, "node1", f"grep '\"checkpoint\":' {directory}/plan.json")
-    logs = drive.run("logs.yml", idle.inventory, run_id="resumes")
-    assert logs.rc == 0 and re.search(r"epoch \d+/5000", logs.output), logs.output
+    logs = drive.start("logs.yml", idle.inventory, run_id="resumes")  # it follows the run
+    logs.wait_for(r"epoch \d+/5000")
     assert drive.run("stop.yml", idle.inventory, run_id="resumes").rc == 0
+    logs.wait()
     drive.eventually("the job has ended", lambda: not has_job(idle, "resumes"), 60)
     assert root(idle, "node1", f"ls {directory}/requeue 2> /dev/null || true") == "", "secrets remain"
 
