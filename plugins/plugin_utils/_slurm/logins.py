@@ -25,6 +25,8 @@ ADOPTED_SESSION = (
     "session required pam_env.so envfile=/etc/default/locale",
     "session [success=done default=bad] pam_unix.so",
 )
+# As "required", except that everyone may log in without the package.
+UNLESS_REMOVED = "[success=ok ignore=ignore module_unknown=ignore default=bad]"
 DENY = "action_adopt_failure=deny action_generic_failure=deny"  # a login outside its job would have no limits
 
 
@@ -46,8 +48,7 @@ def pam_lines(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list
         f"session [success={len(ADOPTED_SESSION)} default=ignore] pam_succeed_if.so quiet user in {admins}",
         *ADOPTED_SESSION,
         f"account sufficient pam_succeed_if.so quiet user in {admins}",
-        # "-": without the package, everyone may log in
-        f"-account required pam_slurm_adopt.so {DENY} # always: {admins}",
+        f"-account {UNLESS_REMOVED} pam_slurm_adopt.so {DENY} # always: {admins}",
     ]
     return [f"{line} {PAM_MARK}" for line in lines]
 

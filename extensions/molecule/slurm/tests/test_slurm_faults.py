@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -38,9 +39,16 @@ def idle(cluster: Lab) -> Iterator[Lab]:
     lab = cluster
     yield lab
     lab.mend()
+    names = [node.name for node in lab.nodes]
+    for name in names:  # it may have been rebooted
+        drive.eventually(f"{name} is up", partial(is_up, lab, name), 240)
     lab.exec("node1", ["scancel", "--user=muster"])
-    drive.nothing_left(lab, [node.name for node in lab.nodes], within=120)
+    drive.nothing_left(lab, names, within=120)
     drive.eventually("all nodes are idle", lambda: set(states(lab).values()) == {"idle"}, 120, lambda: str(states(lab)))
+
+
+def is_up(lab: Lab, node: str) -> bool:
+    return lab.exec(node, ["systemctl", "is-active", "ssh", "slurmd"]).returncode == 0
 
 
 def signal(name: str, pattern: str) -> Callable[[Lab], object]:
@@ -130,7 +138,7 @@ def test_elastic_run_continues_without_a_lost_node(idle: Lab) -> None:
 
 
 def test_run_restarts_in_its_job_without_the_lost_node(idle: Lab) -> None:
-    options = {"launch_restarts": 1, "launch_restart_min_nodes": 2, "launch_restart_wait": 5}
+    options = {"launch_restarts": 1, "launch_restart_min_nodes": 2}
     play = in_queue(idle, "restarts", "--until", "enough", nnodes=3, **options)
     play.wait_for("step 3 of rank 0")
     root(idle, "node3", f"kill -9 {pid_of(idle, 'node3', SUPERVISOR)}")
@@ -205,10 +213,11 @@ def test_run_goes_on_while_the_controller_is_away_for_a_minute(idle: Lab) -> Non
 
 def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
     """The training of examples/ddp: the second life goes on after the last epoch that the first one has saved."""
-    options = {"nnodes": 2, "launch_scheduler": "slurm", "launch_slurm_requeue": 1, "run_id": "resumes"}
+    options: dict[str, Any] = {"nnodes": 2, "launch_scheduler": "slurm", "launch_slurm_requeue": 1}
     play = drive.start(
         "launch.yml",
         idle.inventory,
+        run_id="resumes",
         launch_script=str(drive.CHECKOUT / "examples" / "ddp" / "train_ddp.py"),
         launch_args=["--epochs", "5000", "--checkpoint-every", "1", "--resume"],
         launch_checkpoints="{run_directory}/checkpoints",
@@ -219,20 +228,23 @@ def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
     as_user(idle, "node1", f"scontrol requeue {job}")
     play.wait()
     directory = "/home/muster/.muster/runs/resumes/node0"
+    earlier = f"{directory}/earlier/0/ranks"
+    drive.eventually("the second life runs", lambda: idle.exec("node1", ["test", "-e", earlier]).returncode == 0, 300)
     search = f"grep -rhoE 'starting after epoch [0-9]+' {directory}/ranks {directory}/launcher.log || true"
-    drive.eventually("the second life trains", lambda: "after epoch" in root(idle, "node1", search), 400, pause=1)
+    drive.eventually("the second life trains", lambda: "after epoch" in root(idle, "node1", search), 300, pause=1)
     assert int(root(idle, "node1", search).split()[-1]) >= 2, "the first life has saved at least two epochs"
     assert "train_ddp.pt" in root(idle, "node1", f"grep '\"checkpoint\":' {directory}/plan.json")
-    logs = drive.run("logs.yml", idle.inventory, run_id="resumes")
-    assert logs.rc == 0 and re.search(r"epoch \d+/5000", logs.output), logs.output
+    logs = drive.start("logs.yml", idle.inventory, run_id="resumes")  # it follows the run
+    logs.wait_for(r"epoch \d+/5000")
     assert drive.run("stop.yml", idle.inventory, run_id="resumes").rc == 0
+    logs.wait()
     drive.eventually("the job has ended", lambda: not has_job(idle, "resumes"), 60)
     assert root(idle, "node1", f"ls {directory}/requeue 2> /dev/null || true") == "", "secrets remain"
 
 
 def test_two_users_take_turns(idle: Lab) -> None:
-    for node in idle.nodes:
-        root(idle, node.name, "getent passwd bob || useradd -m -u 2002 -s /bin/bash bob")
+    for host in idle.nodes:
+        root(idle, host.name, "getent passwd bob || useradd -m -u 2002 -s /bin/bash bob")
     theirs = in_queue(idle, "theirs", "--until", "enough", launch_user="bob")
     theirs.wait_for("I am rank 0 of 2 on node1, bob at home in /home/bob")
     ours = in_queue(idle, "ours", "--until", "enough")

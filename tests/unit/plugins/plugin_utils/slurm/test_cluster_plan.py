@@ -272,8 +272,8 @@ def test_logins_need_a_job_except_those_of_admins() -> None:
     lines = [line.removesuffix(" # muster: logins of Slurm") for line in planned["pam"]]
     assert lines[-2:] == [
         "account sufficient pam_succeed_if.so quiet user in ada:root:ubuntu",
-        "-account required pam_slurm_adopt.so action_adopt_failure=deny action_generic_failure=deny"
-        " # always: ada:root:ubuntu",
+        "-account [success=ok ignore=ignore module_unknown=ignore default=bad] pam_slurm_adopt.so"
+        " action_adopt_failure=deny action_generic_failure=deny # always: ada:root:ubuntu",
     ], "Ansible's own account comes first"
     skipped = lines[1 : lines.index("session [success=done default=bad] pam_unix.so") + 1]
     assert lines[0].startswith(f"session [success={len(skipped)} default=ignore] ")
