@@ -310,7 +310,8 @@ class ActionModule(ActionBase):
         commit = commit_of(git) if git else ""
         patch = make_patch(source, files, commit)
         if patch.problem:
-            Display().display(f"changes that are not committed are not in the record: {patch.problem}")
+            missing = "changes that are not committed are" if commit else "the code, which is in no git checkout, is"
+            Display().display(f"{missing} not in the record: {patch.problem}")
         return {
             "source": source,
             "directory": self.args["code_directory"],

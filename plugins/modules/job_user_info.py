@@ -111,7 +111,7 @@ def main() -> None:
     if missing and not module.check_mode:
         module.fail_json(
             msg=f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed. "
-            "Install missing programs with the role base_packages."
+            "To install what is missing: ansible-playbook site.yml --tags base_packages"
         )
     module.exit_json(
         changed=False, login=login, name=entry.pw_name, gid=entry.pw_gid, home=entry.pw_dir, missing=missing

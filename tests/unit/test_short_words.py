@@ -307,6 +307,13 @@ def test_ambiguous_option_after_a_job_file_is_refused(option: str) -> None:
     assert "--tags" in muster.translate("site", ["job.yml", "--tags", "code"])
 
 
+@pytest.mark.parametrize("setting", ["trainer.max_epochs=2", "+a=b", "~a=", "model/net@x=big"])
+def test_settings_of_hydra_after_a_job_file_are_appended(setting: str) -> None:
+    argv = muster.translate("launch", ["job.yml", setting, "other.py"])
+    assert argv[-1] == f'{{"more_args": ["{setting}", "other.py"]}}'
+    assert "launch_script=a.py" in muster.translate("launch", ["job.yml", "a.py", setting])
+
+
 def test_abbreviated_ansible_options_after_a_job_file_belong_to_the_script() -> None:
     argv = muster.translate("launch", ["job.yml", "--vau", "4", "--check"])
     assert argv[-1] == '{"more_args": ["--vau", "4", "--check"]}'

@@ -56,13 +56,13 @@ def local_names(table: RankTable, names: Mapping[str, list[str]], node_name: str
     reason = _hostname_error(node, hostname, owner)
     if reason:
         requirement = "a host name that no other node has"
-        raise RankTableError(
-            [
-                RankTableProblem(
-                    node_name, reason, requirement, "On the machine, run `sudo hostnamectl set-hostname NAME`"
-                )
-            ]
-        )
+        remedy = "On the machine, run `sudo hostnamectl set-hostname NAME`"
+        if hostname.lower() in owner:
+            remedy = (
+                f"Name the machines in the inventory as they name themselves ({node_name} is {hostname}). Or, on the "
+                "machine, run `sudo hostnamectl set-hostname NAME`"
+            )
+        raise RankTableError([RankTableProblem(node_name, reason, requirement, remedy)])
     forms = dict.fromkeys([hostname, hostname.partition(".")[0]])
     return [form for form in forms if form.lower() not in owner]
 

@@ -244,7 +244,10 @@ def describe_missing_script(job: Job, facts: Mapping[str, Any], code: Controller
         sources = find_sources(posixpath.relpath(path, part["path"]), code.files)
         remedy = "correct launch_script or launch_working_directory"
         if sources:
-            remedy = f"compile {sources[0]} in {code.source} (MPI: mpicc), on a system like that of the nodes"
+            remedy = (
+                f"compile {sources[0]} (MPI: mpicc), here or in `ansible-playbook shell.yml -e nodes=NODE`, and copy "
+                f"the program to {code.source}: the launch copies it to all nodes"
+            )
         elif suggestion:
             remedy = f"did you mean {suggestion}?"
         return f"{posixpath.relpath(path, part['path'])} is missing, in {code.source} too", remedy

@@ -269,16 +269,18 @@ def make_patch(source: str, names: Iterable[str], commit: str) -> CodePatch:
         return CodePatch(b"", str(error))
     if len(text) > MAX_PATCH:
         return CodePatch(b"", f"the uncommitted changes have {len(text) >> 20} MiB: commit them, or exclude data")
-    problem = find_secret_in_changes(directory, [os.fsdecode(name) for name in changed.split(b"\0") if name], text)
+    names_of_changed = [os.fsdecode(name) for name in changed.split(b"\0") if name]
+    problem = find_secret_in_changes(directory, names_of_changed, text, in_checkout=checkout is not None)
     return CodePatch(b"", problem) if problem else CodePatch(text)
 
 
-def find_secret_in_changes(source: Path, names: list[str], patch: bytes) -> str:
+def find_secret_in_changes(source: Path, names: list[str], patch: bytes, in_checkout: bool) -> str:
     """Return why changed files are not kept: the first line that may be a secret, or that they are too large.
 
     The patch also has lines that were removed, and a binary patch hides the content.
     """
-    advice = "may contain a secret: move it to the job's environment, or commit the change"
+    way_out = "commit the change" if in_checkout else "exclude the file (code_exclude)"
+    advice = f"may contain a secret: move it to the job's environment, or {way_out}"
     remaining = MAX_SCANNED
     for name in names:
         path = source / name

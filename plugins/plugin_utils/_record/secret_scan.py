@@ -52,7 +52,8 @@ NOTEBOOK = ".ipynb"
 # Values that stand for a secret: references, placeholders, type names.
 PLACEHOLDER = re.compile(
     r"[<${%\[*].*|.*\$?\{.*\}.*|[A-Z]+(?:_[A-Z]+)+|(?i:\w*(?:token|secret|password|passwd|api_?key|cookie)s?|"
-    r"required|string|optional|change_?me|replace_?me|example|x{3,}|\.{3}|your[-_ ].*)"
+    r"required|string|optional|change_?me|replace_?me|example|x{3,}|\.{3}|your[-_ ].*|"
+    r"(?:read|write|none)\W{0,3})"  # permissions in workflows of GitHub: `id-token: write`
 )
 EXPRESSION = re.compile(r".*[({].*|(?:os|args|self|config|cfg)\..*")  # without quotes
 NUMBER = re.compile(r"[\d.]+")

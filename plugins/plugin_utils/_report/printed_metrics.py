@@ -94,6 +94,8 @@ EPOCH = re.compile(
 )
 # A position as a progress bar shows it, such as "[ 100/938" or "| 100/938"
 POSITION = re.compile(r"(?:\A|[\[(|:]|\]\s{0,3}\(?)\s{0,8}([0-9]{1,12})\s{0,3}/\s{0,3}([0-9]{1,12})(?![0-9/.])")
+# Epoch and batch as in PyTorch's tutorial and DeepSpeed's example: "[1,  2000] loss: 2.170"
+EPOCH_AND_BATCH = re.compile(r"\s{0,8}\[\s{0,8}([0-9]{1,7}),\s{0,8}([0-9]{1,12})\s{0,3}\]\s{0,3}[A-Za-z]")
 EPOCH_HEADING = re.compile(r"\W{0,10}epoch\W{0,4}([0-9]{1,7})(?:\W{1,4}[0-9]{1,7})?\W{0,40}\Z", re.IGNORECASE)
 # Settings, or the command of a process: not progress
 SETTINGS = re.compile(r"Namespace\(|Arguments\(|Config\(|--[a-z]|\$\{")
@@ -418,6 +420,9 @@ def read_line(text: str) -> Line | None:
 
 def find_position(text: str) -> Line:
     """Return a line with its position: its step, its position in the epoch, its epoch, or none."""
+    pair = EPOCH_AND_BATCH.match(text)
+    if pair is not None:
+        return Line("step", float(pair[2]), epoch=float(pair[1]))
     epoch = EPOCH.search(text)
     number = float(epoch[1]) if epoch is not None and float(epoch[1]).is_integer() else None
     step = STEP.search(text)

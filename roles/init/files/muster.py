@@ -213,6 +213,14 @@ def check_ambiguity(name: str) -> None:
         )
 
 
+def read_script(command: str, argument: str, remaining: list[str], has_job: bool) -> dict[str, str | list[str]]:
+    """Return the variables of the script and its arguments, or, after a job file, of settings such as Hydra's a.b=1."""
+    if has_job and command == "launch" and re.match(r"[+~]{0,2}[\w.@/]+=", argument):
+        return {"more_args": [argument, *remaining]}
+    script = remaining.pop(0) if argument == "--" and remaining else argument
+    return {"launch_script": script, SCRIPT_COMMANDS[command]: remaining}
+
+
 def translate(command: str, typed: list[str]) -> list[str]:
     """Translate typed arguments into an ansible-playbook command. Raise UsageError."""
     playbook, _role, _summary, options = COMMANDS[command]
@@ -244,8 +252,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
             argv += ["-e", resolve_path(f"@{argument}")]
             has_job = True
         elif command in SCRIPT_COMMANDS:
-            script = remaining.pop(0) if argument == "--" and remaining else argument
-            variables.update({"launch_script": script, SCRIPT_COMMANDS[command]: remaining})
+            variables.update(read_script(command, argument, remaining, has_job))
             break
         elif unset := [options[word] for word in ("", " ") if word in options and options[word] not in variables]:
             variables[unset[0]] = argument

@@ -40,7 +40,8 @@ def test_missing_user_or_program_is_named_with_a_remedy(capsys: pytest.CaptureFi
     )
     programs = {"programs": ["sh", "none-a", "none-b"]}
     assert answer(capsys, **programs)["msg"] == (
-        "none-a and none-b are not installed. Install missing programs with the role base_packages."
+        "none-a and none-b are not installed. To install what is missing: ansible-playbook site.yml --tags "
+        "base_packages"
     )
     # if the role that installs them has run only in check mode
     assert answer(capsys, **programs, _ansible_check_mode=True)["missing"] == ["none-a", "none-b"]

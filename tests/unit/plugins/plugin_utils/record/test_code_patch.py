@@ -109,6 +109,12 @@ def test_patch_with_a_secret_is_refused_with_its_line(source: Path, content: byt
     assert patch.text == b"" and patch.problem.startswith("b.py, line 2, may contain a secret")
 
 
+def test_advice_on_a_secret_outside_a_checkout_is_to_exclude_the_file(tmp_path: Path) -> None:
+    (tmp_path / "b.py").write_bytes(b'api_key = "abc123def456"\n')
+    problem = make_patch(str(tmp_path), ["b.py"], "").problem
+    assert problem.endswith("or exclude the file (code_exclude)") and "commit" not in problem
+
+
 def test_removed_line_with_a_secret_is_not_kept_either(source: Path) -> None:
     (source / "b.py").write_text('api_key = "abc123def456"\n')
     git(source, "add", ".")

