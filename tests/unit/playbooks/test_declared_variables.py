@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.decl
     PLUGIN_VARIABLES,
     ROLES,
     RUN_ROLES,
+    read_variables,
+    used_roles,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars import TagIgnoringLoader
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_variables import documented_options
@@ -130,6 +133,16 @@ def test_playbook_declares_its_roles(playbook: Path) -> None:
     if STARTED.get(playbook.stem) == "launch" or "launch" in imported:
         imported |= set(RUN_ROLES)
     assert imported <= set(PLAYBOOKS[playbook.stem].roles)
+
+
+def test_variables_of_the_command_muster_are_read() -> None:
+    commands = runpy.run_path(str(CHECKOUT / "roles" / "init" / "files" / "muster.py"))["COMMANDS"]
+    for name, _role, _summary, options in commands.values():
+        playbook = [Path(f"{name}.yml")]
+        own = tuple(f"{role}_" for role in used_roles(playbook))
+        variables = {variable.partition("=")[0] for variable in options.values()}
+        unread = {variable for variable in variables - read_variables(playbook) if not variable.startswith(own)}
+        assert unread == set(), name
 
 
 def test_every_playbook_and_only_existing_roles_are_declared() -> None:

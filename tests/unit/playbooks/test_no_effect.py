@@ -25,6 +25,7 @@ READ = {  # by the playbook itself, by a role that it uses, by a playbook that t
     "stage_data": "stage_data_here=. s3_client_version=1",
     "provision": "nnodes=2 max_usd_per_hour=4 idle_watch_minutes=30 team=a",
     "runs": "keep=20 jmespath=a",
+    "keep": "max_usd_per_hour=4 machine_types=a provision_market=spot keep_interval=5",
 }
 
 
