@@ -31,6 +31,10 @@ ROOMS = (
 # Folders whose names must follow the glossary in CONTRIBUTING.md
 STANDARD_TERMS = ("plugins", "roles")
 IDIOM_LIMIT = 0.02  # share of all bindings
+# Names of classes that Ansible looks up in each plugin
+PLUGIN_CLASSES = frozenset(
+    {"ActionModule", "CallbackModule", "FilterModule", "InventoryModule", "LookupModule", "ModuleDocFragment"}
+)
 # Words that the glossary replaces: as a whole name, and as a part of one
 IDIOM_NAMES = frozenset(
     re.findall(
@@ -104,6 +108,17 @@ def attributes(node: ast.ClassDef) -> Iterator[str]:
             continue
         if isinstance(child.value, ast.Name) and child.value.id == "self":
             yield child.attr
+
+
+def repeated_classes(root: Path) -> dict[str, list[str]]:
+    """Return the names of more than one class, with their files, without those that Ansible prescribes."""
+    files: dict[str, list[str]] = {}
+    for folder in STANDARD_TERMS:
+        for path in sources(root, folder):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef) and node.name not in PLUGIN_CLASSES:
+                    files.setdefault(node.name, []).append(str(path.relative_to(root)))
+    return {name: paths for name, paths in sorted(files.items()) if len(paths) > 1}
 
 
 def bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -242,6 +257,9 @@ def report(root: Path) -> tuple[list[str], bool]:
     lines += ["", f"import circles: {len(cycles)}", *(f"  {' '.join(group)}" for group in cycles)]
     lines += [f"programs as text in roles: {len(hidden)}", *(f"  {name}" for name in hidden)]
     lines += [f"module_utils that no node runs: {len(unreached)}", *(f"  {name}" for name in unreached)]
+    repeated = repeated_classes(root)
+    lines += [f"class names of more than one class: {len(repeated)}"]
+    lines += [f"  {name}: {', '.join(paths)}" for name, paths in repeated.items()]
     within = not unreached
     for folder, dialect in dialects.items():
         share = f"{dialect.share:.1%} of {dialect.bindings}"

@@ -15,7 +15,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.plugin_utils._s3.bucket_move import (
     MoveError,
-    Progress,
+    MoveProgress,
     Route,
     Survey,
     copy_missing,
@@ -169,7 +169,7 @@ class BucketMove:
 
     def copy(self, route: Route, plan: Survey) -> None:
         """Copy, and show the progress."""
-        display, progress = Display(), Progress()
+        display, progress = Display(), MoveProgress()
         started = last_shown = time.monotonic()
 
         def tick() -> None:

@@ -17,6 +17,10 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.declared_variables import (
+    ROLES,
+    read_variables,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars import typed_variables
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_arguments import (
     describe_wrong_values,
@@ -104,14 +108,14 @@ class ActionModule(ActionBase):
         unknown = [*describe_unknown_tags("--tags", only, roles), *describe_unknown_tags("--skip-tags", skip, roles)]
 
         def read_elsewhere() -> set[str]:
-            files = [SITE, *inventory_files(task_vars)]
             values = [
                 value
                 for host_variables in hosts.values()
                 for name, value in host_variables.items()
                 if name not in typed
             ]
-            return words_in_files(files) | words_in_strings(values) | words_in_templates(typed)
+            words = words_in_files(inventory_files(task_vars)) | words_in_strings(values) | words_in_templates(typed)
+            return words | read_variables([SITE])
 
         return [
             *(unknown or [*describe_unused_tags(only, skip, roles, is_on), *unused_switches]),
@@ -224,7 +228,14 @@ def collection_roles(play: Any, names: Container[str]) -> list[PlayRole]:
         elif path.resolve().parent == COLLECTION / "roles":
             switch = f"{path.name}_enabled"
             default = "" if switch in names else str(entry.role.get_default_vars().get(switch, True))
-            roles[path.name] = PlayRole(path.name, path, entry.tags, frozenset(documented_options(path)), default)
+            roles[path.name] = PlayRole(
+                path.name,
+                path,
+                entry.tags,
+                frozenset(documented_options(path)),
+                default,
+                ROLES.get(path.name, frozenset()),
+            )
     return list(roles.values())
 
 

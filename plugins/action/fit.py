@@ -68,7 +68,10 @@ def describe_result(state: SearchState, name: str) -> str:
 
 
 def apply_fitted_batch(args: dict[str, Any], runs: Path, loader: DataLoader) -> dict[str, Any]:
-    """Return a launch's arguments with the batch of a search. Raise FitError, or ValueError for invalid arguments."""
+    """Return a launch's arguments with the batch of a search.
+
+    Raise ExperimentError, or ValueError for invalid arguments.
+    """
     from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.apply_result import apply_fit
 
     fitted = apply_fit(runs, args["run_id"], args["program"], parse_arguments(args["args"], loader))
@@ -110,11 +113,13 @@ class ActionModule(ActionBase):
 
     def take(self, args: dict[str, Any], runs: Path) -> dict[str, Any]:
         """Return a launch's arguments with the batch of a search."""
-        from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import FitError
+        from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import (
+            ExperimentError,
+        )
 
         try:
             return apply_fitted_batch(args, runs, self._loader)
-        except FitError as error:
+        except ExperimentError as error:
             raise UserError(adapt_commands(str(error)), result={"changed": False}) from error
         except ValueError as error:
             raise AnsibleActionFail(f"the job cannot be planned:\n{error}") from error
@@ -123,8 +128,10 @@ class ActionModule(ActionBase):
         """Search for the largest batch that fits, by launches."""
         from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import (
             BatchSearch,
-            FitError,
             FitJob,
+        )
+        from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import (
+            ExperimentError,
         )
 
         directory = runs / args["run_id"]
@@ -142,7 +149,7 @@ class ActionModule(ActionBase):
                     directory, runs, runner, lambda text: display.display(f"[fit] {text}"), common
                 )
                 state = batch_search.search(job, search)
-        except FitError as error:
+        except ExperimentError as error:
             raise UserError(str(error), result={"changed": True}) from error
         display.display(describe_result(state, args["run_id"]))
         if not state["result"]:

@@ -21,12 +21,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehea
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.forecast import find_launch, render
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.rehearsal import (
     STEPS,
-    RehearsalError,
     RehearsalRunner,
     conclude,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import common_settings
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.preconditions import sequence
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import ExperimentError
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, parse_nnodes
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
 from ansible_collections.muster.training.plugins.plugin_utils._record.record_paths import records_directory
@@ -95,7 +95,7 @@ class ActionModule(ActionBase):
             rehearsal = conclude(
                 directory, parse_leading_number(args["checkpoint_bytes"]), parse_leading_number(args["free_bytes"])
             )
-        except RehearsalError as error:
+        except ExperimentError as error:
             raise UserError(str(error), result={"changed": True}) from error
         Display().display(render(rehearsal, args["run_id"]))
         if not rehearsal["go"]:

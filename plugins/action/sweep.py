@@ -25,12 +25,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.s
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import PLACEHOLDER
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import common_settings
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.preconditions import sequence
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import ExperimentError
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import Variant
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.sweep import (
     PAGE_FILE,
     STATE_FILE,
     Sweep,
-    SweepError,
     SweepRequest,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.table import render_text
@@ -109,7 +109,7 @@ class ActionModule(ActionBase):
                 common = common_settings(task_vars, args["group"])
                 sweep = Sweep(directory, runs, runner, lambda text: display.display(f"[sweep] {text}"), common)
                 state = sweep.run(request)
-        except SweepError as error:
+        except ExperimentError as error:
             raise UserError(str(error), result={"changed": True}) from error
         for table in state["tables"]:
             display.display(f"\n{render_text(table)}")

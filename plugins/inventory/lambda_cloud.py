@@ -78,10 +78,11 @@ from ansible.errors import AnsibleParserError
 from ansible.inventory.data import InventoryData
 from ansible.module_utils.urls import open_url
 from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.constructed_inventory import (
+    ConstructedInventory,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.lambda_instances import (
-    LambdaInstance,
     ResponseError,
     parse_instances,
 )
@@ -97,7 +98,7 @@ REMEDIES = {
 }
 
 
-class InventoryModule(BaseInventoryPlugin, Constructable):
+class InventoryModule(ConstructedInventory):
     """Reads the options and adds the hosts; lambda_instances.py interprets the response."""
 
     NAME = "muster.training.lambda_cloud"
@@ -120,7 +121,13 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             )
         inventory.add_group(GROUP)
         for instance in instances:
-            self._add_host(instance)
+            variables = {**instance.variables, "ansible_user": self.get_option("user")}
+            self._add_constructed_host(
+                instance.name,
+                GROUP,
+                {name: value for name, value in variables.items() if value != ""},
+                {**variables, "inventory_hostname": instance.name},
+            )
 
     def _fetch(self) -> Any:
         """Return the parsed response. Raise ResponseError if the request fails."""
@@ -143,14 +150,3 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             raise ResponseError(f"no connection: {single_line(getattr(error, 'reason', error))}") from None
         except (ValueError, RecursionError):
             raise ResponseError("the response is not valid JSON") from None
-
-    def _add_host(self, instance: LambdaInstance) -> None:
-        variables = {**instance.variables, "ansible_user": self.get_option("user")}
-        self.inventory.add_host(instance.name, group=GROUP)
-        for name, value in variables.items():
-            if value != "":
-                self.inventory.set_variable(instance.name, name, value)
-        strict, known = self.get_option("strict"), {**variables, "inventory_hostname": instance.name}
-        self._set_composite_vars(self.get_option("compose"), known, instance.name, strict=strict)
-        self._add_host_to_composed_groups(self.get_option("groups"), known, instance.name, strict=strict)
-        self._add_host_to_keyed_groups(self.get_option("keyed_groups"), known, instance.name, strict=strict)

@@ -209,7 +209,7 @@ import os
 import typing as t
 
 from ansible.errors import AnsibleError, AnsibleParserError
-from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
+from ansible.plugins.inventory import Cacheable
 from ansible.template import trust_as_template
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.api_key import find_api_key
@@ -231,10 +231,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     select,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace.resources import read_drives
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.constructed_inventory import (
+    ConstructedInventory,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 
-class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
+class InventoryModule(ConstructedInventory, Cacheable):
     """Reads the options and adds the hosts; client.py sends the requests, hosts.py interprets the responses."""
 
     NAME = "muster.training.paperspace"
@@ -255,7 +258,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             raise AnsibleParserError(f"{self.NAME}: {error}") from None
         self.inventory.add_group(GROUP)
         for host in selected:
-            self._add_host(host)
+            self._add_constructed_host(host.name, GROUP, host.variables)
         self._add_drive({host.variables["paperspace_network_id"] for host in selected}, response)
 
     def _fetch(self, path: str, cache: bool) -> dict[str, list[dict[str, t.Any]]]:
@@ -326,12 +329,3 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         template = password_template(drive, self.get_option("api_url"))
         if template:
             self.inventory.set_variable(GROUP, "cifs_share_password", trust_as_template(template))
-
-    def _add_host(self, host: InventoryHost) -> None:
-        self.inventory.add_host(host.name, group=GROUP)
-        for name, value in host.variables.items():
-            self.inventory.set_variable(host.name, name, value)
-        strict = self.get_option("strict")
-        self._set_composite_vars(self.get_option("compose"), host.variables, host.name, strict=strict)
-        self._add_host_to_composed_groups(self.get_option("groups"), host.variables, host.name, strict=strict)
-        self._add_host_to_keyed_groups(self.get_option("keyed_groups"), host.variables, host.name, strict=strict)

@@ -76,8 +76,10 @@ import subprocess
 from ansible.errors import AnsibleParserError
 from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.constructed_inventory import (
+    ConstructedInventory,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.terraform_state import host_name
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.existing_cluster import (
     ClusterNode,
@@ -96,7 +98,7 @@ NAMES_AT_ONCE = 200
 """Names in one command, which has a limited length."""
 
 
-class InventoryModule(BaseInventoryPlugin, Constructable):
+class InventoryModule(ConstructedInventory):
     """Reads the options and queries Slurm; existing_cluster.py interprets its output."""
 
     NAME = "muster.training.slurm"
@@ -193,10 +195,4 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             variables["ansible_ssh_common_args"] = f"-o ProxyJump={login}"
         if user:
             variables["ansible_user"] = user
-        name, strict = host_name(node.name), self.get_option("strict")
-        self.inventory.add_host(name, group=GROUP)
-        for variable, value in variables.items():
-            self.inventory.set_variable(name, variable, value)
-        self._set_composite_vars(self.get_option("compose"), variables, name, strict=strict)
-        self._add_host_to_composed_groups(self.get_option("groups"), variables, name, strict=strict)
-        self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, name, strict=strict)
+        self._add_constructed_host(host_name(node.name), GROUP, variables)

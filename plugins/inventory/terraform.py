@@ -91,11 +91,12 @@ from typing import Any
 from ansible.errors import AnsibleParserError
 from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 
+from ansible_collections.muster.training.plugins.plugin_utils._cluster.constructed_inventory import (
+    ConstructedInventory,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.terraform_state import (
     StateError,
-    StateMachine,
     find_machines,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
@@ -105,7 +106,7 @@ MAX_BYTES = 256 << 20
 """Upper limit for the output, in bytes."""
 
 
-class InventoryModule(BaseInventoryPlugin, Constructable):
+class InventoryModule(ConstructedInventory):
     """Reads the options and the state, and adds the hosts; terraform_state.py interprets the state."""
 
     NAME = "muster.training.terraform"
@@ -136,7 +137,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             )
         inventory.add_group(GROUP)
         for machine in selected:
-            self._add_host(machine)
+            variables = {**machine.variables, "values": machine.values}
+            self._add_constructed_host(machine.name, GROUP, machine.variables, variables)
 
     def _read_state(self, base: str) -> Any:
         """Return the parsed output. Raise StateError if the program fails or the output is not JSON."""
@@ -183,12 +185,3 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             message = single_line(done.stderr or done.stdout, 1000) or f"exit code {done.returncode}"
             raise StateError(f"`{program} show -json` in {directory} failed: {message}")
         return done.stdout
-
-    def _add_host(self, machine: StateMachine) -> None:
-        self.inventory.add_host(machine.name, group=GROUP)
-        for name, value in machine.variables.items():
-            self.inventory.set_variable(machine.name, name, value)
-        strict, variables = self.get_option("strict"), {**machine.variables, "values": machine.values}
-        self._set_composite_vars(self.get_option("compose"), variables, machine.name, strict=strict)
-        self._add_host_to_composed_groups(self.get_option("groups"), variables, machine.name, strict=strict)
-        self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, machine.name, strict=strict)

@@ -104,6 +104,18 @@ def test_names_follow_the_glossary(folder: str) -> None:
     assert dialect.share <= house.IDIOM_LIMIT, dialect.names
 
 
+def test_central_terms_denote_one_class_each() -> None:
+    central = {"Report", "Launcher", "Plan", "Job", "Machine", "Finding", "Entry", "Stage", "Node"}
+    assert central & house.repeated_classes(CHECKOUT).keys() == set()
+
+
+def test_class_name_of_two_files_is_listed_unless_ansible_prescribes_it(tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "plugins" / f"{name}.py").write_text("class Plan: ...\n\n\nclass FilterModule: ...\n")
+    assert house.repeated_classes(tmp_path) == {"Plan": ["plugins/a.py", "plugins/b.py"]}
+
+
 # Functions with `noqa`: they are more complex or have more parameters than ruff allows. Split new ones, and lower a
 # number when one of these is split.
 SUPPRESSED = {"C901": 10, "PLR0913": 41}

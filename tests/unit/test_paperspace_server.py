@@ -131,13 +131,13 @@ def test_snapshots_are_deleted_with_their_machine(account: PaperspaceAccount, cl
     change = client.change("POST", "/snapshots", {"name": "before", "machineId": item["id"]})
     assert change.event is not None
     client.wait_for_event(change.event)
-    assert [taken["name"] for taken in api.list_snapshots(client)] == ["before"]
+    assert [taken["name"] for taken in client.list_all("/snapshots")] == ["before"]
     looked_for = create(client, "bert-1")
     looked_at(client, looked_for)
     deletion = api.delete_machine(client, item["id"])
     assert deletion.event is not None
     client.wait_for_event(deletion.event)
-    assert api.list_snapshots(client) == []
+    assert client.list_all("/snapshots") == []
 
 
 def test_machines_above_the_team_limit_are_refused(account: PaperspaceAccount, client: Client) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.local import (
     STATUS,
-    Checkpoint,
     CheckpointFile,
+    LocalCheckpoint,
     LocalRun,
     read_checkpoint,
 )
@@ -161,7 +161,7 @@ class CheckpointCopier:
         with contextlib.suppress(OSError):
             os.utime(os.path.join(self.run.directory, STATUS))
 
-    def copy(self, checkpoint: Checkpoint, manifest: dict[str, Any]) -> dict[str, Any]:
+    def copy(self, checkpoint: LocalCheckpoint, manifest: dict[str, Any]) -> dict[str, Any]:
         """Copy a checkpoint; return the manifest with it.
 
         Raise FileChangedError, StepError, and boto3's errors.

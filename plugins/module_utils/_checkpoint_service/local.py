@@ -35,7 +35,7 @@ class CheckpointFile(NamedTuple):
     inode: int
 
 
-class Checkpoint(NamedTuple):
+class LocalCheckpoint(NamedTuple):
     """One checkpoint of a run."""
 
     name: str
@@ -161,13 +161,13 @@ def raise_error(error: OSError) -> None:
     raise error
 
 
-def read_checkpoint(path: str, name: str, marker: str) -> Checkpoint | None:
+def read_checkpoint(path: str, name: str, marker: str) -> LocalCheckpoint | None:
     """Return a checkpoint with its files, or None if it does not exist or is removed meanwhile. Raise StepError."""
     files, changed_at = [], 0.0
     try:
         status = os.lstat(path)
         if stat.S_ISREG(status.st_mode):
-            return Checkpoint(
+            return LocalCheckpoint(
                 name, path, (CheckpointFile("", status.st_size, status.st_mtime_ns, status.st_ino),), status.st_ctime
             )
         if not stat.S_ISDIR(status.st_mode):
@@ -196,10 +196,10 @@ def read_checkpoint(path: str, name: str, marker: str) -> Checkpoint | None:
         return None
     except OSError as error:
         raise unreadable_error(error) from None
-    return Checkpoint(name, path, tuple(files), changed_at) if files else None
+    return LocalCheckpoint(name, path, tuple(files), changed_at) if files else None
 
 
-def find_checkpoints(directory: str, settings: dict[str, Any]) -> list[Checkpoint]:
+def find_checkpoints(directory: str, settings: dict[str, Any]) -> list[LocalCheckpoint]:
     """Return all checkpoints in a directory, complete or not, newest first. Raise StepError."""
     marker, checkpoints = settings["marker"], []
     try:
@@ -221,7 +221,7 @@ def find_checkpoints(directory: str, settings: dict[str, Any]) -> list[Checkpoin
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.stamp, reverse=True)
 
 
-def is_complete(checkpoint: Checkpoint, settings: dict[str, Any], now: float) -> bool:
+def is_complete(checkpoint: LocalCheckpoint, settings: dict[str, Any], now: float) -> bool:
     """Return whether a checkpoint seems to be completely written."""
     marker = settings["marker"]
     if marker:
@@ -230,7 +230,7 @@ def is_complete(checkpoint: Checkpoint, settings: dict[str, Any], now: float) ->
     return now - checkpoint.changed_at >= settings["stable_for"]
 
 
-def select_checkpoints(checkpoints: list[Checkpoint], patterns: list[str]) -> list[Checkpoint]:
+def select_checkpoints(checkpoints: list[LocalCheckpoint], patterns: list[str]) -> list[LocalCheckpoint]:
     """Return the checkpoints whose names match the patterns."""
     return [
         checkpoint
@@ -239,7 +239,7 @@ def select_checkpoints(checkpoints: list[Checkpoint], patterns: list[str]) -> li
     ]
 
 
-def remove_checkpoint(checkpoint: Checkpoint, marker: str) -> None:
+def remove_checkpoint(checkpoint: LocalCheckpoint, marker: str) -> None:
     """Remove a checkpoint: its files, its marker, and directories that become empty."""
     if not os.path.isdir(checkpoint.path):
         os.unlink(checkpoint.path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.local import Checkpoint
+from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.local import LocalCheckpoint
 
 
 def add_entry(manifest: dict[str, Any], entry: dict[str, Any], versions: int) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def remove_entry(manifest: dict[str, Any], entry: dict[str, Any]) -> dict[str, A
     return {**manifest, "checkpoints": entries}
 
 
-def find_entry(manifest: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any] | None:
+def find_entry(manifest: dict[str, Any], checkpoint: LocalCheckpoint) -> dict[str, Any] | None:
     """Return the manifest's entry of a checkpoint if this version is copied with all its files, otherwise None."""
     version, sizes = (checkpoint.name, checkpoint.stamp), {file.path: file.size for file in checkpoint.files}
     for entry in manifest["checkpoints"]:
@@ -47,6 +47,6 @@ def find_entry(manifest: dict[str, Any], checkpoint: Checkpoint) -> dict[str, An
     return None
 
 
-def is_copied(manifest: dict[str, Any], checkpoint: Checkpoint) -> bool:
+def is_copied(manifest: dict[str, Any], checkpoint: LocalCheckpoint) -> bool:
     """Return whether this version of a checkpoint is copied."""
     return find_entry(manifest, checkpoint) is not None

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.copier import CheckpointCopier
 from ansible_collections.muster.training.plugins.module_utils._checkpoint_service.local import (
     STATUS,
-    Checkpoint,
+    LocalCheckpoint,
     LocalRun,
     checkpoint_directory,
     find_checkpoints,
@@ -73,7 +73,9 @@ class CheckpointService:
             with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as stream:  # the disk may be full
                 stream.write(json.dumps(record) + "\n")
 
-    def write_status(self, run: LocalRun, alive: bool, selected: list[Checkpoint], pending: list[Checkpoint]) -> None:
+    def write_status(
+        self, run: LocalRun, alive: bool, selected: list[LocalCheckpoint], pending: list[LocalCheckpoint]
+    ) -> None:
         """Write the progress to a file."""
         failure = self.failures.get(run.directory)
         write_json(
@@ -106,7 +108,7 @@ class CheckpointService:
                 f"Runs fail when they cannot save a checkpoint. Free some space{hint}",
             )
 
-    def prune(self, run: LocalRun, checkpoints: list[Checkpoint]) -> None:
+    def prune(self, run: LocalRun, checkpoints: list[LocalCheckpoint]) -> None:
         """If configured, remove all but the newest checkpoints from this disk, once S3 has all their files.
 
         A checkpoint that was lost in S3 is copied again.
@@ -224,6 +226,6 @@ class CheckpointService:
             write_json(path, {**read_status(run), "problem": text})
 
 
-def describe_versions(checkpoints: list[Checkpoint]) -> list[str]:
+def describe_versions(checkpoints: list[LocalCheckpoint]) -> list[str]:
     """Return the names and versions of checkpoints, to detect changes."""
     return [f"{checkpoint.name}@{checkpoint.stamp}" for checkpoint in checkpoints]

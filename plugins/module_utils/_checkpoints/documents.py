@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 
-class Part(TypedDict, total=False):
+class CheckpointPart(TypedDict, total=False):
     """The relevant content of one file."""
 
     problem: str  # why the file is damaged, "" if it is not

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
     from typing import Callable, Mapping
 
-    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Part
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
 # recognizes: whether a directory, by its name and the names in it; judge: why its parts are not complete, "" if they
 # are, besides its damaged files, those that its files refer to, and shards.
@@ -60,7 +60,7 @@ JUDGES: dict[str, Callable[[Mapping[str, int]], str]] = {
 }
 
 # The reader of a file, by its name; the first pattern that matches counts.
-READERS: tuple[tuple[re.Pattern[str], Callable[[str], Part]], ...] = (
+READERS: tuple[tuple[re.Pattern[str], Callable[[str], CheckpointPart]], ...] = (
     (re.compile(r"\.metadata\Z"), dcp.read_metadata),
     (dcp.SHARD, dcp.read_shard),
     (re.compile(r"trainer_state\.json\Z"), transformers.read_state),
@@ -82,7 +82,7 @@ def file_format(name: str) -> str:
     return FILE_FORMATS.get(os.path.splitext(name)[1], "")
 
 
-def read_part(path: str) -> Part:
+def read_part(path: str) -> CheckpointPart:
     """Return the information in a file, or {} if no reader supports it. Never raises."""
     name = os.path.basename(path)
     reader = next((reader for pattern, reader in READERS if pattern.match(name)), None)

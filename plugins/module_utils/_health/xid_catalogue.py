@@ -14,8 +14,8 @@ import collections
 import re
 
 SOURCE = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
-# The copy in oracle-quickstart/oci-hpc, commit ea10de733c15, of the workbook with MD5 c895f0f0c6ff71e445b5cd67bb763a0b.
-READ_ON = "2026-11-27"
+# The copy in oracle-quickstart/oci-hpc, commit ea10de733c15, of the workbook with MD5 c895f0f0c6ff71e445b5cd67bb763a0b,
+# as of 2026-11-27.
 
 # What an Xid means for the machine.
 NOTHING = "nothing"  # informational

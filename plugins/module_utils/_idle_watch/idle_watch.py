@@ -58,7 +58,7 @@ class IdleState(NamedTuple):
     stay_until: float | None = None
 
 
-class Process(NamedTuple):
+class RunningProcess(NamedTuple):
     """A process, with comm, cmdline and environ from /proc. `uid` is that of its user, also in a setuid program."""
 
     uid: int
@@ -169,7 +169,7 @@ def unit_signs(unit_list: str) -> list[str]:
     return [f"{name} runs" for name in names if re.fullmatch(r"muster-\S+\.(service|scope)", name)]
 
 
-def process_signs(processes: Sequence[Process], run_users: Collection[int]) -> UsageSigns:
+def process_signs(processes: Sequence[RunningProcess], run_users: Collection[int]) -> UsageSigns:
     """Return signs of use from the machine's processes.
 
     Anyone can choose a process's name and environment, so work counts only if its user is authorized.
@@ -199,7 +199,7 @@ def run(argv: Sequence[str], text: str = "") -> str:
     ).stdout
 
 
-def read_processes(proc: str) -> list[Process]:
+def read_processes(proc: str) -> list[RunningProcess]:
     """Return all readable processes except this one."""
     processes = []
     for name in os.listdir(proc):
@@ -212,7 +212,7 @@ def read_processes(proc: str) -> list[Process]:
                     parts[part] = stream.read()
             uid = re.search(rb"^Uid:\s*(\d+)", parts.pop("status"), re.MULTILINE)
             if uid:
-                processes.append(Process(int(uid[1]), **parts))
+                processes.append(RunningProcess(int(uid[1]), **parts))
     return processes
 
 

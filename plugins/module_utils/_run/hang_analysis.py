@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 
-from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import format_ranks, locate_ranks
+from ansible_collections.muster.training.plugins.module_utils._run.ended_ranks import locate_ranks
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import (
     CODE,
     COLLECTIVE,
@@ -212,8 +212,3 @@ def format_stacks(groups: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[s
         lines += [f"    {frame}" for frame in group["frames"]]
         lines += [f"    worker: {worker}" for worker in group["workers"]]
     return lines
-
-
-def list_ranks(ranks: Sequence[int]) -> str:
-    """Return ascending ranks as text, or an empty string without ranks."""
-    return format_ranks(ranks) if ranks else ""

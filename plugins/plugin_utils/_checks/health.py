@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._health.xid_catalogue import (
@@ -49,9 +49,8 @@ def used_gpus(context: CheckContext, name: str, health: Mapping[str, Any]) -> li
     return [gpu for gpu in health["gpus"] if used is None or gpu["uuid"] in used]
 
 
-def check_errors(context: CheckContext) -> list[Finding]:
+def check_errors(context: CheckContext) -> Iterator[Finding]:
     """Report errors in the kernel log after which NVIDIA asks for a reset or a repair."""
-    findings = []
     for node, health in context.nodes_with("health"):
         if not health["kernel_log"]:
             continue
@@ -64,61 +63,49 @@ def check_errors(context: CheckContext) -> list[Finding]:
             gpu_error = GpuError(*(fields[name] for name in GpuError._fields))
             age = format_duration(max(0.0, time.time() - fields["time"]))
             text = describe_error(gpu_error, names.get(gpu_error.pci, ""))
-            findings.append(
-                warning(
-                    "gpu-xid",
-                    [node.name],
-                    problem=f"{age} ago the driver reported {text}",
-                    requirement="GPUs without such errors since the boot",
-                    remedy=f"{REPLACE_REMEDY}. If it was reset since, add -e preflight_skip=gpu-xid",
-                )
+            yield warning(
+                "gpu-xid",
+                [node.name],
+                problem=f"{age} ago the driver reported {text}",
+                requirement="GPUs without such errors since the boot",
+                remedy=f"{REPLACE_REMEDY}. If it was reset since, add -e preflight_skip=gpu-xid",
             )
-    return findings
 
 
-def check_rows(context: CheckContext) -> list[Finding]:
+def check_rows(context: CheckContext) -> Iterator[Finding]:
     """Report GPUs whose memory rows could not be remapped, will be at the next reset, or had many errors."""
-    findings = []
     for node, health in context.nodes_with("health"):
         for gpu in used_gpus(context, node.name, health):
             rows = gpu["rows"] or {}
             if rows.get("failure"):
-                findings.append(
-                    error(
-                        "gpu-memory-rows",
-                        [node.name],
-                        problem=f"GPU {gpu['index']} has no spare memory rows left: a row could not be remapped",
-                        requirement="a GPU that can replace broken rows of its memory",
-                        remedy="have the GPU replaced; until then leave the node out (-e nodes=...)",
-                    )
+                yield error(
+                    "gpu-memory-rows",
+                    [node.name],
+                    problem=f"GPU {gpu['index']} has no spare memory rows left: a row could not be remapped",
+                    requirement="a GPU that can replace broken rows of its memory",
+                    remedy="have the GPU replaced; until then leave the node out (-e nodes=...)",
                 )
             elif rows.get("pending"):
-                findings.append(
-                    warning(
-                        "gpu-memory-rows",
-                        [node.name],
-                        problem=f"GPU {gpu['index']} will remap a broken memory row at its next reset",
-                        requirement="no broken memory row in use",
-                        remedy="reset the GPU (nvidia-smi -r) or reboot the node",
-                    )
+                yield warning(
+                    "gpu-memory-rows",
+                    [node.name],
+                    problem=f"GPU {gpu['index']} will remap a broken memory row at its next reset",
+                    requirement="no broken memory row in use",
+                    remedy="reset the GPU (nvidia-smi -r) or reboot the node",
                 )
             if (gpu["ecc_aggregate"] or 0) >= MAX_ECC_ERRORS:
-                findings.append(
-                    warning(
-                        "gpu-memory-history",
-                        [node.name],
-                        problem=f"GPU {gpu['index']} has had {gpu['ecc_aggregate']} uncorrected memory errors so far",
-                        requirement=f"fewer than {MAX_ECC_ERRORS}",
-                        remedy="run dcgmi diag -r 3 on the node, and have the GPU replaced if it fails",
-                    )
+                yield warning(
+                    "gpu-memory-history",
+                    [node.name],
+                    problem=f"GPU {gpu['index']} has had {gpu['ecc_aggregate']} uncorrected memory errors so far",
+                    requirement=f"fewer than {MAX_ECC_ERRORS}",
+                    remedy="run dcgmi diag -r 3 on the node, and have the GPU replaced if it fails",
                 )
-    return findings
 
 
-def check_speed(context: CheckContext) -> list[Finding]:
+def check_speed(context: CheckContext) -> Iterator[Finding]:
     """Report GPUs that are throttled although idle, or that use fewer PCI express lanes than they could."""
     throttled: dict[str, list[str]] = {}
-    findings = []
     for node, health in context.nodes_with("health"):
         gpus = used_gpus(context, node.name, health)
         for gpu in gpus:
@@ -130,35 +117,29 @@ def check_speed(context: CheckContext) -> list[Finding]:
             if gpu["pcie_width"] and gpu["pcie_width_max"] and gpu["pcie_width"] < gpu["pcie_width_max"]
         ]
         if narrow:
-            findings.append(
-                warning(
-                    "gpu-pcie-narrow",
-                    [node.name],
-                    problem=format_list(narrow, 4),
-                    requirement="all lanes: data reaches the GPU more slowly, and the other nodes wait for it",
-                    remedy="reboot the node; if that does not help, reseat the GPU or have it replaced",
-                )
+            yield warning(
+                "gpu-pcie-narrow",
+                [node.name],
+                problem=format_list(narrow, 4),
+                requirement="all lanes: data reaches the GPU more slowly, and the other nodes wait for it",
+                remedy="reboot the node; if that does not help, reseat the GPU or have it replaced",
             )
-    findings += [
-        warning(
+    for reason, names in throttled.items():
+        yield warning(
             "gpu-throttled",
             dict.fromkeys(names),
             problem=f"GPUs run at a reduced clock: {reason}",
             requirement="GPUs at their full clock: the slowest one sets the pace of the run",
             remedy="check cooling and power supply: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",
         )
-        for reason, names in throttled.items()
-    ]
-    return findings
 
 
-def check_nvlinks(context: CheckContext) -> list[Finding]:
+def check_nvlinks(context: CheckContext) -> Iterator[Finding]:
     """Report GPUs with fewer active NVLinks than most, or with many errors on them."""
     counts: Counter[int] = Counter()
     for _node, health in context.nodes_with("health"):
         counts.update(len(gpu["active"]) for gpu in health["nvlinks"] if gpu["active"])
     usual = max(counts, key=lambda count: (counts[count], count), default=0)
-    findings = []
     for node, health in context.nodes_with("health"):
         down = [
             f"GPU {gpu['index']} has {len(gpu['active'])} of {usual}"
@@ -166,36 +147,31 @@ def check_nvlinks(context: CheckContext) -> list[Finding]:
             if len(gpu["active"]) < usual
         ]
         if down:
-            findings.append(
-                warning(
-                    "nvlink-down",
-                    [node.name],
-                    problem=f"NVLinks are down: {format_list(down, 4)}",
-                    requirement="the same links on all GPUs: NCCL otherwise goes through PCI express, or fails",
-                    remedy="run nvidia-smi nvlink --status on it; reboot it; have it repaired if links stay down",
-                )
+            yield warning(
+                "nvlink-down",
+                [node.name],
+                problem=f"NVLinks are down: {format_list(down, 4)}",
+                requirement="the same links on all GPUs: NCCL otherwise goes through PCI express, or fails",
+                remedy="run nvidia-smi nvlink --status on it; reboot it; have it repaired if links stay down",
             )
         faulty = [
             f"GPU {gpu['index']} has {gpu['errors']}" for gpu in health["nvlinks"] if gpu["errors"] >= MAX_NVLINK_ERRORS
         ]
         if faulty:
-            findings.append(
-                warning(
-                    "nvlink-errors",
-                    [node.name],
-                    problem=f"errors on NVLinks since the driver was loaded: {format_list(faulty, 4)}",
-                    requirement=f"fewer than {MAX_NVLINK_ERRORS}",
-                    remedy="run nvidia-smi nvlink -e on the node; have the links checked if their counters grow",
-                )
+            yield warning(
+                "nvlink-errors",
+                [node.name],
+                problem=f"errors on NVLinks since the driver was loaded: {format_list(faulty, 4)}",
+                requirement=f"fewer than {MAX_NVLINK_ERRORS}",
+                remedy="run nvidia-smi nvlink -e on the node; have the links checked if their counters grow",
             )
-    return findings
 
 
-def check_ports(context: CheckContext) -> list[Finding]:
+def check_ports(context: CheckContext) -> Iterator[Finding]:
     """Report active RDMA ports with many errors, and nodes whose ports are slower than those of most nodes."""
     if context.environment.get("NCCL_IB_DISABLE") == "1" or context.environment.get("NCCL_NET") == "Socket":
-        return []
-    findings, rates = [], {}
+        return
+    rates = {}
     for node, health in context.nodes_with("health"):
         active = [port for port in health["ports"] if port["state"] == "ACTIVE"]
         if active:
@@ -207,33 +183,27 @@ def check_ports(context: CheckContext) -> list[Finding]:
             if port["counters"].get(name, 0) >= limit
         ]
         if faulty:
-            findings.append(
-                warning(
-                    "rdma-errors",
-                    [node.name],
-                    problem=f"an RDMA port has errors: {format_list(faulty, 4)}",
-                    requirement="ports without errors: each one is a retransmission, for which all nodes wait",
-                    remedy="check cable and switch port: perfquery on the node shows whether the counters grow",
-                )
+            yield warning(
+                "rdma-errors",
+                [node.name],
+                problem=f"an RDMA port has errors: {format_list(faulty, 4)}",
+                requirement="ports without errors: each one is a retransmission, for which all nodes wait",
+                remedy="check cable and switch port: perfquery on the node shows whether the counters grow",
             )
     usual, slow = find_outliers(rates)
     if slow:
-        findings.append(
-            warning(
-                "rdma-rate",
-                slow,
-                problem=f"RDMA ports run at {format_list(f'{rate} on {name}' for name, rate in slow.items())}, the "
-                f"others' at {usual}",
-                requirement="the same rate on all nodes: the slowest one sets the pace",
-                remedy="check cable and switch port (ibstat); they may have agreed on fewer lanes",
-            )
+        yield warning(
+            "rdma-rate",
+            slow,
+            problem=f"RDMA ports run at {format_list(f'{rate} on {name}' for name, rate in slow.items())}, the "
+            f"others' at {usual}",
+            requirement="the same rate on all nodes: the slowest one sets the pace",
+            remedy="check cable and switch port (ibstat); they may have agreed on fewer lanes",
         )
-    return findings
 
 
-def check_memory(context: CheckContext) -> list[Finding]:
+def check_memory(context: CheckContext) -> Iterator[Finding]:
     """Report nodes with little available memory, or with most of their swap in use."""
-    findings = []
     for node, health in context.nodes_with("health"):
         memory = health["memory"]
         total, available = memory.get("total_bytes", 0), memory.get("available_bytes", 0)
@@ -244,26 +214,16 @@ def check_memory(context: CheckContext) -> list[Finding]:
         if swap and swap - swap_free > MAX_SWAP_SHARE * swap and available < 2 * MIN_MEMORY_SHARE * total:
             problems.append(f"{format_gib(swap - swap_free)} of {format_gib(swap)} of swap are in use")
         if problems:
-            findings.append(
-                warning(
-                    "memory-low",
-                    [node.name],
-                    problem=" and ".join(problems),
-                    requirement="memory for the job: the kernel kills processes when memory runs out",
-                    remedy="end other programs on the node; to list them: ps aux --sort=-rss | head",
-                )
+            yield warning(
+                "memory-low",
+                [node.name],
+                problem=" and ".join(problems),
+                requirement="memory for the job: the kernel kills processes when memory runs out",
+                remedy="end other programs on the node; to list them: ps aux --sort=-rss | head",
             )
-    return findings
 
 
 def check_node_health(context: CheckContext) -> list[Finding]:
     """Run all checks of this file."""
-    checks: Iterable[list[Finding]] = (
-        check_errors(context),
-        check_rows(context),
-        check_speed(context),
-        check_nvlinks(context),
-        check_ports(context),
-        check_memory(context),
-    )
-    return [finding for findings in checks for finding in findings]
+    checks = (check_errors, check_rows, check_speed, check_nvlinks, check_ports, check_memory)
+    return [finding for check in checks for finding in check(context)]

@@ -111,7 +111,7 @@ class Creation(NamedTuple, Generic[RequestT, OfferT]):
     ids: Mapping[str, str]
 
 
-class Attempt(NamedTuple):
+class OfferOutcome(NamedTuple):
     """The outcome of an offer: how many machines are ready, why others are not, and the error of a refused request."""
 
     ready: int
@@ -223,7 +223,7 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
     def prices(self, offer: OfferT | None, disks: bool) -> CloudPrices:
         """Return the prices of an offer, or of existing machines. disks: whether the prices of disks are needed."""
 
-    def describe_failure(self, offer: OfferT, attempt: Attempt) -> str:
+    def describe_failure(self, offer: OfferT, attempt: OfferOutcome) -> str:
         """Return why an offer did not yield the cluster."""
         reasons = "; ".join(f"{name} {reason}" for name, reason in attempt.failures.items())
         return f"{offer.description}: {attempt.refusal or reasons}"

@@ -93,7 +93,7 @@ class Address(TypedDict):
     machine: str
 
 
-class Part(TypedDict):
+class ClusterPart(TypedDict):
     """Another resource of a cluster at a provider with tags: a placement group, or a part of its own network.
 
     holds: ids of the machines in it, as far as the provider reports them, and of foreign resources in it.
@@ -114,7 +114,7 @@ class AccountResources(TypedDict):
     drives: list[Drive]
     scripts: list[BootScript]
     addresses: list[Address]
-    parts: NotRequired[list[Part]]  # at providers that have them
+    parts: NotRequired[list[ClusterPart]]  # at providers that have them
     ended: NotRequired[list[str]]  # ids of machines that are still listed, but were removed
 
 
@@ -143,7 +143,7 @@ class ClusterPlan(TypedDict):
     nodes: list[Machine]  # the cluster's, one per name, by number
     duplicates: list[Machine]  # further machines with the name of a node, which also cost money
     drives: list[Drive]  # the cluster's
-    parts: list[Part]  # the cluster's, one per kind and name
+    parts: list[ClusterPart]  # the cluster's, one per kind and name
     foreign_machines: list[Machine]  # in the cluster's network, but not the cluster's: never touched
     namesakes: list[Machine]  # named like the cluster's nodes, in other networks: never touched
     retained: list[str]  # why resources are kept, for a person; only for `absent`

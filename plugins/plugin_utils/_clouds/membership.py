@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
     AccountResources,
     BootScript,
+    ClusterPart,
     Drive,
     Machine,
     Network,
-    Part,
 )
 
 CLUSTER_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,29}[a-z0-9])?", re.ASCII)
@@ -124,7 +124,7 @@ def find_drives(cluster: str, network: Network | None, resources: AccountResourc
     return [drive for drive in inside if drive["name"] == drive_name(cluster)]
 
 
-def find_parts(cluster: str, resources: AccountResources) -> list[Part]:
+def find_parts(cluster: str, resources: AccountResources) -> list[ClusterPart]:
     """Return the cluster's other parts."""
     return [part for part in resources.get("parts", []) if part["cluster"] == cluster]
 

@@ -14,13 +14,12 @@ from collections.abc import Iterable, Sequence
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
     AccountResources,
+    ClusterPart,
     ClusterPlan,
     DesiredCluster,
     Drive,
     JournalNotes,
     Machine,
-    Network,
-    Part,
     ResourceKind,
     Step,
     StepAction,
@@ -38,7 +37,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
     network_name,
     node_name,
     node_number,
-    parse_cluster_name,
 )
 
 #: Resources that contain the network: created before it, in this order, and removed after it.
@@ -95,13 +93,13 @@ def split_duplicates(machines: Sequence[Machine], notes: JournalNotes) -> tuple[
     return chosen, duplicates
 
 
-def _choose_parts(parts: Sequence[Part], notes: JournalNotes) -> list[Part]:
+def _choose_parts(parts: Sequence[ClusterPart], notes: JournalNotes) -> list[ClusterPart]:
     """Return one part per kind and name, preferring a recorded one, then one that holds machines."""
-    by_name: dict[str, list[Part]] = collections.defaultdict(list)
+    by_name: dict[str, list[ClusterPart]] = collections.defaultdict(list)
     for part in parts:
         by_name[f"{part['what']} {part['name']}"].append(part)
 
-    def rank(part: Part) -> tuple[bool, bool, str]:
+    def rank(part: ClusterPart) -> tuple[bool, bool, str]:
         recorded_id = notes["ids"].get(f"{part['what']} {part['name']}")
         return part["id"] != recorded_id, not part["holds"], part["id"]
 
@@ -147,7 +145,7 @@ def _plan_present(
     ]
 
 
-def _is_repeated_request(second: Machine | Part, notes: JournalNotes) -> bool:
+def _is_repeated_request(second: Machine | ClusterPart, notes: JournalNotes) -> bool:
     """Return whether a duplicate results from a request that was repeated after a lost reply."""
     return f"{second.get('what', 'machine')} {second['name']}" in notes["repeated"]
 
@@ -229,7 +227,7 @@ def _plan_absent(
 
 
 def _plan_enclosing_removal(
-    plan: ClusterPlan, cluster_parts: Sequence[Part], machines: Sequence[Machine], resources: AccountResources
+    plan: ClusterPlan, cluster_parts: Sequence[ClusterPart], machines: Sequence[Machine], resources: AccountResources
 ) -> tuple[list[Step], list[str]]:
     """Return the steps that remove the network's containers, unless the network or foreign machines remain in them."""
     enclosing_parts = sorted(
@@ -273,7 +271,7 @@ def _machine_step(action: StepAction, machine: Machine) -> Step:
     return {"action": action, "what": "machine", "name": machine["name"], "id": machine["id"]}
 
 
-def _removal_step(part: Part) -> Step:
+def _removal_step(part: ClusterPart) -> Step:
     return {"action": "remove", "what": part["what"], "name": part["name"], "id": part["id"]}
 
 
@@ -285,8 +283,3 @@ def _format_drive(drive: Drive) -> str:
 def _format_machines(machines: Sequence[Machine]) -> str:
     names = [f"{machine['name']} ({machine['id']})" for machine in machines[:4]]
     return ", ".join(names) + (f" and {len(machines) - 4} more" if len(machines) > 4 else "")
-
-
-def list_clusters(networks: Iterable[Network]) -> list[str]:
-    """Return the names of the clusters that have a network in an account."""
-    return sorted({name for name in (parse_cluster_name(network["name"]) for network in networks) if name})

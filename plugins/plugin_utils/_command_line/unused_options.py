@@ -19,38 +19,34 @@ import yaml
 from ansible import constants, context
 from ansible.errors import AnsibleActionFail
 
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.declared_variables import (
+    read_variables,
+    used_roles,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars import read_yaml, typed_variables
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.extra_vars_lint import (
     reject_stray_extra_vars,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.role_variables import documented_options
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_site_options import (
-    TEMPLATE,
     TOOLS,
-    role_files,
     words_in_files,
     words_in_strings,
     words_in_templates,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file import read_job_keys
-from ansible_collections.muster.training.plugins.plugin_utils._project import environment_path
 
 COLLECTION = Path(__file__).resolve().parents[3]
 PLAYBOOKS = COLLECTION / "playbooks"
 COLLECTION_REFERENCE = re.compile(r"muster\.training\.(\w+)")
-# Roles that start a playbook with their own variables, each with that playbook's role.
-STARTED_ROLES = {"fit": "launch", "rehearse": "launch", "sweep": "launch"}
 STARTED_BY = "__muster_started_by"  # set by a playbook that starts another one with its own command line
-NODE_VARIABLES = {"node_address", "node_slots", "node_rank", "node_price_per_hour"}  # read by the code of choose_nodes
 SIMILARITY = 0.81  # cutoff for similar names, as for short names in the module known_variables
 # By playbook, the variable that makes it copy from this machine, which needs ansible.posix.
 COPY_VARIABLES = {
     **dict.fromkeys(("launch", "fit", "sweep", "rehearse"), "code_source"),
     "stage_data": "stage_data_here",
 }
-ENVIRONMENT_LOOKUP = "project_environment"  # chooses the environment of a job, and reads variables of other roles
-# words that every playbook contains, but not as variables
 INTENDED_NAMES = {"run": "run_id", "name": "run_id", "id": "run_id"}
-QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 def reject_unused_options(task_vars: Mapping[str, Any]) -> None:
@@ -119,21 +115,14 @@ def unread_variables(typed: Mapping[str, Any], playbooks: Iterable[Path], task_v
 
     The module known_variables, which knows a role's options, checks names with the prefix of such a role.
     """
-    names = {name for name in typed if not name.startswith(TOOLS)} - NODE_VARIABLES
-    intended_names = {**INTENDED_NAMES, **read_job_keys(COLLECTION / "roles")} if names else {}
-    read_names = words_in_files(playbooks) if names else set()
-    if not names - read_names and not names & set(intended_names):
-        return []
-    roles = used_roles(playbooks)
-    files = [*playbooks, *(file for role in roles for file in role_files(COLLECTION / "roles" / role))]
-    read_names |= words_in_files(files)
-    if ENVIRONMENT_LOOKUP in read_names:
-        read_names |= set(environment_path.VARIABLES)
-    ambiguous = names & intended_names.keys()
-    read_names -= ambiguous - names_in_templates(ambiguous, files)
-    names = {name for name in names - read_names if not name.startswith(tuple(f"{role}_" for role in roles))}
+    roles, read_names = used_roles(playbooks), read_variables(playbooks)
+    names = {name for name in typed if not name.startswith((*TOOLS, *(f"{role}_" for role in roles)))} - read_names
     if names:
         names -= names_read_elsewhere(typed, task_vars)
+    if not names:
+        return []
+    intended_names = {**INTENDED_NAMES, **read_job_keys(COLLECTION / "roles")}
+    read_names.update(*(documented_options(COLLECTION / "roles" / role) for role in roles))
     return [
         f"{name} is set (with -e), but {describe_unread(name, read_names, intended_names)}" for name in sorted(names)
     ]
@@ -151,37 +140,15 @@ def names_read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any])
     )
 
 
-def names_in_templates(names: Collection[str], files: Iterable[Path]) -> set[str]:
-    """Return the names that templates in these files read."""
-    spans = (span for file in files for span in TEMPLATE.findall(file.read_text(encoding="utf-8", errors="replace")))
-    text = "\n".join(QUOTED.sub("", span) for span in spans) if names else ""
-    return {name for name in names if re.search(rf"(?<![.\w]){re.escape(name)}(?!\w|\s*=[^=])", text)}
-
-
 def describe_unread(name: str, read_names: Collection[str], intended_names: Mapping[str, str]) -> str:
     """Return the remedy for a variable that nothing reads. intended_names: probably intended variables by name."""
     if intended_names.get(name, "") in read_names:
         return f"nothing reads it; did you mean {intended_names[name]}?"
-    for path in (COLLECTION / "roles").glob("*/meta/argument_specs.yml"):
-        role = path.parents[1].name
-        if name.startswith(f"{role}_") and name in words_in_files([path]):
-            return f"only the role {role} reads it, which this playbook does not run; remove it"
+    for role in (COLLECTION / "roles").iterdir():
+        if name.startswith(f"{role.name}_") and name in documented_options(role):
+            return f"only the role {role.name} reads it, which this playbook does not run; remove it"
     matches = difflib.get_close_matches(name, sorted(read_names), n=1, cutoff=SIMILARITY)
     return f"nothing reads it; {f'did you mean {matches[0]}?' if matches else 'correct the name, or remove it'}"
-
-
-def used_roles(playbooks: Iterable[Path]) -> set[str]:
-    """Return the roles of this collection that the playbooks use, directly or through other roles."""
-    roles: set[str] = set()
-    files = list(playbooks)
-    while files:
-        text = "".join(file.read_text(encoding="utf-8") for file in files)
-        names = {name for name in COLLECTION_REFERENCE.findall(text) if (COLLECTION / "roles" / name).is_dir()}
-        names |= {STARTED_ROLES[name] for name in names if name in STARTED_ROLES}
-        new_roles = names - roles
-        roles |= new_roles
-        files = [file for name in new_roles for file in (COLLECTION / "roles" / name / "tasks").glob("*.yml")]
-    return roles
 
 
 def describe_missing_collection(playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:

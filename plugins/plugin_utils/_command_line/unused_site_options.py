@@ -21,13 +21,18 @@ MODULE = re.compile(r"^ +(?:- )?(\w+\.\w+)\.\w+:$", re.MULTILINE)
 
 
 class PlayRole(NamedTuple):
-    """A role of a play. switch: the default of ROLE_enabled as written in the role, "" if the user has set it."""
+    """A role of a play.
+
+    switch: the default of ROLE_enabled as written in the role, "" if the user has set it; others: the variables that it
+    reads besides its own.
+    """
 
     name: str
     path: Path
     tags: frozenset[str]
     options: frozenset[str]
     switch: str
+    others: frozenset[str] = frozenset()
 
 
 def is_selected(role: PlayRole, only: Collection[str], skip: Collection[str]) -> bool:
@@ -112,7 +117,7 @@ def describe_unread_variables(
     unknown -= {f"{role.name}_enabled" for role in roles}
     active_roles = [role for role in roles if f"{role.name}_enabled" in typed or is_on(role)] if unknown else []
     if unknown:
-        unknown -= words_in_files(file for role in active_roles for file in role_files(role.path))
+        unknown = unknown.difference(*(role.options | role.others for role in active_roles))
     if unknown:
         unknown -= set(words_read_elsewhere())
     messages = []
@@ -136,11 +141,6 @@ def required_collections(roles: Iterable[PlayRole]) -> dict[str, list[str]]:
         for name in sorted(set(MODULE.findall(text)) - {"ansible.builtin", "muster.training"}):
             collections.setdefault(name, []).append(role.name)
     return collections
-
-
-def role_files(role: Path) -> Iterable[Path]:
-    """Return the files of a role that can read variables."""
-    return [file for pattern in ("*/*.yml", "templates/*") for file in role.glob(pattern) if file.parent.name != "meta"]
 
 
 def words_in_files(files: Iterable[Path]) -> set[str]:

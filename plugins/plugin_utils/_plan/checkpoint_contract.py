@@ -18,7 +18,6 @@ from typing import Any
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import is_checkpoint
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import choose_checkpoint
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint, Choice
-from ansible_collections.muster.training.plugins.module_utils._checkpoints.resume import PLACEHOLDER
 from ansible_collections.muster.training.plugins.module_utils._facts.storage import is_below
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.save_interval import (
@@ -199,8 +198,3 @@ def checkpoint_to_resume(contract: Contract, table_size: int) -> str:
     if checkpoint["fixed_world"] and checkpoint["world_size"] != table_size:
         return ""
     return checkpoint["path"]
-
-
-def uses_checkpoint(job: Job) -> bool:
-    """Return whether launch_resume_args name the checkpoint."""
-    return any(PLACEHOLDER in argument for argument in job.resume_args)

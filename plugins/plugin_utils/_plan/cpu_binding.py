@@ -15,7 +15,6 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.progra
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_selection import VISIBLE_DEVICES
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 
-BINDINGS = ("auto", "node", "none")
 NUMA = {"gpus": [range(-1, 1024)], "cpus": dict}
 
 

@@ -20,7 +20,7 @@ MAX_SHIFTS = 400
 MAX_CLOCK_OFFSET = 30.0  # seconds; a larger one means that the sequences do not match
 
 
-class Match(NamedTuple):
+class SequenceMatch(NamedTuple):
     """How a rank's sequence matches the reference: the difference of the first indexes, and the lead of its clock."""
 
     shift: int
@@ -32,10 +32,10 @@ def end_of(collective: Mapping[str, Any]) -> float:
     return float(collective["start"]) + float(collective["seconds"])
 
 
-def match_sequences(reference: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> Match | None:
+def match_sequences(reference: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> SequenceMatch | None:
     """Return how two ranks' collectives match, or None if the ranks are in different groups."""
     most = min(MAX_SHIFTS, int(MAX_SHIFT_SHARE * max(len(reference), len(other))))
-    best: Match | None = None
+    best: SequenceMatch | None = None
     for shift in sorted(range(-most, most + 1), key=abs):
         pairs = [
             (first, other[index + shift]) for index, first in enumerate(reference) if 0 <= index + shift < len(other)
@@ -47,21 +47,23 @@ def match_sequences(reference: Sequence[Mapping[str, Any]], other: Sequence[Mapp
             continue
         offset = statistics.median(end_of(second) - end_of(first) for first, second in pairs)
         if abs(offset) <= MAX_CLOCK_OFFSET and (best is None or abs(offset) < abs(best.offset)):
-            best = Match(shift, offset)
+            best = SequenceMatch(shift, offset)
     return best
 
 
-def match_ranks(ranks: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, Match]:
+def match_ranks(ranks: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, SequenceMatch]:
     """Return the match of each rank with the first rank, without ranks that do not match."""
     if not ranks:
         return {}
     reference = ranks[min(ranks)]
     matches = {rank: match_sequences(reference, collectives) for rank, collectives in ranks.items()}
-    matches[min(ranks)] = Match(0, 0.0)
+    matches[min(ranks)] = SequenceMatch(0, 0.0)
     return {rank: match for rank, match in matches.items() if match is not None}
 
 
-def waiting_seconds(ranks: Mapping[int, Sequence[Mapping[str, Any]]], matches: Mapping[int, Match]) -> dict[int, float]:
+def waiting_seconds(
+    ranks: Mapping[int, Sequence[Mapping[str, Any]]], matches: Mapping[int, SequenceMatch]
+) -> dict[int, float]:
     """Return how long each matched rank waited in collectives in total, beyond the rank that waited least."""
     if len(matches) < 2:
         return {}

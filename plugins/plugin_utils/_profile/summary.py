@@ -48,7 +48,7 @@ REPLY = {
 ANALYSED = {"collective_seconds": SECONDS, "gpu_seconds": SECONDS}
 
 
-class RankProfile(TypedDict):
+class RankSummary(TypedDict):
     """The profile of a rank. Seconds are those of a step; None if they are unknown."""
 
     rank: int
@@ -76,7 +76,7 @@ class Profile(TypedDict):
     run_id: str
     time: float
     timeline: str  # path, relative to the record; "" without
-    ranks: list[RankProfile]
+    ranks: list[RankSummary]
     operations: list[Operation]
     late: list[int]  # the ranks that the others wait for
     missing: list[str]  # which ranks were not profiled, and why
@@ -102,7 +102,7 @@ def step_seconds(result: Mapping[str, Any]) -> float:
     return max(0.0, (steps[-1] - steps[0]) / (len(steps) - 1)) if len(steps) > 1 else 0.0
 
 
-def find_late_ranks(profiles: Sequence[RankProfile]) -> list[int]:
+def find_late_ranks(profiles: Sequence[RankSummary]) -> list[int]:
     """Return the ranks that the others wait for: those that wait much less than the median."""
     waits = [(profile, wait) for profile in profiles if (wait := profile["waiting_seconds"]) is not None]
     if len(waits) < 2:
@@ -136,7 +136,7 @@ def summarise(run_id: str, now: float, nodes: Mapping[str, Sequence[Mapping[str,
     collectives = {rank: result["collectives"] for rank, result in good.items()}
     matches = match_ranks(collectives)
     waits = waiting_seconds(collectives, matches)
-    profiles: list[RankProfile] = []
+    profiles: list[RankSummary] = []
     for rank, result in good.items():
         steps = max(1, len(result["steps"]) - 1)
         wait = waits.get(rank)

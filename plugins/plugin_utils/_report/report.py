@@ -75,7 +75,7 @@ CODE, SCRIPT_CONTENT = "code", "content of the script"  # names of the settings 
 OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,60}\Z")
 
 
-class Program(NamedTuple):
+class JobProgram(NamedTuple):
     """The program that each process of a job runs. kind: script, module (of Python), or program (not Python)."""
 
     kind: str
@@ -360,7 +360,7 @@ def curve_numbers(curve: Curve) -> CurveNumbers:
     }
 
 
-def run_settings(report: Report, reported: Mapping[str, float], program: Program | None) -> dict[str, str]:
+def run_settings(report: Report, reported: Mapping[str, float], program: JobProgram | None) -> dict[str, str]:
     """Return the settings of a run that can differ between runs, by name."""
     rows = report["nodes"]
     values = {
@@ -401,7 +401,7 @@ def command_arguments(value: Any) -> list[str]:
     return [clean_text(argument, 500) for argument in to_list(value, MAX_ARGUMENTS) if isinstance(argument, str)]
 
 
-def find_program(plan: Mapping[str, Any], command: list[str]) -> Program | None:
+def find_program(plan: Mapping[str, Any], command: list[str]) -> JobProgram | None:
     """Return the job's own program, from the command of rank 0's node, or None if it cannot be determined.
 
     Launchers that only start muster's rank program leave the job's program in a file (_plan/launchers/base.py).
@@ -411,21 +411,21 @@ def find_program(plan: Mapping[str, Any], command: list[str]) -> Program | None:
     if not rules and plan.get("launcher") == "torchrun":
         if "--" not in command[1:-1]:  # not a plan that we wrote
             index = next((index for index, word in enumerate(command) if word.endswith(".py")), None)
-            return None if index is None else Program("script", command[index], command[index + 1 :])
+            return None if index is None else JobProgram("script", command[index], command[index + 1 :])
         index = command.index("--", 1)
         kind = {"-m": "module", "--no-python": "program"}.get(command[index - 1], "script")
-        return Program(kind, command[index + 1], command[index + 2 :])
+        return JobProgram(kind, command[index + 1], command[index + 2 :])
     command_line = (
         [*command_arguments(rules.get("command")), *command_arguments(rules.get("arguments"))] if rules else command
     )
     if command_line[1:2] != ["-u"] or command_line[0] == clean_text(plan.get("program"), 500):  # not `python -u`
-        return Program("program", command_line[0], command_line[1:]) if command_line else None
+        return JobProgram("program", command_line[0], command_line[1:]) if command_line else None
     if command_line[2:3] == ["-m"]:
-        return Program("module", command_line[3], command_line[4:]) if len(command_line) > 3 else None
-    return Program("script", command_line[2], command_line[3:]) if len(command_line) > 2 else None
+        return JobProgram("module", command_line[3], command_line[4:]) if len(command_line) > 3 else None
+    return JobProgram("script", command_line[2], command_line[3:]) if len(command_line) > 2 else None
 
 
-def program_arguments(program: Program) -> dict[str, str]:
+def program_arguments(program: JobProgram) -> dict[str, str]:
     """Return the script or module, and the job's own arguments, by name."""
     by_name = {"module" if program.kind == "module" else "script": program.name}
     argv = program.arguments
@@ -443,7 +443,7 @@ def program_arguments(program: Program) -> dict[str, str]:
     return by_name
 
 
-def repeat_command(program: Program | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
+def repeat_command(program: JobProgram | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
     """Return the command that launches the same job again, or an empty string if the plan does not determine it."""
     rows = [row for row in rows if row["slots"]] or rows  # without spares
     slots = {row["slots"] for row in rows}

@@ -195,7 +195,7 @@ def survey(route: Route, target_exists: bool) -> Survey:
 
 
 @dataclass
-class Progress:
+class MoveProgress:
     """The progress so far; updated from several threads."""
 
     objects: int = 0
@@ -255,7 +255,7 @@ def begin_upload(route: Route, stored: StoredObject) -> str:
 
 
 def copy_in_parts(
-    route: Route, stored: StoredObject, unfinished_id: str | None, pool: ThreadPoolExecutor, progress: Progress
+    route: Route, stored: StoredObject, unfinished_id: str | None, pool: ThreadPoolExecutor, progress: MoveProgress
 ) -> None:
     """Copy an object in its original parts; keep parts from an interrupted move."""
     ranges = original_ranges(route, stored)
@@ -287,7 +287,7 @@ def copy_in_parts(
     progress.add(1, 0)
 
 
-def copy_whole(route: Route, stored: StoredObject, progress: Progress) -> None:
+def copy_whole(route: Route, stored: StoredObject, progress: MoveProgress) -> None:
     """Copy an object with its metadata and tags in one request."""
     route.writer.copy_object(
         Bucket=route.target,
@@ -301,7 +301,7 @@ def copy_whole(route: Route, stored: StoredObject, progress: Progress) -> None:
     progress.add(1, stored.size)
 
 
-def copy_missing(route: Route, workers: int, progress: Progress, tick: Callable[[], None]) -> None:
+def copy_missing(route: Route, workers: int, progress: MoveProgress, tick: Callable[[], None]) -> None:
     """Copy the objects missing in the target; call `tick` about once a second. Raises boto3's errors."""
     with ThreadPoolExecutor(workers) as objects, ThreadPoolExecutor(workers) as parts:
         uploads = unfinished_uploads(route)

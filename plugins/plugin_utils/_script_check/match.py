@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Match:
+class RuleMatch:
     """A line that breaks a rule: what is wrong there, and the code to write instead."""
 
     file: str

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.frameworks import find_frameworks
-from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import Match
+from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import RuleMatch
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.module import (
     FunctionNode,
     Module,
@@ -139,9 +139,9 @@ class Program:
                         options.setdefault(arg.value.lstrip("-").replace("-", "_"), []).append(call)
         return options
 
-    def match(self, module: Module, node: ast.AST, problem: str, change: str) -> Match:
+    def match(self, module: Module, node: ast.AST, problem: str, change: str) -> RuleMatch:
         """Return a match at a node."""
-        return Match(module.path, getattr(node, "lineno", 1), problem, change)
+        return RuleMatch(module.path, getattr(node, "lineno", 1), problem, change)
 
     def calls_of(self, *names: str) -> Iterator[CallSite]:
         """Yield the calls whose function has one of these names, without its module, in code that may run."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import Match
+from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import RuleMatch
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.program import Program
 
 # error: the run fails, or its result is wrong. warning: it works, but not as intended. note: worth knowing.
@@ -31,7 +31,7 @@ class Rule:
     id: str
     severity: Severity
     title: str
-    check: Callable[[Program], Iterator[Match]]
+    check: Callable[[Program], Iterator[RuleMatch]]
     handled_by: frozenset[str] = frozenset()
     launchers: frozenset[str] = frozenset()
     skipped_launchers: frozenset[str] = frozenset()

@@ -45,7 +45,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 AUTO = "auto"
 NUMPY_2_TORCH = (2, 3)  # the first release of torch that is built for numpy 2
-PYTHON_INSTALLERS = ("uv", "conda")  # managers that can install an interpreter if the system's does not fit
 
 
 class SoftwareChoiceError(Exception):
@@ -114,7 +113,7 @@ class Conflict:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SoftwareChoice:
     """The versions to install on all nodes, with reasons."""
 
     python: str
@@ -344,37 +343,20 @@ def check_kernels(
     """Check that the build has kernels for the GPUs."""
     if candidate.build == CPU or candidate.release is None:
         return None
-    archs = candidate.release.builds[candidate.build].split()
+    targets = candidate.release.builds[candidate.build].split()
     unsupported = [
         (node.name, f"{model} (compute capability {format_minor(capability)})")
         for node in nodes.values()
         for model, capability in node.devices
-        if not has_kernels(archs, capability)
+        if not has_kernels(targets, capability)
     ]
-    if not unsupported:
-        return None
-    return Conflict(
-        (3,),
-        f"torch {candidate.torch} for {describe_build(candidate.build)} has no kernels for "
-        f"{group_by_value(unsupported)}",
-        f"It is built for {', '.join(archs)}",
-        f"remove {format_list(dict.fromkeys(name for name, _model in unsupported))} from the group",
-    )
-
-
-def check_targets(
-    candidate: Candidate, nodes: Mapping[str, NodeSoftware], _request: SoftwareRequest
-) -> Conflict | None:
-    """Check that a build for ROCm has kernels for the GPUs."""
-    if not is_rocm(candidate.build) or candidate.release is None:
-        return None
-    targets = candidate.release.builds[candidate.build].split()
-    unsupported = [
-        (node.name, f"{model} ({target})")
-        for node in nodes.values()
-        for model, target in node.targets
-        if target not in targets
-    ]
+    if is_rocm(candidate.build):
+        unsupported += [
+            (node.name, f"{model} ({target})")
+            for node in nodes.values()
+            for model, target in node.targets
+            if target not in targets
+        ]
     if not unsupported:
         return None
     return Conflict(
@@ -462,7 +444,6 @@ RULES = (
     check_python,
     check_driver,
     check_kernels,
-    check_targets,
     check_flash_platform,
     check_flash_attention,
 )
@@ -499,7 +480,7 @@ def platform_of(nodes: Mapping[str, NodeSoftware]) -> Platform:
         raise SoftwareChoiceError(str(error)) from None
 
 
-def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choice:
+def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> SoftwareChoice:
     """Choose the versions for all nodes. Raise SoftwareChoiceError, with a working choice if there is one."""
     request = replace(request, platform=platform_of(nodes))
     driverless = [node.name for node in nodes.values() if node.gpus and not node.driver]
@@ -515,7 +496,7 @@ def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Choic
     fitting = [candidate for candidate, conflict in conflicts if conflict is None]
     if fitting:
         chosen = choose_newest(fitting)
-        return Choice(
+        return SoftwareChoice(
             python=chosen.python.name,
             torch=chosen.torch,
             build=build_name(chosen.build),
@@ -583,7 +564,7 @@ def suggest_settings(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
                 continue
             if fitting:
                 newest = choose_newest(fitting)
-                choice = Choice(newest.python.name, newest.torch, build_name(newest.build), newest.flash)
+                choice = SoftwareChoice(newest.python.name, newest.torch, build_name(newest.build), newest.flash)
                 return "set " + " and ".join(f"{settings[name][0]} to {settings[name][1](choice)}" for name in names)
     return ""
 

@@ -26,6 +26,7 @@ READ = {  # used by the playbook itself, a role, a playbook that it starts, or a
     "stage_data": "stage_data_here=. s3_client_version=1",
     "provision": "nnodes=2 max_usd_per_hour=4 idle_watch_minutes=30 team=a",
     "runs": "keep=20 jmespath=a",
+    "keep": "max_usd_per_hour=4 machine_types=a provision_market=spot keep_interval=5",
 }
 
 

@@ -167,8 +167,8 @@ def test_machine_is_never_powered_off_during_a_run_or_without_warning(
 # --- Signs of use
 
 
-def process(comm: str, cmdline: str = "", environ: str = "", uid: int = 0) -> idle_watch.Process:
-    return idle_watch.Process(uid, f"{comm}\n".encode(), cmdline.encode(), environ.encode())
+def process(comm: str, cmdline: str = "", environ: str = "", uid: int = 0) -> idle_watch.RunningProcess:
+    return idle_watch.RunningProcess(uid, f"{comm}\n".encode(), cmdline.encode(), environ.encode())
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def process(comm: str, cmdline: str = "", environ: str = "", uid: int = 0) -> id
         (process("bash", "bash", "NOT_MUSTER_RUN_DIRECTORY=x\0"), False, False),
     ],
 )  # fmt: skip
-def test_processes_are_classified_as_work_or_people(entry: idle_watch.Process, work: bool, people: bool) -> None:
+def test_processes_are_classified_as_work_or_people(entry: idle_watch.RunningProcess, work: bool, people: bool) -> None:
     signs = idle_watch.process_signs([process("systemd"), entry], {0, TRAINER})
     assert (bool(signs.work), bool(signs.people)) == (work, people)
 

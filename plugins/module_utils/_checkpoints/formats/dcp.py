@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
     from typing import Mapping
 
-    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Part
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
 METADATA = ".metadata"
 SHARD = re.compile(r"__[0-9]+_[0-9]+\.distcp\Z")
@@ -30,7 +30,7 @@ def recognizes(names: set[str]) -> bool:
     return METADATA in names or any(SHARD.match(name) for name in names)
 
 
-def read_metadata(path: str) -> Part:
+def read_metadata(path: str) -> CheckpointPart:
     """Return the files that .metadata refers to, with the sizes that their items need."""
     data = read_bytes(path, MAX_METADATA_BYTES)
     if not data.startswith(b"\x80") or not data.endswith(b"."):
@@ -61,7 +61,7 @@ def item_ends(data: bytes) -> dict[str, int]:
     return ends
 
 
-def read_shard(path: str) -> Part:
+def read_shard(path: str) -> CheckpointPart:
     """Check the end of a rank's file: its last item is an archive of torch.save, like the first."""
     with open(path, "rb", opener=open_regular) as stream:
         size = os.fstat(stream.fileno()).st_size

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
     from typing import Mapping
 
-    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Part
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
 LATEST = "latest"
 MAX_LATEST_BYTES = 512
@@ -39,7 +39,7 @@ def is_universal(parts: Mapping[str, int], directory: str) -> bool:
     return any(path.startswith(prefix) and path.endswith("/fp32.pt") for path in parts)
 
 
-def read_states(path: str) -> Part:
+def read_states(path: str) -> CheckpointPart:
     """Check a file of a rank, and read the number of ranks from those with the model's state of the first."""
     name = os.path.basename(path)
     shard = SHARD.match(name)
@@ -56,7 +56,7 @@ def read_latest(path: str) -> str:
     return tag if TAG.match(tag) and tag not in (".", "..") else ""
 
 
-class Ranks:
+class SavedRanks:
     """The ranks whose files a directory has, and how many saved it."""
 
     def __init__(self, names: list[str], recorded: Mapping[str, int]) -> None:
@@ -90,12 +90,12 @@ class Ranks:
         return ""
 
 
-def ranks_of(parts: Mapping[str, int], recorded: Mapping[str, Mapping[str, int]]) -> Ranks:
+def ranks_of(parts: Mapping[str, int], recorded: Mapping[str, Mapping[str, int]]) -> SavedRanks:
     """Return the ranks of a directory with these files."""
     merged: dict[str, int] = {}
     for values in recorded.values():
         merged.update(values)
-    return Ranks(list(parts), merged)
+    return SavedRanks(list(parts), merged)
 
 
 def judge(parts: Mapping[str, int], recorded: Mapping[str, Mapping[str, int]]) -> str:

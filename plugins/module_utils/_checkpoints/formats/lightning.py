@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
     from typing import Mapping
 
-    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Part
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
 SUFFIX = ".ckpt"
 META = "meta.pt"  # beside the shards of FSDP, written last
@@ -23,7 +23,7 @@ def recognizes(name: str, names: set[str]) -> bool:
     return name.endswith(SUFFIX) or (META in names and ".metadata" in names)
 
 
-def read_checkpoint(path: str) -> Part:
+def read_checkpoint(path: str) -> CheckpointPart:
     """Check a .ckpt file, and read its step."""
     return read_torch(path, RECORDED)
 

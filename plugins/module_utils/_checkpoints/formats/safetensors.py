@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
     from typing import Any
 
-    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Part
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
 MAX_HEADER = 100_000_000  # bytes, the library's own limit
 MAX_PARSED_HEADER = 32 * 2**20  # of a larger one only the length is checked
@@ -39,7 +39,7 @@ def last_offset(header: Any) -> int | None:
     return last
 
 
-def read_safetensors(path: str) -> Part:
+def read_safetensors(path: str) -> CheckpointPart:
     """Check one file: its size must match its header exactly."""
     with open(path, "rb", opener=open_regular) as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -61,7 +61,7 @@ def read_safetensors(path: str) -> Part:
     return {}
 
 
-def read_index(path: str) -> Part:
+def read_index(path: str) -> CheckpointPart:
     """Check an index of shards, model.safetensors.index.json or pytorch_model.bin.index.json."""
     index = read_json(path, MAX_PARSED_HEADER)
     shards = index.get("weight_map") if isinstance(index, dict) else None

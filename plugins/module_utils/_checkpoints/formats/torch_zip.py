@@ -19,13 +19,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
     from typing import BinaryIO
 
-    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Part
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
 NO_NAMES: frozenset[str] = frozenset()
 PICKLE = b"\x80"  # the first byte of a pickle
 
 
-def read_torch(path: str, names: frozenset[str] = NO_NAMES) -> Part:
+def read_torch(path: str, names: frozenset[str] = NO_NAMES) -> CheckpointPart:
     """Check one file; names: of the integers to look up in its pickle."""
     with open(path, "rb", opener=open_regular) as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -42,7 +42,7 @@ def read_torch(path: str, names: frozenset[str] = NO_NAMES) -> Part:
     return {}
 
 
-def read_archive(stream: BinaryIO, size: int, names: frozenset[str]) -> Part:
+def read_archive(stream: BinaryIO, size: int, names: frozenset[str]) -> CheckpointPart:
     """Check an archive of torch.save."""
     try:
         entries = read_entries(stream, size)

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
     from typing import Mapping
 
-    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Part
+    from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
 STATE = "trainer_state.json"
 UNFINISHED = "checkpoint-is-incomplete.txt"  # the mark of enable_jit_checkpoint
@@ -44,7 +44,7 @@ def recognizes_accelerate(names: set[str]) -> bool:
     return any(map(RANDOM.match, names))
 
 
-def read_state(path: str) -> Part:
+def read_state(path: str) -> CheckpointPart:
     """Check trainer_state.json."""
     state = read_json(path, MAX_STATE_BYTES)
     step = state.get("global_step") if isinstance(state, dict) else None

@@ -14,7 +14,7 @@ import string
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import LISTING_TIMEOUT, POLL_INTERVAL
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Part, ResourceKind
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import ClusterPart, ResourceKind
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import Ec2Error
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.context import Ec2Context
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_resources import subnet_name
@@ -91,7 +91,7 @@ def wait_until_listed(context: Ec2Context, what: ResourceKind, name: str, part_i
         context.sleep(POLL_INTERVAL)
 
 
-def _matches(part: Part, cluster: str, what: ResourceKind, name: str) -> bool:
+def _matches(part: ClusterPart, cluster: str, what: ResourceKind, name: str) -> bool:
     return (part["cluster"], part["what"], part["name"]) == (cluster, what, name)
 
 

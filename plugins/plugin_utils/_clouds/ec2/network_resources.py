@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Part, ResourceKind
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import ClusterPart, ResourceKind
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.tags import parse_cluster
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership import network_name
 
@@ -23,7 +23,7 @@ def subnet_name(cluster: str, zone: str) -> str:
     return f"{network_name(cluster)}-{zone}"
 
 
-def parse_placement_group(raw: Raw) -> Part | None:
+def parse_placement_group(raw: Raw) -> ClusterPart | None:
     """Return a cluster's placement group, or None if it belongs to no cluster."""
     cluster = parse_cluster(raw)
     if cluster is None or raw.get("GroupName") != network_name(cluster):
@@ -39,7 +39,7 @@ def parse_network_parts(
     gateways: Iterable[Raw],
     interfaces: Sequence[Raw],
     instances: Sequence[Raw],
-) -> list[Part]:
+) -> list[ClusterPart]:
     """Return the VPCs, gateways and subnets of clusters.
 
     Args:
@@ -81,7 +81,7 @@ def cidr_blocks(vpcs: Iterable[Raw]) -> list[str]:
     return blocks
 
 
-def _new_part(what: ResourceKind, cluster: str, part_id: str, name: str, holds: list[str] | None = None) -> Part:
+def _new_part(what: ResourceKind, cluster: str, part_id: str, name: str, holds: list[str] | None = None) -> ClusterPart:
     return {"what": what, "cluster": cluster, "id": part_id, "name": name, "holds": holds or []}
 
 

@@ -22,8 +22,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.networ
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_resources import subnet_name
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.placement import (
+    ClusterNetwork,
     InstanceType,
-    Site,
     check_key_name,
     dedicated_site,
     read_image,
@@ -95,7 +95,9 @@ def find_instances(context: Ec2Context, account: Ec2Account) -> list[Mapping[str
     return [account.instances[machine["id"]] for machine in find_machines(context.cluster, network, account.resources)]
 
 
-def required_parts(context: Ec2Context, site: Site, zone: str, placement: bool) -> list[tuple[ResourceKind, str]]:
+def required_parts(
+    context: Ec2Context, site: ClusterNetwork, zone: str, placement: bool
+) -> list[tuple[ResourceKind, str]]:
     """Return kind and name of the other parts that machines in a zone need."""
     name = network_name(context.cluster)
     network_parts: list[tuple[ResourceKind, str]] = [
@@ -221,7 +223,7 @@ def choose_cards(requested: str, efa_cards: tuple[int, ...]) -> tuple[bool, tupl
     return bool(efa_cards) and requested != "none", efa_cards if requested == "all" else ()
 
 
-def _candidate_zones(request: Ec2Request, site: Site, fixed: bool) -> list[str]:
+def _candidate_zones(request: Ec2Request, site: ClusterNetwork, fixed: bool) -> list[str]:
     """Return the zones that may be tried. Raise PlanRefusedError if there are none."""
     if not request.zones:
         return sorted(site.subnets)
@@ -240,7 +242,7 @@ def _list_offers(  # noqa: PLR0913
     request: Ec2Request,
     account: Ec2Account,
     types: list[str],
-    site: Site,
+    site: ClusterNetwork,
     image: Ec2Image,
     zones: list[str],
     check: bool,

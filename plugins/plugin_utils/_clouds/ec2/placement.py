@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.address_block import choose_free_block
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import Part
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import ClusterPart
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient, Ec2Error
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network import subnet_block
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_interfaces import find_efa_cards
@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 
-class Site(NamedTuple):
+class ClusterNetwork(NamedTuple):
     """The network for machines. Ids of the cluster's own VPC and subnets are "" until they exist."""
 
     vpc: str
@@ -65,7 +65,7 @@ def choose_region(session: Any, region: str) -> str:
 
 def read_site(
     aws: AwsClient, subnet_id: str, nodes: Sequence[Mapping[str, Any]], group: Mapping[str, Any] | None
-) -> Site:
+) -> ClusterNetwork:
     """Return the subnets that may be used: for an existing cluster, only its own. Raises PlanRefusedError, Ec2Error.
 
     nodes, group: the cluster's instances and security group, as EC2 describes them.
@@ -79,7 +79,7 @@ def read_site(
                 f"the existing machines are in {', '.join(sorted(zones_by_subnet))}; all machines of a cluster must "
                 "be in one subnet. Use that one, or tear the cluster down first"
             )
-        return Site(str(nodes[0].get("VpcId")), {zone: subnet for subnet, zone in zones_by_subnet.items()})
+        return ClusterNetwork(str(nodes[0].get("VpcId")), {zone: subnet for subnet, zone in zones_by_subnet.items()})
     if subnet_id:
         try:
             subnets = aws.list_all("describe_subnets", "Subnets", SubnetIds=[subnet_id])
@@ -87,7 +87,7 @@ def read_site(
             if error.transient:
                 raise
             raise PlanRefusedError(f"subnet_id is {single_line(subnet_id, 60)}: {error}") from None
-        site = Site(str(subnets[0]["VpcId"]), {str(subnets[0]["AvailabilityZone"]): subnet_id})
+        site = ClusterNetwork(str(subnets[0]["VpcId"]), {str(subnets[0]["AvailabilityZone"]): subnet_id})
     else:
         site = _default_site(aws)
     if group and group.get("VpcId") != site.vpc:
@@ -99,7 +99,7 @@ def read_site(
     return site
 
 
-def _default_site(aws: AwsClient) -> Site:
+def _default_site(aws: AwsClient) -> ClusterNetwork:
     vpcs = aws.list_all("describe_vpcs", "Vpcs", Filters=[{"Name": "is-default", "Values": ["true"]}])
     if not vpcs:
         raise PlanRefusedError(
@@ -110,12 +110,12 @@ def _default_site(aws: AwsClient) -> Site:
     vpc = str(vpcs[0]["VpcId"])
     filters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "default-for-az", "Values": ["true"]}]
     subnets = aws.list_all("describe_subnets", "Subnets", Filters=filters)
-    return Site(vpc, {str(subnet["AvailabilityZone"]): str(subnet["SubnetId"]) for subnet in subnets})
+    return ClusterNetwork(vpc, {str(subnet["AvailabilityZone"]): str(subnet["SubnetId"]) for subnet in subnets})
 
 
 def dedicated_site(
-    aws: AwsClient, cluster: str, parts: Sequence[Part], vpcs: Mapping[str, Any], local_networks: Sequence[str]
-) -> Site:
+    aws: AwsClient, cluster: str, parts: Sequence[ClusterPart], vpcs: Mapping[str, Any], local_networks: Sequence[str]
+) -> ClusterNetwork:
     """Return the cluster's own network: the existing one, otherwise one with an unused CIDR block.
 
     Args:
@@ -133,7 +133,7 @@ def dedicated_site(
     filters = [{"Name": "zone-type", "Values": ["availability-zone"]}]
     zones = aws.ec2("describe_availability_zones", Filters=filters).get("AvailabilityZones") or []
     names = [str(entry["ZoneName"]) for entry in zones]
-    return Site(
+    return ClusterNetwork(
         vpc,
         {zone: existing_subnets.get(subnet_name(cluster, zone), "") for zone in names if subnet_block(block, zone)},
         block,
@@ -141,7 +141,12 @@ def dedicated_site(
 
 
 def refuse_other_network(  # noqa: PLR0913
-    cluster: str, dedicated: bool, subnet_id: str, parts: Sequence[Part], current_vpc: str, subnets: Sequence[str]
+    cluster: str,
+    dedicated: bool,
+    subnet_id: str,
+    parts: Sequence[ClusterPart],
+    current_vpc: str,
+    subnets: Sequence[str],
 ) -> None:
     """Raise PlanRefusedError if the cluster exists in another network than requested: nothing is moved.
 

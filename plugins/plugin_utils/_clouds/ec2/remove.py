@@ -77,5 +77,3 @@ _REQUESTS: Mapping[str, Callable[[Ec2Context, str, str], object]] = {
     "internet gateway": _remove_gateway,
     "VPC": lambda context, _name, vpc: context.client.ec2("delete_vpc", VpcId=vpc),
 }
-#: Kinds in the order of removal: each is in use by those before it.
-REMOVABLE = tuple(_REQUESTS)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import (
     AccountResources,
+    ClusterPart,
     Machine,
     MachineState,
     Network,
-    Part,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.client import AwsClient
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.network_resources import (
@@ -94,7 +94,7 @@ def _add_interfaces(aws: AwsClient, networks: _Networks) -> _Networks:
     )
 
 
-def read_network_parts(aws: AwsClient) -> list[Part]:
+def read_network_parts(aws: AwsClient) -> list[ClusterPart]:
     """Return the VPCs, gateways and subnets of clusters, without their contents. Raises Ec2Error."""
     return parse_network_parts(*_read_networks(aws), instances=[])
 

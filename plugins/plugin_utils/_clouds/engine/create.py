@@ -12,10 +12,10 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import (
     AnyCloud,
-    Attempt,
     CloudRequest,
     Creation,
     Offer,
+    OfferOutcome,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import ResourceKind, Step
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.discover import (
@@ -31,7 +31,7 @@ FOUNDATION: tuple[ResourceKind, ...] = (*ENCLOSING_KINDS, "network")
 
 
 @dataclasses.dataclass
-class Progress:
+class CreationProgress:
     """The steps taken so far. ids: by "kind name". machines, started: names by id."""
 
     ids: dict[str, str]
@@ -74,10 +74,10 @@ def create_resources(cloud: AnyCloud, creation: Creation[Any, Any]) -> dict[str,
         return ids
 
 
-def carry_out(cloud: AnyCloud, request: CloudRequest, offer: Offer) -> tuple[Progress, Attempt]:
+def carry_out(cloud: AnyCloud, request: CloudRequest, offer: Offer) -> tuple[CreationProgress, OfferOutcome]:
     """Take the steps of an offer in order, and wait until its machines are ready."""
     plan = offer.plan
-    progress = Progress(
+    progress = CreationProgress(
         {f"{part['what']} {part['name']}": part["id"] for part in plan["parts"]},
         {machine["id"]: machine["name"] for machine in plan["nodes"]},
     )
@@ -90,15 +90,15 @@ def carry_out(cloud: AnyCloud, request: CloudRequest, offer: Offer) -> tuple[Pro
         if error.scope == "request":
             raise
         failures = {name: f"was rejected: {error}" for name in progress.requesting}
-        return progress, Attempt(0, request.nnodes, failures, error)
+        return progress, OfferOutcome(0, request.nnodes, failures, error)
     pending = {machine_id: name for machine_id, name in progress.machines.items() if machine_id not in ready}
     failures = cloud.wait_until_ready(pending) if pending else {}
     if failures:
         failures = cloud.wait_for_capacity(request, progress.machines, failures)
-    return progress, Attempt(len(progress.machines) - len(failures), request.nnodes, failures, None)
+    return progress, OfferOutcome(len(progress.machines) - len(failures), request.nnodes, failures, None)
 
 
-def _take_steps(cloud: AnyCloud, request: CloudRequest, offer: Offer, progress: Progress) -> None:
+def _take_steps(cloud: AnyCloud, request: CloudRequest, offer: Offer, progress: CreationProgress) -> None:
     steps = offer.plan["steps"]
     foundation = [step for step in steps if step["action"] == "make" and step["what"] in FOUNDATION]
     machine_names = [step["name"] for step in steps if (step["action"], step["what"]) == ("make", "machine")]
@@ -130,7 +130,7 @@ def _batches(cloud: AnyCloud, steps: Sequence[Step]) -> list[list[Step]]:
 
 
 def _create_step(
-    cloud: AnyCloud, request: CloudRequest, offer: Offer, progress: Progress, steps: Sequence[Step]
+    cloud: AnyCloud, request: CloudRequest, offer: Offer, progress: CreationProgress, steps: Sequence[Step]
 ) -> None:
     what = steps[0]["what"]
     progress.requesting = [step["name"] for step in steps]

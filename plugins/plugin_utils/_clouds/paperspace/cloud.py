@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import (
-    Attempt,
     Cloud,
     CloudTemplate,
     Creation,
+    OfferOutcome,
     Offers,
     Options,
     PlainAccount,
@@ -133,7 +133,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
         """Return a sentence for each type whose machines report a different price from the table."""
         return find_price_differences(machines, PAPERSPACE)
 
-    def describe_failure(self, offer: PaperspaceOffer, attempt: Attempt) -> str:
+    def describe_failure(self, offer: PaperspaceOffer, attempt: OfferOutcome) -> str:
         """Return how many machines are ready, and why others are not."""
         details = "; ".join(f"{name} {reason}" for name, reason in attempt.failures.items())
         return f"{attempt.ready} of {attempt.requested} {offer.description} are ready, {details}"

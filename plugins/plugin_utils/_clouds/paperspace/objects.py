@@ -123,15 +123,6 @@ class StartupScript(TypedDict, total=False):
     dtCreated: str
 
 
-class Snapshot(TypedDict, total=False):
-    """A snapshot of a machine's disk; it is deleted with the machine."""
-
-    id: str
-    name: str
-    machineId: str
-    isAutoSnapshot: bool
-
-
 class MachineChange(NamedTuple):
     """Reply to a change of a machine: the event to wait for (None: already complete), and the machine's state."""
 

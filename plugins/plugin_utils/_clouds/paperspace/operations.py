@@ -33,7 +33,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     PrivateNetwork,
     PublicIp,
     SharedDrive,
-    Snapshot,
     StartupScript,
     TemplateChange,
 )
@@ -128,11 +127,6 @@ def is_available(client: Client, machine_type: str, region: str) -> bool:
     return bool(reply["available"])
 
 
-def list_snapshots(client: Client) -> list[Snapshot]:
-    """Return all snapshots of the team's machines, oldest first."""
-    return cast("list[Snapshot]", client.list_all("/snapshots"))
-
-
 # --- Private networks
 
 
@@ -144,7 +138,7 @@ def list_networks(client: Client) -> list[PrivateNetwork]:
 def create_network(client: Client, *, name: str, region: str) -> PrivateNetwork:
     """Create a private network, synchronously, without migrating the team's machines to it."""
     body = {"name": name, "region": region, "migrateMachines": False}
-    return cast(PrivateNetwork, _change_with_key(client, "/private-networks", body).data)
+    return cast(PrivateNetwork, _change_with_id(client, "/private-networks", body).data)
 
 
 def delete_network(client: Client, network_id: str) -> None:
@@ -168,7 +162,7 @@ def get_drive(client: Client, drive_id: str) -> SharedDrive:
 def create_drive(client: Client, *, name: str, size_gb: int, region: str, network_id: str) -> SharedDrive:
     """Create a network drive, synchronously. size_gb: GB; size, region and network cannot be changed later."""
     body = {"name": name, "size": size_gb, "region": region, "networkId": network_id}
-    return cast(SharedDrive, _change_with_key(client, "/shared-drives", body).data)
+    return cast(SharedDrive, _change_with_id(client, "/shared-drives", body).data)
 
 
 def delete_drive(client: Client, drive_id: str) -> None:
@@ -191,7 +185,7 @@ def list_templates(client: Client) -> list[ApiTemplate]:
 
 def create_template(client: Client, *, name: str, machine_id: str) -> TemplateChange:
     """Create a template, with the whole disk, of a machine that is off."""
-    change = _change_with_key(client, "/custom-templates", {"name": name, "machineId": machine_id})
+    change = _change_with_id(client, "/custom-templates", {"name": name, "machineId": machine_id})
     return TemplateChange(cast("MachineEvent | None", change.event), cast(ApiTemplate, change.data))
 
 
@@ -206,17 +200,6 @@ def delete_template(client: Client, template_id: str) -> None:
 def list_public_ips(client: Client) -> list[PublicIp]:
     """Return all static addresses of the team, oldest first. They have no ids."""
     return cast("list[PublicIp]", client.list_all("/public-ips", key="ip"))
-
-
-def claim_public_ip(client: Client, region: str) -> PublicIp:
-    """Claim a static address, which is billed until it is released."""
-    return cast(PublicIp, _change_with_key(client, "/public-ips", {"region": region}, key="ip").data)
-
-
-def assign_public_ip(client: Client, address: str, machine_id: str | None) -> PublicIp:
-    """Assign a static address to a machine, or remove it from its machine (None)."""
-    path = "/public-ips/" + quote_path(address)
-    return cast(PublicIp, client.change("PUT", path, {"machineId": machine_id}).data)
 
 
 def release_public_ip(client: Client, address: str) -> None:
@@ -235,7 +218,7 @@ def list_startup_scripts(client: Client) -> list[StartupScript]:
 def create_startup_script(client: Client, *, name: str, script: str, run_once: bool = True) -> StartupScript:
     """Store a script at the provider, who can read it. run_once: run it at first boot, not at every boot."""
     body = {"name": name, "script": script, "isRunOnce": run_once}
-    return cast(StartupScript, _change_with_key(client, "/startup-scripts", body).data)
+    return cast(StartupScript, _change_with_id(client, "/startup-scripts", body).data)
 
 
 def delete_startup_script(client: Client, script_id: str) -> None:
@@ -250,16 +233,14 @@ def _get_object(client: Client, path: str) -> Mapping[str, Any]:
     return reply
 
 
-def _change_with_key(
-    client: Client, path: str, body: Mapping[str, Any] | None, *, key: str = "id", method: str = "POST"
-) -> Change:
-    """Send a change whose reply must contain the object's key: without it, the object is unusable."""
+def _change_with_id(client: Client, path: str, body: Mapping[str, Any] | None, *, method: str = "POST") -> Change:
+    """Send a change whose reply must contain the object's id: without it, the object is unusable."""
     change = client.change(method, path, body)
-    if not isinstance(change.data.get(key), str) or not change.data[key]:
-        raise LostReplyError(InvalidReplyError(f"{method} {path}: HTTP 200, but the object has no {key}", status=200))
+    if not isinstance(change.data.get("id"), str) or not change.data["id"]:
+        raise LostReplyError(InvalidReplyError(f"{method} {path}: HTTP 200, but the object has no id", status=200))
     return change
 
 
 def _change_machine(client: Client, method: str, path: str, body: Mapping[str, Any] | None = None) -> MachineChange:
-    change = _change_with_key(client, path, body, method=method)
+    change = _change_with_id(client, path, body, method=method)
     return MachineChange(cast("MachineEvent | None", change.event), cast(ApiMachine, change.data))

@@ -14,7 +14,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.prices imp
 SOURCE = "Paperspace's console"
 DATE = "2025-12-28"
 PAGE = "https://www.paperspace.com/pricing"
-HOURS_PER_MONTH = 730.0
 
 
 # US dollars per hour for one machine with N GPUs: the console's table of 2025-12-28. The single-GPU rows are also in
@@ -104,11 +103,6 @@ def machine_price(machine_type: str) -> Price | None:
 def disk_price(size_gb: int | None) -> Price | None:
     """Return the price per month of a machine's disk, which is also due while the machine is off."""
     return None if size_gb is None else _DISK_PER_MONTH.get(size_gb)
-
-
-def priced_types() -> list[str]:
-    """Return the machine types in the table."""
-    return list(_PER_HOUR)
 
 
 PAPERSPACE = CloudPrices(machine_price, disk_price, PAGE, "reported by the machines")

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import (
     STATE_FILE,
-    FitError,
     SearchState,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import (
@@ -20,6 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.t
     fill_batch_size,
     has_placeholder,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import ExperimentError
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles
@@ -43,26 +43,26 @@ def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> Fitte
         program: the launched script or module.
 
     Raises:
-        FitError: the result does not apply to this launch.
+        ExperimentError: the result does not apply to this launch.
     """
     state = read_search(runs, name)
     result = state["result"]
     if result is None:
-        raise FitError(
+        raise ExperimentError(
             f"{name} is an unfinished search, after {len(state['history'])} launches: continue it with the command "
             "that started it"
         )
     if not result:
-        raise FitError(f"{name} is a search that found no batch: make the model smaller and search again")
+        raise ExperimentError(f"{name} is a search that found no batch: make the model smaller and search again")
     if clean_text(program, 4096) != state["program"]:
-        raise FitError(
+        raise ExperimentError(
             f"{name} is a search with {state['program']}, and this run starts {clean_text(program, 200) or 'nothing'}: "
             "search with that, or omit fitted"
         )
     search_args = state["job"]["args"]
     if args and not has_placeholder(args):
         args_text = search_args if isinstance(search_args, str) else " ".join(map(str, search_args))
-        raise FitError(
+        raise ExperimentError(
             f"launch_args does not contain {PLACEHOLDER}: put it where the script takes its batch size, or omit "
             f"launch_args to use those of {name}, which are {args_text}"
         )
@@ -70,15 +70,15 @@ def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> Fitte
 
 
 def read_search(runs: Path, name: str) -> SearchState:
-    """Read the state of a search. Raise FitError if it does not exist."""
+    """Read the state of a search. Raise ExperimentError if it does not exist."""
     if not SAFE_RUN_ID.match(name):
-        raise FitError(f"fitted is {ascii(name)[:80]}, which is not a valid name of a search")
+        raise ExperimentError(f"fitted is {ascii(name)[:80]}, which is not a valid name of a search")
     document: Any = RecordFiles(runs / name).read_json(STATE_FILE)
     if isinstance(document, dict) and SearchState.__annotations__.keys() <= document.keys():
         return document  # type: ignore[return-value]
     searches = sorted(path.parent.name for path in runs.glob(f"*/{STATE_FILE}"))
     hint = f"it has {', '.join(searches[-MAX_NAMES:])}" if searches else "it contains no searches"
-    raise FitError(
+    raise ExperimentError(
         f"fitted is {name}, but {runs} has no search of this name ({hint}): run ansible-playbook fit.yml "
         "-e run_id=NAME first"
     )

@@ -9,12 +9,10 @@ It can resume after any interruption: each probe is recorded before the next one
 
 from __future__ import annotations
 
-import json
 import math
-import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import Any, TypedDict
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.outcome import (
     ProbeOutcome,
@@ -31,6 +29,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.s
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import fill_batch_size
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import salted_hash
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import (
+    SINGLE_ATTEMPT,
+    ExperimentError,
+    ResumableSequence,
+    StateFile,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.run_names import free_name
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
     clean_text,
@@ -40,7 +44,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import samples_per_second
-from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_file
 
 VERSION = 1
 STATE_FILE = "fit.json"
@@ -78,42 +81,25 @@ class SearchState(TypedDict):
     fastest: int | None
 
 
-class PlaybookRunner(Protocol):
-    """Runs playbooks: AnsiblePlaybookRunner, or a test double."""
+class BatchSearch(ResumableSequence[SearchState]):
+    """A search for the largest batch."""
 
-    @property
-    def interrupted(self) -> bool: ...
-    def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult: ...
-    def stop(self, run_id: str) -> PlaybookResult: ...
-    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> PlaybookResult: ...
+    kind = "search"
 
-
-class FitError(Exception):
-    """The search cannot continue. The message explains why, with a remedy."""
-
-
-class BatchSearch:
-    """A search for the largest batch.
-
-    directory: where fit.json is written; runs: directory of its launches' records; common: the settings that all
-    launches share, stored only as a hash.
-    """
-
-    def __init__(
-        self, directory: Path, runs: Path, runner: PlaybookRunner, display: Callable[[str], None], common: str = ""
-    ) -> None:
-        self.directory, self.runs, self.runner, self.display = directory, runs, runner, display
-        self.common = common
+    @classmethod
+    def state_file(cls, directory: Path) -> StateFile[SearchState]:
+        """Return the file with the state of the search in this directory."""
+        return StateFile(directory / STATE_FILE, SearchState, VERSION)
 
     def load_state(self, job: FitJob, search: SearchSettings) -> SearchState:
-        """Return the state of an earlier search of this name, or a new one. Raise FitError if they differ."""
-        document: Any = RecordFiles(self.directory).read_json(STATE_FILE)
-        if document is None:
-            salt = secrets.token_hex(16)
+        """Return the state of an earlier search of this name, or a new one. Raise ExperimentError if they differ."""
+        state = self.file.read()
+        if state is None:
+            salt, common = self.seal()
             return {
                 "version": VERSION,
                 "salt": salt,
-                "common": salted_hash(salt, self.common),
+                "common": common,
                 "job": job,
                 "search": search,
                 "program": "",
@@ -123,43 +109,29 @@ class BatchSearch:
                 "result": None,
                 "fastest": None,
             }
-        if (
-            not isinstance(document, dict)
-            or SearchState.__annotations__.keys() - document.keys()
-            or document["version"] != VERSION
-        ):
-            raise FitError(
-                f"{self.directory / STATE_FILE} was written by another version: choose another name with -e run_id=NAME"
-            )
-        if document["job"] != job or document["search"] != search:
-            raise FitError(
+        if state["job"] != job or state["search"] != search:
+            raise ExperimentError(
                 f"{self.directory.name} is a search with other settings: choose another name with -e run_id=NAME, or "
                 f"remove {self.directory} to start over"
             )
-        if document["common"] != salted_hash(document["salt"], self.common):
-            raise FitError(
+        if state["common"] != salted_hash(state["salt"], self.common):
+            raise ExperimentError(
                 f"{self.directory.name} is a search with another job, or on other nodes: choose another name with -e "
                 f"run_id=NAME, or remove {self.directory} to start over"
             )
-        return document  # type: ignore[return-value]
-
-    def save(self, state: SearchState) -> None:
-        """Write fit.json."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_file(self.directory / STATE_FILE, json.dumps(state, indent=1, allow_nan=False) + "\n")
+        return state
 
     def search(self, job: FitJob, search: SearchSettings) -> SearchState:
-        """Search to the end. Raise FitError if a probe fails for any reason but its batch size."""
+        """Search to the end. Raise ExperimentError if a probe fails for any reason but its batch size."""
         state = self.load_state(job, search)
         if state["under_way"]:
-            self.display(f"{state['under_way']} was still running when the search was interrupted: stopping it")
-            self.runner.stop(state["under_way"])
+            self.stop_interrupted([state["under_way"]])
         if state["result"] is not None:
             self.display("nothing to launch: this is the result of an earlier search")
         while not (next_step := choose_next(state["history"], search))["done"]:
             self.announce(state["history"], next_step)
             run_id = free_name(self.runs, f"{self.directory.name}-b{next_step['batch']}")
-            self.save({**state, "under_way": run_id})
+            self.file.write({**state, "under_way": run_id})
             probe = self.run_probe(state, next_step, run_id)
             plan = to_mapping(RecordFiles(self.runs / run_id).read_json("plan.json"))
             state = {
@@ -169,11 +141,11 @@ class BatchSearch:
                 "history": [*state["history"], probe],
                 "under_way": "",
             }
-            self.save(state)
+            self.file.write(state)
             self.display(f"batch {probe['batch']} {'fits' if probe['fits'] else 'does not fit: ' + probe['why']}")
         best = fastest_probe(state["history"])
         state = {**state, "result": next_step["result"], "fastest": best["batch"] if best is not None else None}
-        self.save(state)
+        self.file.write(state)
         return state
 
     def announce(self, history: Sequence[Probe], next_step: NextStep) -> None:
@@ -187,45 +159,31 @@ class BatchSearch:
         self.display(f"probe {len(history) + 1} of about {total}{average}: {description}")
 
     def run_probe(self, state: SearchState, next_step: NextStep, run_id: str) -> Probe:
-        """Launch one batch and return its outcome. Raise FitError if it failed for a reason other than memory."""
+        """Launch one batch and return its outcome.
+
+        Raise ExperimentError if it failed for another reason than memory.
+        """
         batch, job = next_step["batch"], state["job"]
         args = job["confirm_args"] if next_step["confirms"] and job["confirm_args"] else job["args"]
-        variables: dict[str, Any] = {
-            "launch_args": fill_batch_size(args, batch),
-            "launch_max_restarts": 0,
-            "launch_restarts": 0,
-            "launch_restart_min_nodes": "",
-            "launch_restart_wait": "",
-            "launch_debug_rank": "",
-            "launch_spares": 0,
-            "launch_detach": False,
-        }
+        variables = {**SINGLE_ATTEMPT, "launch_args": fill_batch_size(args, batch)}
         launch_result = self.runner.launch(run_id, variables, job["patience"])
-        if self.runner.interrupted:
-            raise FitError(f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here")
+        self.check_interrupted(run_id)
         if launch_result.timed_out:
-            raise FitError(
+            raise ExperimentError(
                 f"{run_id} went on for {job['patience']:.0f} s and was stopped: give the script a step limit, such as "
                 "--max_steps 20, in fit_args, or raise fit_probe_timeout"
             )
         record = self.runs / run_id
-        result = RecordFiles(record).read_json("result.json")
-        if not isinstance(result, dict):
-            reason = (
-                launch_result.failures[-1]
-                if launch_result.failures
-                else f"see {self.directory / 'launches' / run_id}.log"
-            )
-            raise FitError(f"{run_id} could not be launched: {reason}")
+        result = self.read_result(run_id, launch_result)
         smaller_fits = bounds(state["history"])[0] > 0
         outcome = classify_probe(result, [], smaller_fits)
         if outcome.kind == "other":  # a rank without an error file may show the reason only in its log
             self.runner.play("logs", f"{run_id}-logs", {"run_id": run_id, "fetch": True})
             outcome = classify_probe(result, read_log_tails(record), smaller_fits)
         if outcome.kind == "other":
-            raise FitError(
+            raise ExperimentError(
                 f"{run_id} failed for another reason than a lack of memory: {outcome.reason}. Its output is in "
-                f"{self.directory / 'launches' / run_id}.log. Once the script is fixed, the same command resumes"
+                f"{self.launch_log(run_id)}. Once the script is fixed, the same command resumes"
             )
         return self.build_probe(record, result, next_step, outcome, launch_result)
 

@@ -9,15 +9,12 @@ It can resume after any interruption: each launch is recorded before the next on
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import PlaybookRunner
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.documents import (
     ALL_NODES,
     RESUMED,
@@ -29,12 +26,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehea
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.forecast import find_launch, judge
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import salted_hash
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import (
+    SINGLE_ATTEMPT,
+    ExperimentError,
+    ResumableSequence,
+    StateFile,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.run_names import free_name
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping, to_number
-from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, read_record
+from ansible_collections.muster.training.plugins.plugin_utils._record.reader import read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import Curve
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose_report, failure_location
-from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_file
 
 STATE_FILE = "rehearsal.json"
 STEPS, NAME, CHECKPOINT = "{steps}", "{name}", "{checkpoint}"
@@ -44,32 +46,25 @@ STEP_RATE = re.compile(r"(?:train_)?steps_per_second\Z")
 MAX_POINTS = 10_000  # kept of a curve
 
 
-class RehearsalError(Exception):
+class RehearsalRunner(ResumableSequence[Rehearsal]):
     """The rehearsal cannot continue. The message explains why, with a remedy."""
 
+    kind = "rehearsal"
 
-class RehearsalRunner:
-    """Runs a rehearsal.
-
-    directory: where rehearsal.json is written; runs: directory of its launches' records; common: the settings that all
-    launches share, stored only as a hash.
-    """
-
-    def __init__(
-        self, directory: Path, runs: Path, runner: PlaybookRunner, display: Callable[[str], None], common: str = ""
-    ) -> None:
-        self.directory, self.runs, self.runner, self.display = directory, runs, runner, display
-        self.common = common
+    @classmethod
+    def state_file(cls, directory: Path) -> StateFile[Rehearsal]:
+        """Return the file with the state of the rehearsal in this directory."""
+        return StateFile(directory / STATE_FILE, Rehearsal, VERSION)
 
     def load_state(self, job: RehearsalJob) -> Rehearsal:
-        """Return the state of an earlier rehearsal of this name, or a new one. Raise RehearsalError if they differ."""
-        rehearsal = read_rehearsal(self.directory)
+        """Return the state of an earlier rehearsal of this name, or a new one. Raise ExperimentError if they differ."""
+        rehearsal = self.file.read()
         if rehearsal is None:
-            salt = secrets.token_hex(16)
+            salt, common = self.seal()
             return {
                 "version": VERSION,
                 "salt": salt,
-                "common": salted_hash(salt, self.common),
+                "common": common,
                 "job": job,
                 "starts": [],
                 "under_way": "",
@@ -87,23 +82,17 @@ class RehearsalRunner:
         if rehearsal["job"] != job:
             reason = "has other settings"
         if reason:
-            raise RehearsalError(
+            raise ExperimentError(
                 f"{self.directory.name} is a rehearsal that {reason}: choose another name with -e run_id=NAME, or "
                 f"remove {self.directory} to begin again"
             )
         return rehearsal
 
-    def save(self, rehearsal: Rehearsal) -> None:
-        """Write rehearsal.json."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_file(self.directory / STATE_FILE, json.dumps(rehearsal, indent=1, allow_nan=False) + "\n")
-
     def run(self, job: RehearsalJob) -> Rehearsal:
-        """Run all launches that have not succeeded yet. Raise RehearsalError if one fails."""
+        """Run all launches that have not succeeded yet. Raise ExperimentError if one fails."""
         rehearsal = self.load_state(job)
         if rehearsal["under_way"]:
-            self.display(f"{rehearsal['under_way']} was still running when the rehearsal was interrupted: stopping it")
-            self.runner.stop(rehearsal["under_way"])
+            self.stop_interrupted([rehearsal["under_way"]])
             if rehearsal["under_way"].startswith(f"{self.directory.name}-{RESUMED}"):
                 # it may have overwritten the checkpoint from which it resumed
                 rehearsal = {
@@ -118,20 +107,20 @@ class RehearsalRunner:
             run_id = free_name(self.runs, f"{self.directory.name}-{kind}")
             variables = self.variables(rehearsal, kind, run_id)
             self.display(f"start {number} of {len(kinds)}: {DESCRIPTIONS[kind]}")
-            self.save({**rehearsal, "under_way": run_id})
+            self.file.write({**rehearsal, "under_way": run_id})
             launch = self.launch(job, kind, run_id, variables)
             rehearsal = {**rehearsal, "under_way": "", "starts": [*rehearsal["starts"], launch]}
-            self.save(rehearsal)
+            self.file.write(rehearsal)
         return rehearsal
 
     def variables(self, rehearsal: Rehearsal, kind: str, run_id: str) -> dict[str, Any]:
-        """Return the variables of a launch. Raise RehearsalError if it needs a checkpoint that was not reported."""
+        """Return the variables of a launch. Raise ExperimentError if it needs a checkpoint that was not reported."""
         job = rehearsal["job"]
         full_launch = find_launch(rehearsal["starts"], ALL_NODES)
         checkpoint = full_launch["checkpoint"] if full_launch is not None else ""
         args = job["resume_args"] if kind == RESUMED else job["args"]
         if kind == RESUMED and not checkpoint and any(CHECKPOINT in arg for arg in args):
-            raise RehearsalError(
+            raise ExperimentError(
                 f"rehearse_resume_args contains {CHECKPOINT}, but the job reported no checkpoint: let rank 0 print "
                 'MUSTER_RESULT {"checkpoint": "/absolute/path"} once it has saved one'
             )
@@ -143,37 +132,23 @@ class RehearsalRunner:
         }
         size = {"nnodes": FIRST_NODES, "launch_nnodes": FIRST_NODES} if kind == TWO_NODES else {}
         return {
+            **SINGLE_ATTEMPT,
             "launch_args": [fill_placeholders(arg, values) for arg in args],
-            "launch_max_restarts": 0,
-            "launch_restarts": 0,
-            "launch_restart_min_nodes": "",
-            "launch_restart_wait": "",
-            "launch_debug_rank": "",
-            "launch_spares": 0,
-            "launch_detach": False,
             "launch_fetch_record": True,
             **size,
         }
 
     def launch(self, job: RehearsalJob, kind: str, run_id: str, variables: Mapping[str, Any]) -> RehearsalLaunch:
-        """Launch, and return the measurements. Raise RehearsalError if it fails."""
+        """Launch, and return the measurements. Raise ExperimentError if it fails."""
         launch_result = self.runner.launch(run_id, variables, job["patience"])
-        if self.runner.interrupted:
-            raise RehearsalError(f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here")
+        self.check_interrupted(run_id)
         if launch_result.timed_out:
-            raise RehearsalError(
+            raise ExperimentError(
                 f"{run_id} went on for {job['patience']:.0f} s and was stopped: let the script end after {STEPS} "
                 "steps, or raise rehearse_timeout"
             )
         record = self.runs / run_id
-        result = RecordFiles(record).read_json("result.json")
-        if not isinstance(result, dict):
-            reason = (
-                launch_result.failures[-1]
-                if launch_result.failures
-                else f"see {self.directory / 'launches' / run_id}.log"
-            )
-            raise RehearsalError(f"{run_id} could not be launched: {reason}")
+        result = self.read_result(run_id, launch_result)
         if result.get("state") != "succeeded":
             failure = compose_report(read_record(record, run_id), 0.0)["failure"]
             reason = (
@@ -181,9 +156,9 @@ class RehearsalRunner:
                 if failure is not None
                 else clean_text(result.get("reason"), 300)
             )
-            raise RehearsalError(
+            raise ExperimentError(
                 f"not yet: {run_id} ({DESCRIPTIONS[kind]}) failed: {reason}. Its output is in "
-                f"{self.directory / 'launches' / run_id}.log. Once the script is fixed, the same command resumes"
+                f"{self.launch_log(run_id)}. Once the script is fixed, the same command resumes"
             )
         return measure_launch(record, kind, job)
 
@@ -195,29 +170,14 @@ DESCRIPTIONS = {
 }
 
 
-def read_rehearsal(directory: Path) -> Rehearsal | None:
-    """Read rehearsal.json; return None if it does not exist. Raise RehearsalError for another version."""
-    document: Any = RecordFiles(directory).read_json(STATE_FILE)
-    if document is None:
-        return None
-    if (
-        not isinstance(document, dict)
-        or Rehearsal.__annotations__.keys() - document.keys()
-        or document["version"] != VERSION
-    ):
-        raise RehearsalError(
-            f"{directory / STATE_FILE} was written by another version: choose another name with -e run_id=NAME"
-        )
-    return document  # type: ignore[return-value]
-
-
 def conclude(directory: Path, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
-    """Judge a rehearsal after its launches, and write the result. Raise RehearsalError if there is no rehearsal."""
-    rehearsal = read_rehearsal(directory)
+    """Judge a rehearsal after its launches, and write the result. Raise ExperimentError if there is no rehearsal."""
+    file = RehearsalRunner.state_file(directory)
+    rehearsal = file.read()
     if rehearsal is None:
-        raise RehearsalError(f"{directory / STATE_FILE} does not exist: run the rehearsal first")
+        raise ExperimentError(f"{file.path} does not exist: run the rehearsal first")
     judged = judge(rehearsal, checkpoint_bytes, free_bytes)
-    write_file(directory / STATE_FILE, json.dumps(judged, indent=1, allow_nan=False) + "\n")
+    file.write(judged)
     return judged
 
 

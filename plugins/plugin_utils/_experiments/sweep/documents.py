@@ -28,18 +28,13 @@ class Variant(TypedDict):
     kind: str
 
 
-class VariantRun(TypedDict):
-    """A launch of a variant. settings: salted hash of its settings, to detect a change.
+class RunMeasurements(TypedDict):
+    """The measurements of a launch, from its record.
 
     memory_mib: peak memory of a process or a GPU. batch_size: per rank; global_batch_size: of all ranks together.
     samples_per_second: of the whole job.
     """
 
-    variant: str
-    batch: str  # SAME or LARGEST
-    repeat: int
-    run_id: str
-    settings: str
     succeeded: bool
     why: str  # why it failed, or "" if it succeeded
     launch_seconds: float
@@ -54,6 +49,16 @@ class VariantRun(TypedDict):
     per_hour: float | None
     currency: str
     cost_missing: str
+
+
+class VariantRun(RunMeasurements):
+    """A launch of a variant. settings: salted hash of its settings, to detect a change."""
+
+    variant: str
+    batch: str  # SAME or LARGEST
+    repeat: int
+    run_id: str
+    settings: str
 
 
 class VariantRow(TypedDict):

@@ -8,33 +8,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TypedDict
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import RunMeasurements
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping, to_number
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles, read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose_report, failure_location
 
 MAX_REASON = 300
-
-
-class RunMeasurements(TypedDict):
-    """The fields of a VariantRun that come from the record."""
-
-    succeeded: bool
-    why: str
-    launch_seconds: float
-    run_seconds: float | None
-    nnodes: int
-    ranks: int
-    batch_size: float | None
-    global_batch_size: float | None
-    samples_per_second: float | None
-    memory_mib: float | None
-    cost: float | None
-    per_hour: float | None
-    currency: str
-    cost_missing: str
 
 
 def measure_run(record: Path, launch_result: PlaybookResult, log: Path, now: float) -> RunMeasurements:

@@ -9,7 +9,6 @@ It can resume after any interruption: each run is recorded before the next one s
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 import threading
@@ -21,14 +20,18 @@ from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import (
     BatchSearch,
-    FitError,
     FitJob,
-    PlaybookRunner,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import SearchSettings
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.template import fill_batch_size
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.fingerprint import salted_hash
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import (
+    ExperimentError,
+    PlaybookRunner,
+    ResumableSequence,
+    StateFile,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.run_names import free_name
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import (
     LARGEST,
@@ -44,14 +47,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep
     render_markdown,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text
-from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_file
 
 STATE_FILE, PAGE_FILE = "sweep.json", "sweep.md"
-
-
-class SweepError(Exception):
-    """The sweep cannot continue. The message explains why, with a remedy."""
 
 
 class SweepRequest(NamedTuple):
@@ -90,53 +88,43 @@ class VariantRunner:
         return self.sweep.runner.play(name, log, variables)
 
 
-class Sweep:
-    """Launches and compares variants.
+class Sweep(ResumableSequence[SweepState]):
+    """Launches and compares variants."""
 
-    directory: where sweep.json and the tables are written; runs: directory of its launches' records; common: the
-    settings that all launches share, stored only as a hash.
-    """
+    kind = "sweep"
 
     def __init__(
         self, directory: Path, runs: Path, runner: PlaybookRunner, display: Callable[[str], None], common: str = ""
     ) -> None:
-        self.directory, self.runs, self.runner, self.display = directory, runs, runner, display
-        self.common = common
+        super().__init__(directory, runs, runner, display, common)
         self.is_queued = False  # whether launches wait in a queue, which counts as no part of their time
         self.lock = threading.RLock()  # of the state
-        self.state: SweepState = self.load_state()
+        self.state: SweepState = self.file.read() or {
+            "version": VERSION,
+            "salt": secrets.token_hex(16),
+            "runs": [],
+            "fits": {},
+            "under_way": [],
+            "tables": [],
+        }
 
-    def load_state(self) -> SweepState:
-        """Return the state of an earlier sweep of this name, or a new one. Raise SweepError for another version."""
-        document: Any = RecordFiles(self.directory).read_json(STATE_FILE)
-        if document is None:
-            salt = secrets.token_hex(16)
-            return {"version": VERSION, "salt": salt, "runs": [], "fits": {}, "under_way": [], "tables": []}
-        if (
-            not isinstance(document, dict)
-            or document.get("version") != VERSION
-            or SweepState.__annotations__.keys() - document.keys()
-        ):
-            raise SweepError(
-                f"{self.directory / STATE_FILE} was written by another version: choose another name with -e run_id=NAME"
-            )
-        return document  # type: ignore[return-value]
+    @classmethod
+    def state_file(cls, directory: Path) -> StateFile[SweepState]:
+        """Return the file with the state of the sweep in this directory."""
+        return StateFile(directory / STATE_FILE, SweepState, VERSION)
 
     def save(self) -> None:
         """Write sweep.json."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_file(self.directory / STATE_FILE, json.dumps(self.state, indent=1, allow_nan=False) + "\n")
+        self.file.write(self.state)
 
     def hash_settings(self, variant: Variant) -> str:
         """Return a salted hash of a variant's settings: it detects a change without revealing secrets in them."""
         return salted_hash(self.state["salt"], self.common, variant["variables"], variant["fit_args"])
 
     def run(self, request: SweepRequest) -> SweepState:
-        """Launch all runs that have not succeeded yet, then make the tables. Raise SweepError if interrupted."""
+        """Launch all runs that have not succeeded yet, then make the tables. Raise ExperimentError if interrupted."""
         self.is_queued = request.parallel > 0
-        for run_id in self.state["under_way"]:
-            self.display(f"{run_id} was still running when the sweep was interrupted: stopping it")
-            self.runner.stop(run_id)
+        self.stop_interrupted(self.state["under_way"])
         self.state["under_way"] = []
         settings = {variant["name"]: self.hash_settings(variant) for variant in request.variants}
         self.state["runs"] = [  # failed runs are repeated, as are those with other settings
@@ -172,7 +160,7 @@ class Sweep:
         return (run["variant"], run["batch"], run["repeat"]) == (variant["name"], batch, repeat)
 
     def run_variants(self, variants: Sequence[Variant], batch: str, repeat: int, request: SweepRequest) -> set[str]:
-        """Launch variants, and return the names of those that failed. Raise SweepError if interrupted."""
+        """Launch variants, and return the names of those that failed. Raise ExperimentError if interrupted."""
         if request.parallel < 2:
             return {variant["name"] for variant in variants if not self.run_variant(variant, batch, repeat, request)}
         with ThreadPoolExecutor(request.parallel) as pool:
@@ -180,13 +168,16 @@ class Sweep:
         return {variant["name"] for variant, success in zip(variants, successes, strict=True) if not success.result()}
 
     def run_queued(self, variant: Variant, batch: str, repeat: int, request: SweepRequest) -> bool:
-        """Launch a variant at its turn; return whether it succeeded. Raise SweepError if interrupted before that."""
+        """Launch a variant at its turn; return whether it succeeded.
+
+        Raise ExperimentError if interrupted before that.
+        """
         if self.runner.interrupted:
-            raise SweepError("interrupted: the same command resumes from here")
+            raise ExperimentError("interrupted: the same command resumes from here")
         return self.run_variant(variant, batch, repeat, request)
 
     def run_variant(self, variant: Variant, batch: str, repeat: int, request: SweepRequest) -> bool:
-        """Launch a variant, and return whether it succeeded. Raise SweepError if interrupted."""
+        """Launch a variant, and return whether it succeeded. Raise ExperimentError if interrupted."""
         name, variables = variant["name"], dict(variant["variables"])
         position = f"variant {request.variants.index(variant) + 1} of {len(request.variants)}"
         position += f", repeat {repeat} of {request.repeats}" if request.repeats > 1 else ""
@@ -206,10 +197,8 @@ class Sweep:
             f"{position}{f', about {sum(durations) / len(durations):.0f} s each' if durations else ''}: {description}"
         )
         launch_result = self.launch(run_id, {**variables, "launch_detach": False}, request.timeout or math.inf)
-        if self.runner.interrupted:
-            raise SweepError(interruption_message(run_id))
-        log = self.directory / "launches" / f"{run_id}.log"
-        measurements = measure_run(self.runs / run_id, launch_result, log, time.time())
+        self.check_interrupted(run_id)
+        measurements = measure_run(self.runs / run_id, launch_result, self.launch_log(run_id), time.time())
         run = VariantRun(
             variant=name,
             batch=batch,
@@ -246,9 +235,9 @@ class Sweep:
         job = FitJob(args=variant["fit_args"], confirm_args=[], patience=timeout)
         try:
             result = batch_search.search(job, search)["result"]
-        except FitError as error:
+        except ExperimentError as error:
             if self.runner.interrupted:
-                raise SweepError(str(error)) from error
+                raise
             return 0, clean_text(str(error), MAX_REASON)
         return result or 0, "" if result else "no batch fits"
 
@@ -273,11 +262,6 @@ class Sweep:
 def slurm_minutes(seconds: float) -> str:
     """Return a time limit in minutes, the unit of Slurm."""
     return str(max(1, math.ceil(seconds / 60)))
-
-
-def interruption_message(run_id: str) -> str:
-    """Return the message after an interruption."""
-    return f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here"
 
 
 def failed_run(variant: Variant, batch: str, repeat: int, settings: str, reason: str) -> VariantRun:

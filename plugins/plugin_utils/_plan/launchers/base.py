@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The base of launchers that start bin/muster-rank instead of the job."""
+"""The base of all launchers, and that of launchers that start bin/muster-rank instead of the job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,36 @@ RANK_PROGRAM = "muster-rank"
 SHELL_PROGRAM = "ssh"  # all launchers look for this name
 
 
-class RankLauncher:
+class BaseLauncher:
+    """A launcher that needs no files or programs in the run directory, and numbers the nodes like the rank table."""
+
+    uses_names = False
+    remote_start = False  # its command on rank 0's node starts the processes on the other nodes with SHELL_PROGRAM
+    bare_launcher = False  # it would copy its environment into command lines
+    modules: tuple[str, ...] = ()  # the Python packages it needs
+
+    def order(self, table: RankTable) -> RankTable:
+        """Return the table in the order in which this launcher numbers the nodes."""
+        return table
+
+    def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
+        """Return the programs that must be on a node's PATH."""
+        return ()
+
+    def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """Return the variables that only the launcher itself needs."""
+        return {}
+
+    def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
+        """Return the files in a node's run directory that the launcher reads. They contain no secrets."""
+        return {}
+
+    def programs(self, node: Node) -> list[str]:
+        """Return our programs in bin of a node's run directory."""
+        return []
+
+
+class RankLauncher(BaseLauncher):
     """One process per slot, each started by bin/muster-rank, which reads its rank from the launcher's variables.
 
     `rank` and `world` are names of variables; the first that is set is used.
@@ -24,13 +53,9 @@ class RankLauncher:
 
     rank_logs = "ranks"
     master_port_everywhere = True  # torch's store listens on all addresses of node 0
-    uses_names = False
-    remote_start = False  # its command on rank 0's node starts the processes on the other nodes with SHELL_PROGRAM
-    bare_launcher = False  # it would copy its environment into command lines
     rank: tuple[str, ...] = ("RANK",)
     world: tuple[str, ...] = ("WORLD_SIZE",)
     name = ""
-    modules: tuple[str, ...] = ()  # the Python packages it needs
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
         """Return the requested features that this launcher does not support."""
@@ -45,21 +70,9 @@ class RankLauncher:
             )
         return problems
 
-    def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """Return the programs that must be on a node's PATH."""
-        return ()
-
-    def order(self, table: RankTable) -> RankTable:
-        """Return the table in the order in which this launcher numbers the nodes."""
-        return table
-
     def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
         """Return the ranks' variables, except for their ranks, which bin/muster-rank adds."""
         return {"MASTER_ADDR": table.master.address, "MASTER_PORT": str(job.master_port)}
-
-    def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Return the variables that only the launcher itself needs."""
-        return {}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
         """Return the files in a node's run directory that configure bin/muster-rank. They contain no secrets."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
 from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import BaseLauncher
 
 
-class EnvLauncher:
+class EnvLauncher(BaseLauncher):
     """MASTER_ADDR, MASTER_PORT, NODE_RANK and WORLD_SIZE (processes, not nodes) for one process per node.
 
     The script itself starts one process per GPU.
@@ -20,10 +21,6 @@ class EnvLauncher:
 
     rank_logs = "launcher"
     master_port_everywhere = False
-    uses_names = False
-    remote_start = False
-    bare_launcher = False
-    modules: tuple[str, ...] = ()
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
         """Report unequal slots, elastic runs and restarts, which are not supported."""
@@ -42,14 +39,6 @@ class EnvLauncher:
             problems.append("launch_max_restarts needs launch_launcher: torchrun; env starts each process once")
         return problems
 
-    def order(self, table: RankTable) -> RankTable:
-        """Return the table in the order in which this launcher numbers the nodes."""
-        return table
-
-    def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """Return no programs: the job's own suffices."""
-        return ()
-
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
         """Return the node's command: absolute interpreter path first, no shell."""
         return [*job.program_argv(interpreter), *job.args]
@@ -62,18 +51,6 @@ class EnvLauncher:
             "NODE_RANK": str(node.node_rank),
             "WORLD_SIZE": str(table.world_size),
         }
-
-    def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Return no variables: the job is its own launcher."""
-        return {}
-
-    def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Return no files."""
-        return {}
-
-    def programs(self, node: Node) -> list[str]:
-        """Return no programs."""
-        return []
 
     def attempt_fields(self, job: Job) -> AttemptFields:
         """Return the variables that change in each attempt."""

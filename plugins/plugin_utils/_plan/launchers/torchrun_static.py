@@ -9,6 +9,7 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
 from ansible_collections.muster.training.plugins.module_utils._run.documents import AttemptFields
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
+from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import BaseLauncher
 
 # Does what torchrun's own script does, without garbage collection: importing torch is most of the start, and a tenth
 # of it are passes over objects that stay alive. The ranks are separate processes with their own collector.
@@ -23,7 +24,7 @@ def endpoint_host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-class TorchrunStatic:
+class TorchrunStatic(BaseLauncher):
     """One torchrun per node.
 
     Unequal slots are fine: the agents add them up (torch elastic/agent/server/api.py).
@@ -31,9 +32,6 @@ class TorchrunStatic:
 
     rank_logs = "torchrun"
     master_port_everywhere = True  # torch's store listens on all addresses of node 0
-    uses_names = False
-    remote_start = False
-    bare_launcher = False
     modules: tuple[str, ...] = ("torch",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
@@ -44,14 +42,6 @@ class TorchrunStatic:
                 "static rendezvous has a fixed number of nodes"
             ]
         return []
-
-    def order(self, table: RankTable) -> RankTable:
-        """Return the table in the order in which this launcher numbers the nodes."""
-        return table
-
-    def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """Return no programs: torch includes torchrun."""
-        return ()
 
     def rendezvous(self, job: Job, table: RankTable, node: Node) -> list[str]:
         """Return the options by which the agents find each other."""
@@ -87,18 +77,6 @@ class TorchrunStatic:
         """Return the launcher's environment."""
         # Not --shutdown-timeout, which older torch versions reject; they ignore an unknown variable.
         return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(job.stop_grace)}
-
-    def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Return no variables: torchrun passes its own environment on to its ranks."""
-        return {}
-
-    def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Return no files: the arguments are sufficient."""
-        return {}
-
-    def programs(self, node: Node) -> list[str]:
-        """Return no programs: torchrun itself records its ranks' logs and exit codes."""
-        return []
 
     def attempt_fields(self, job: Job) -> AttemptFields:
         """Return the arguments that change in each attempt."""

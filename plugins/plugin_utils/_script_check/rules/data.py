@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.guar
     local_polarity,
     runs_on_first_rank_only,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import Match
+from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import RuleMatch
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.module import (
     argument,
     has_unpacked_keywords,
@@ -89,7 +89,7 @@ def is_distributed_sampler(program: Program, call: CallSite, value: ast.expr) ->
     return not any(re.search(r"(Random|Sequential|Weighted)\w*Sampler", name) for name in names)
 
 
-def check_sampler(program: Program) -> Iterator[Match]:
+def check_sampler(program: Program) -> Iterator[RuleMatch]:
     """Report DataLoaders that give all ranks the same data."""
     for call in loaders(program):
         node = call.node
@@ -143,7 +143,7 @@ def _is_divided(program: Program, site: Site) -> bool:
     )  # fmt: skip
 
 
-def check_set_epoch(program: Program) -> Iterator[Match]:
+def check_set_epoch(program: Program) -> Iterator[RuleMatch]:
     """Report samplers that give each epoch the same order."""
     if program.uses("set_epoch") or not any("epoch" in name.lower() for name in program.identifiers):
         return
@@ -175,7 +175,7 @@ def is_per_rank(program: Program, call: CallSite) -> bool:
     return any(program.mentions(call.module, value, depends_on_ranks) for value in values)
 
 
-def check_same_batches(program: Program) -> Iterator[Match]:
+def check_same_batches(program: Program) -> Iterator[RuleMatch]:
     """Report ranks that draw the same batches, since all have the same seed."""
     if not program.trains or any(True for _loader in loaders(program)) or program.uses("DistributedSampler"):
         return
@@ -211,7 +211,7 @@ def _is_batch_code(call: CallSite) -> bool:
     return any(name_of(child) == "backward" for loop in loops for child in ast.walk(loop))
 
 
-def check_split(program: Program) -> Iterator[Match]:
+def check_split(program: Program) -> Iterator[RuleMatch]:
     """Report random splits in which the ranks disagree."""
     seeds = seed_calls(program)
     same_seed = [
@@ -239,7 +239,7 @@ def check_split(program: Program) -> Iterator[Match]:
         )
 
 
-def check_batch_size(program: Program) -> Iterator[Match]:
+def check_batch_size(program: Program) -> Iterator[RuleMatch]:
     """Note that the batch of all ranks together grows with their number."""
     if not program.trains or _scales_with_ranks(program):
         return
@@ -274,7 +274,7 @@ def _scales_with_ranks(program: Program) -> bool:
     return False
 
 
-def check_download(program: Program) -> Iterator[Match]:
+def check_download(program: Program) -> Iterator[RuleMatch]:
     """Report downloads that all ranks of a node write to the same files."""
     for call in program.calls:
         if not is_constant(keyword_value(call.node, "download"), True) or not program.is_used(call):

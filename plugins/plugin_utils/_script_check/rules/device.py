@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.frameworks import ALL
-from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import Match
+from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import RuleMatch
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.module import (
     Module,
     argument,
@@ -77,7 +77,7 @@ def is_expected_string(module: Module, node: ast.AST) -> bool:
     return isinstance(parent, ast.keyword) and parent.arg in ("help", "choices")
 
 
-def check_fixed(program: Program) -> Iterator[Match]:
+def check_fixed(program: Program) -> Iterator[RuleMatch]:
     """Report GPUs that are chosen by a constant number."""
     for module in program.modules:
         for node in module.nodes:
@@ -121,7 +121,7 @@ def gpu_uses(program: Program) -> Iterator[Site]:
                 yield Site(module, node)
 
 
-def check_not_set(program: Program) -> Iterator[Match]:
+def check_not_set(program: Program) -> Iterator[RuleMatch]:
     """Report a script in which no rank chooses its own GPU, so all of a node use GPU 0."""
     if program.setup_by_library or not program.trains or any(True for _match in check_fixed(program)):
         return
@@ -141,7 +141,7 @@ def check_not_set(program: Program) -> Iterator[Match]:
         return
 
 
-def check_global_rank(program: Program) -> Iterator[Match]:
+def check_global_rank(program: Program) -> Iterator[RuleMatch]:
     """Report GPUs that are chosen by the rank among all nodes, which exceeds the GPUs of the second node."""
     reported: set[int] = set()
     for module, index in device_indexes(program):
@@ -180,7 +180,7 @@ def local_rank_options(program: Program) -> list[CallSite]:
     return [call for call in program.options.get("local_rank", []) if program.is_used(call)]
 
 
-def check_local_rank_argument(program: Program) -> Iterator[Match]:
+def check_local_rank_argument(program: Program) -> Iterator[RuleMatch]:
     """Report scripts that take the local rank from an option, which torchrun does not pass."""
     if reads_local_rank(program):
         return

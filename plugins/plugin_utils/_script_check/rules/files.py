@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.guar
     runs_in_single_process,
     runs_on_first_rank_only,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import Match
+from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import RuleMatch
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.module import (
     Module,
     keyword_value,
@@ -55,7 +55,7 @@ STATE = re.compile(r"(?i)optim|sched|scaler|^opt$")
 LOCAL_PATH = re.compile(r"/home/\w|/Users/\w|/root/\w|[A-Za-z]:[\\/]\w|/content/\w|/kaggle/\w")
 
 
-def check_saving(program: Program) -> Iterator[Match]:
+def check_saving(program: Program) -> Iterator[RuleMatch]:
     """Report files that all ranks write at the same time."""
     for call in program.calls:
         pretrained = call.last == "save_pretrained" and "torch" not in call.name.split(".")[:1]
@@ -112,7 +112,7 @@ def is_collective(program: Program, call: CallSite) -> bool:
     return sharded and call.last == "state_dict" and "model" in base and ".module" not in base
 
 
-def check_collective(program: Program) -> Iterator[Match]:
+def check_collective(program: Program) -> Iterator[RuleMatch]:
     """Report calls that all ranks must make, but only the first does."""
     for call in program.calls:
         if not is_collective(program, call) or not program.is_used(call):
@@ -139,7 +139,7 @@ def _has_counterpart(program: Program, call: CallSite) -> bool:
     )
 
 
-def check_loading(program: Program) -> Iterator[Match]:
+def check_loading(program: Program) -> Iterator[RuleMatch]:
     """Report state that only the first rank loads."""
     if not program.is_distributed or program.uses(*SHARING):
         return
@@ -168,7 +168,7 @@ def _is_after_wrapper(program: Program, call: CallSite) -> bool:
     )
 
 
-def check_map_location(program: Program) -> Iterator[Match]:
+def check_map_location(program: Program) -> Iterator[RuleMatch]:
     """Report checkpoints that all ranks load onto the GPU from which they were saved."""
     if not program.uses_cuda:
         return
@@ -197,7 +197,7 @@ def _is_checkpoint(call: CallSite) -> bool:
         statement, (ast.If, ast.For, ast.While, ast.With)) else True  # fmt: skip
 
 
-def check_paths(program: Program) -> Iterator[Match]:
+def check_paths(program: Program) -> Iterator[RuleMatch]:
     """Report absolute paths in home directories, which other machines do not have."""
     for module in program.modules:
         for node in module.nodes:

@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.guar
     local_polarities,
     runs_on_first_rank_only,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import Match
+from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import RuleMatch
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.module import FunctionNode, Module
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.program import (
     CallSite,
@@ -64,7 +64,7 @@ def replaces_print(program: Program) -> bool:
     return any((None, "print") in module.assignments or "print" in module.attributes for module in program.modules)
 
 
-def check_print(program: Program) -> Iterator[Match]:
+def check_print(program: Program) -> Iterator[RuleMatch]:
     """Report output that each rank repeats."""
     if not program.trains or replaces_print(program):
         return
@@ -87,7 +87,7 @@ def check_print(program: Program) -> Iterator[Match]:
     )
 
 
-def check_tracker(program: Program) -> Iterator[Match]:
+def check_tracker(program: Program) -> Iterator[RuleMatch]:
     """Report experiment trackers that each rank starts."""
     for call in program.calls:
         if not TRACKERS.match(call.name) or not program.is_used(call):
@@ -106,7 +106,7 @@ def check_tracker(program: Program) -> Iterator[Match]:
         )
 
 
-def check_metrics(program: Program) -> Iterator[Match]:
+def check_metrics(program: Program) -> Iterator[RuleMatch]:
     """Report evaluation results that cover the data of one rank only."""
     names = {*program.identifiers, *(imported for module in program.modules for imported in module.imports)}
     if any(REDUCTION.search(name) for name in names):

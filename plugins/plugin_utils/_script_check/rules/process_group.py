@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.frameworks import ALL, DEEPSPEED, LIGHTNING
-from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import Match
+from ansible_collections.muster.training.plugins.plugin_utils._script_check.match import RuleMatch
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.module import (
     Module,
     argument,
@@ -34,7 +34,7 @@ WRAPPERS = (
 SPAWNED = re.compile(r"(?i)spawn|distributed|launch|environ|\benv\b|slurm|torchrun|RANK")
 
 
-def check_group_missing(program: Program) -> Iterator[Match]:
+def check_group_missing(program: Program) -> Iterator[RuleMatch]:
     """Report a script that trains, but never connects its ranks."""
     call = program.first_backward
     if call is None or program.is_distributed:
@@ -47,7 +47,7 @@ def check_group_missing(program: Program) -> Iterator[Match]:
     )
 
 
-def check_group_fixed(program: Program) -> Iterator[Match]:
+def check_group_fixed(program: Program) -> Iterator[RuleMatch]:
     """Report addresses and ranks that are constants, although the launcher sets them."""
     change = "torch.distributed.init_process_group(), which reads what the launcher has set"
     for call in program.calls_of("init_process_group"):
@@ -72,7 +72,7 @@ def check_group_fixed(program: Program) -> Iterator[Match]:
                 yield from _fixed_variables(program, module, node)
 
 
-def _fixed_variables(program: Program, module: Module, node: ast.Assign) -> Iterator[Match]:
+def _fixed_variables(program: Program, module: Module, node: ast.Assign) -> Iterator[RuleMatch]:
     for target in node.targets:
         if not isinstance(target, ast.Subscript) or name_of(target.value) != "environ":
             continue
@@ -101,7 +101,7 @@ def is_conditional(module: Module, node: ast.AST) -> bool:
     )
 
 
-def check_spawn(program: Program) -> Iterator[Match]:
+def check_spawn(program: Program) -> Iterator[RuleMatch]:
     """Report scripts that start the ranks of a node themselves, although the launcher does."""
     for call in program.calls_of("spawn", "start_processes"):
         if not call.name.startswith(("torch.multiprocessing.", "multiprocessing.", "torch.distributed.")):
@@ -118,7 +118,7 @@ def check_spawn(program: Program) -> Iterator[Match]:
         )
 
 
-def check_group_open(program: Program) -> Iterator[Match]:
+def check_group_open(program: Program) -> Iterator[RuleMatch]:
     """Report a process group that is never destroyed."""
     if program.uses("destroy_process_group"):
         return
@@ -132,7 +132,7 @@ def check_group_open(program: Program) -> Iterator[Match]:
         return
 
 
-def check_backend(program: Program) -> Iterator[Match]:
+def check_backend(program: Program) -> Iterator[RuleMatch]:
     """Report a fixed backend that needs GPUs."""
     for call in program.calls_of("init_process_group"):
         if string_of(argument(call.node, 0, "backend")) != "nccl":
@@ -150,7 +150,7 @@ def check_backend(program: Program) -> Iterator[Match]:
         )
 
 
-def check_model_not_wrapped(program: Program) -> Iterator[Match]:
+def check_model_not_wrapped(program: Program) -> Iterator[RuleMatch]:
     """Report a model whose gradients no rank exchanges."""
     call = program.first_backward
     if call is None or not program.initialises_group or program.refers_to(*WRAPPERS):
@@ -165,7 +165,7 @@ def check_model_not_wrapped(program: Program) -> Iterator[Match]:
     )
 
 
-def check_data_parallel(program: Program) -> Iterator[Match]:
+def check_data_parallel(program: Program) -> Iterator[RuleMatch]:
     """Report DataParallel, which uses the GPUs of one process only."""
     if program.uses("DistributedDataParallel", "FullyShardedDataParallel"):
         return
@@ -180,7 +180,7 @@ def check_data_parallel(program: Program) -> Iterator[Match]:
             )
 
 
-def check_lightning_nodes(program: Program) -> Iterator[Match]:
+def check_lightning_nodes(program: Program) -> Iterator[RuleMatch]:
     """Report a Lightning Trainer that is not told the number of nodes."""
     for call in program.calls_of("Trainer", "Fabric"):
         if not call.name.startswith(("lightning", "pytorch_lightning")) or has_unpacked_keywords(call.node):

@@ -121,16 +121,13 @@ def test_stopped_machine_becomes_a_template_for_a_new_machine(client: Client) ->
     assert api.list_templates(client) == []
 
 
-def test_static_public_ips_can_be_listed_assigned_and_released(server: PaperspaceServer, client: Client) -> None:
+def test_static_public_ips_can_be_listed_and_released(server: PaperspaceServer, client: Client) -> None:
     machine = made(client, public_ip_type="static")
-    spare = api.claim_public_ip(client, "ny2")
+    spare = server.account.claim_public_ip("ny2")
     assert [ip.get("assignedMachineId") for ip in api.list_public_ips(client)] == [machine["id"], None]
     ended(client, api.delete_machine(client, machine["id"]))
     kept = api.list_public_ips(client)
     assert [ip["ip"] for ip in kept] == [machine["publicIp"], spare["ip"]]
-    other = made(client, "bert-1")
-    assert api.assign_public_ip(client, spare["ip"], other["id"])["assignedMachineId"] == other["id"]
-    assert "assignedMachineId" not in api.assign_public_ip(client, spare["ip"], None)
     for ip in kept:
         api.release_public_ip(client, ip["ip"])
     assert api.list_public_ips(client) == []
@@ -190,7 +187,6 @@ def test_every_list_can_be_read(client: Client) -> None:
         api.list_os_templates,
         api.list_public_ips,
         api.list_startup_scripts,
-        api.list_snapshots,
     ]
     assert [read(client) == [] for read in lists] == [read is not api.list_os_templates for read in lists]
 

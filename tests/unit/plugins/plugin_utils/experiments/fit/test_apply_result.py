@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.apply_result import apply_fit
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import FitError
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import ExperimentError
 
 
 def search(runs: Path, name: str = "fit", **more: Any) -> None:
@@ -76,19 +76,19 @@ def test_search_without_a_usable_batch_is_refused(
     tmp_path: Path, state: dict[str, Any], program: str, args: list[str], message: str
 ) -> None:
     search(tmp_path, **state)
-    with pytest.raises(FitError, match=message):
+    with pytest.raises(ExperimentError, match=message):
         apply_fit(tmp_path, "fit", program, args)
 
 
 def test_unknown_search_name_is_refused_with_the_existing_names(tmp_path: Path) -> None:
-    with pytest.raises(FitError, match=r"has no search of this name \(it contains no searches\): "):
+    with pytest.raises(ExperimentError, match=r"has no search of this name \(it contains no searches\): "):
         apply_fit(tmp_path / "runs", "fit", "train.py", [])
     search(tmp_path, "fit-bert")
     (tmp_path / "training").mkdir()
     for name in ("fit", "training"):
         with pytest.raises(
-            FitError, match=f"fitted is {name}, but .* of this name .it has fit-bert.: run ansible-play"
+            ExperimentError, match=f"fitted is {name}, but .* of this name .it has fit-bert.: run ansible-play"
         ):
             apply_fit(tmp_path, name, "train.py", [])
-    with pytest.raises(FitError, match=r"fitted is '\.\./fit', which is not a valid name of a search"):
+    with pytest.raises(ExperimentError, match=r"fitted is '\.\./fit', which is not a valid name of a search"):
         apply_fit(tmp_path, "../fit", "train.py", [])

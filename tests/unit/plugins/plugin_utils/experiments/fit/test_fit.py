@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import BatchSearch, FitError, FitJob
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import BatchSearch, FitJob
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import SearchSettings
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import ExperimentError
 from tests.unit.plugins.plugin_utils.report.records import write_record
 
 SEARCH = SearchSettings(start=8, multiple=8, most=4096, margin=0.0)
@@ -92,7 +93,7 @@ def test_largest_batch_is_found_and_confirmed_by_a_longer_run(cluster: Cluster) 
 def test_interrupted_search_resumes(cluster: Cluster) -> None:
     whole = fit(Cluster(cluster.runs.parent / "whole", 40)).search(JOB, SEARCH)
     cluster.interrupted = True
-    with pytest.raises(FitError, match="interrupted: .* was stopped on all nodes"):
+    with pytest.raises(ExperimentError, match="interrupted: .* was stopped on all nodes"):
         fit(cluster).search(JOB, SEARCH)
     assert json.loads((cluster.runs / "fit" / "fit.json").read_text())["under_way"] == "fit-b8"
     cluster.interrupted = False
@@ -105,7 +106,7 @@ def test_interrupted_search_resumes(cluster: Cluster) -> None:
 
 def test_failure_other_than_out_of_memory_ends_the_search(cluster: Cluster) -> None:
     cluster.limit, cluster.error = 0, "NameError: name 'modle' is not defined"
-    with pytest.raises(FitError, match="fit-b8 failed for another reason than a lack of memory: RuntimeError"):
+    with pytest.raises(ExperimentError, match="fit-b8 failed, and not for lack of memory: RuntimeError"):
         fit(cluster).search(JOB, SEARCH)
     assert cluster.launched == ["fit-b8"]
     cluster.limit = 40
@@ -123,7 +124,7 @@ def test_ambiguous_error_is_out_of_memory_only_if_a_smaller_batch_ran(cluster: C
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40
     other = Cluster(cluster.runs.parent / "other", 0)
     other.error = cluster.error
-    with pytest.raises(FitError, match="for another reason than a lack of memory"):
+    with pytest.raises(ExperimentError, match="not for lack of memory"):
         fit(other).search(JOB, SEARCH)
 
 
@@ -135,16 +136,16 @@ def test_search_ends_with_0_if_batch_1_does_not_fit(cluster: Cluster) -> None:
 
 def test_overlong_and_refused_launches_end_the_search(cluster: Cluster) -> None:
     cluster.late = True
-    with pytest.raises(FitError, match="went on for 60 s and was stopped: give the script a step limit"):
+    with pytest.raises(ExperimentError, match="went on for 60 s and was stopped: give the script a step limit"):
         fit(cluster).search(JOB, SEARCH)
     cluster.late, cluster.refused = False, "nothing was started: busy on gpu1"
-    with pytest.raises(FitError, match="fit-b8-2 could not be launched: nothing was started: busy on gpu1"):
+    with pytest.raises(ExperimentError, match="fit-b8-2 could not be launched: nothing was started: busy on gpu1"):
         fit(cluster).search(JOB, SEARCH)
 
 
 def test_changed_search_settings_are_refused_under_the_same_name(cluster: Cluster) -> None:
     fit(cluster).search(JOB, SEARCH)
-    with pytest.raises(FitError, match="fit is a search with other settings"):
+    with pytest.raises(ExperimentError, match="fit is a search with other settings"):
         fit(cluster).search(JOB, {**SEARCH, "start": 16})
 
 
@@ -153,7 +154,9 @@ def test_changed_job_is_refused_and_earlier_result_is_labelled(cluster: Cluster)
     fit(cluster, messages, common="image one").search(JOB, SEARCH)
     assert not any("earlier" in line for line in messages)
     assert "image one" not in (cluster.runs / "fit" / "fit.json").read_text()
-    with pytest.raises(FitError, match="fit is a search with another job, or on other nodes: choose another name"):
+    with pytest.raises(
+        ExperimentError, match="fit is a search with another job, or on other nodes: choose another name"
+    ):
         fit(cluster, common="image two").search(JOB, SEARCH)
     messages.clear()
     fit(cluster, messages, common="image one").search(JOB, SEARCH)
@@ -163,5 +166,5 @@ def test_changed_job_is_refused_and_earlier_result_is_labelled(cluster: Cluster)
 def test_state_file_of_another_version_is_refused(cluster: Cluster) -> None:
     (cluster.runs / "fit").mkdir(parents=True)
     (cluster.runs / "fit" / "fit.json").write_text('{"version": 1}')
-    with pytest.raises(FitError, match="fit.json was written by another version: choose another name"):
+    with pytest.raises(ExperimentError, match="fit.json was written by another version: choose another name"):
         fit(cluster).search(JOB, SEARCH)

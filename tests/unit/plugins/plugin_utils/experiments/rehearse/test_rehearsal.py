@@ -18,11 +18,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehea
     RehearsalJob,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.rehearse.rehearsal import (
-    RehearsalError,
     RehearsalRunner,
     conclude,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import ExperimentError
 from tests.unit.plugins.plugin_utils.report.records import write_record
 
 JOB: RehearsalJob = {
@@ -118,23 +118,23 @@ def test_rehearsal_on_two_nodes_has_only_two_starts(cluster: Cluster) -> None:
 
 def test_interrupted_rehearsal_resumes_and_finished_one_is_refused(cluster: Cluster) -> None:
     cluster.interrupt_at = "r-all"
-    with pytest.raises(RehearsalError, match="interrupted: r-all was stopped on all nodes; the same command resumes"):
+    with pytest.raises(ExperimentError, match="interrupted: r-all was stopped on all nodes; the same command resumes"):
         play(cluster)
     play(cluster)
     assert cluster.stopped == ["r-all"] and cluster.launched == ["r-two", "r-all", "r-all-2", "r-resumed"]
     assert cluster.given[-1]["launch_args"][2] == "/data/r-all-2", "where the checkpoint was saved"
     conclude(cluster.runs / "r", None, None)
-    with pytest.raises(RehearsalError, match="r is a rehearsal that has ended: choose another name"):
+    with pytest.raises(ExperimentError, match="r is a rehearsal that has ended: choose another name"):
         play(cluster)
-    with pytest.raises(RehearsalError, match="r is a rehearsal that has other settings"):
+    with pytest.raises(ExperimentError, match="r is a rehearsal that has other settings"):
         play(cluster, steps=3)
-    with pytest.raises(RehearsalError, match="r is a rehearsal that has another job, or other nodes"):
+    with pytest.raises(ExperimentError, match="r is a rehearsal that has another job, or other nodes"):
         play(cluster, common="image two")
 
 
 def test_interrupted_resume_is_repeated_from_a_fresh_checkpoint(cluster: Cluster) -> None:
     cluster.interrupt_at = "r-resumed"
-    with pytest.raises(RehearsalError, match="interrupted: r-resumed was stopped on all nodes"):
+    with pytest.raises(ExperimentError, match="interrupted: r-resumed was stopped on all nodes"):
         play(cluster)
     cluster.interrupt_at = ""
     play(cluster)
@@ -159,7 +159,7 @@ def test_non_finite_loss_is_rejected_unless_another_curve_is_chosen(cluster: Clu
 def test_failed_start_ends_the_rehearsal_with_its_error(cluster: Cluster) -> None:
     cluster.fails_at = "r-all"
     with pytest.raises(
-        RehearsalError, match=r"not yet: r-all \(a few steps .*\) failed: gpu1, rank 1: NameError: modle"
+        ExperimentError, match=r"not yet: r-all \(a few steps .*\) failed: gpu1, rank 1: NameError: modle"
     ):
         play(cluster)
     assert cluster.launched == ["r-two", "r-all"]
@@ -170,10 +170,10 @@ def test_failed_start_ends_the_rehearsal_with_its_error(cluster: Cluster) -> Non
 
 def test_overlong_and_refused_launches_end_the_rehearsal(cluster: Cluster) -> None:
     cluster.late = True
-    with pytest.raises(RehearsalError, match="r-two went on for 60 s and was stopped: let the script end after"):
+    with pytest.raises(ExperimentError, match="r-two went on for 60 s and was stopped: let the script end after"):
         play(cluster)
     cluster.late, cluster.refused = False, "nothing was started: busy on gpu1"
-    with pytest.raises(RehearsalError, match="could not be launched: nothing was started: busy on gpu1"):
+    with pytest.raises(ExperimentError, match="could not be launched: nothing was started: busy on gpu1"):
         play(cluster)
 
 
@@ -181,6 +181,6 @@ def test_overlong_and_refused_launches_end_the_rehearsal(cluster: Cluster) -> No
 def test_invalid_checkpoint_path_is_refused(cluster: Cluster, told: Any) -> None:
     cluster.said["checkpoint"] = told
     with pytest.raises(
-        RehearsalError, match=r"rehearse_resume_args contains \{checkpoint\}, but the job reported no checkpoint"
+        ExperimentError, match=r"rehearse_resume_args contains \{checkpoint\}, but the job reported no checkpoint"
     ):
         play(cluster)

@@ -16,10 +16,10 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.search import SearchSettings
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.launches import PlaybookResult
+from ansible_collections.muster.training.plugins.plugin_utils._experiments.sequence.resumable import ExperimentError
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.documents import SweepState, Variant
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep.sweep import (
     Sweep,
-    SweepError,
     SweepRequest,
 )
 from tests.unit.plugins.plugin_utils.report.records import write_record
@@ -109,7 +109,7 @@ def test_variants_run_in_turn_and_a_failed_one_is_skipped(cluster: Cluster) -> N
 
 def test_interrupted_sweep_resumes_and_retries_failed_variants(cluster: Cluster) -> None:
     cluster.wrong, cluster.interrupt_at = {"b"}, "s-a2"
-    with pytest.raises(SweepError, match="interrupted: s-a2 was stopped on all nodes; the same command resumes"):
+    with pytest.raises(ExperimentError, match="interrupted: s-a2 was stopped on all nodes; the same command resumes"):
         sweep(cluster, ALL)
     assert json.loads((cluster.runs / "s" / "sweep.json").read_text())["under_way"] == ["s-a2"]
     cluster.wrong, cluster.launched = set(), []
@@ -169,7 +169,7 @@ def test_variant_without_a_fitting_batch_is_still_compared_at_the_same_batch(clu
 def test_interrupt_during_a_batch_search_ends_the_sweep(cluster: Cluster) -> None:
     cluster.interrupt_at = "s-a1-fit-b32"
     search = SearchSettings(start=32, multiple=8, most=64, margin=0.0)
-    with pytest.raises(SweepError, match="interrupted: s-a1-fit-b32 was stopped on all nodes"):
+    with pytest.raises(ExperimentError, match="interrupted: s-a1-fit-b32 was stopped on all nodes"):
         sweep(cluster, [variant("a1")], search=search)
     assert sweep(cluster, [variant("a1")], search=search)["tables"][1]["rows"][0]["succeeded"]
     assert "s-a1-fit-b32" in cluster.stopped
@@ -187,7 +187,7 @@ def test_sweep_file_of_another_version_is_refused(cluster: Cluster, text: str) -
     (cluster.runs / "s").mkdir(parents=True)
     (cluster.runs / "s" / "sweep.json").write_text(text)
     with pytest.raises(
-        SweepError, match=r"sweep.json was written by another version: choose another name with -e run_id=NAME"
+        ExperimentError, match=r"sweep.json was written by another version: choose another name with -e run_id=NAME"
     ):
         sweep(cluster, ALL)
 
@@ -217,6 +217,6 @@ def test_time_in_the_queue_is_not_counted(cluster: Cluster) -> None:
 
 def test_no_variant_begins_after_an_interrupt(cluster: Cluster) -> None:
     cluster.interrupted = True
-    with pytest.raises(SweepError, match="interrupted: the same command resumes from here"):
+    with pytest.raises(ExperimentError, match="interrupted: the same command resumes from here"):
         sweep(cluster, ALL, parallel=2)
     assert cluster.launched == []
