@@ -77,7 +77,7 @@ def started(run: Run) -> float:
 
 @pytest.mark.parametrize("behaviour", ["obedient", "stubborn"])
 @pytest.mark.parametrize(
-    ("name", "text"), [("cost_limit", "launch_cost_limit (20 USD)"), ("time_limit", "launch_time_limit (0.00556 h)")]
+    ("name", "text"), [("cost_limit", "launch_cost_limit (20 USD)"), ("time_limit", "launch_time_limit (20 s)")]
 )
 def test_run_ends_at_its_limit_with_a_checkpoint(
     launch: Starter, tmp_path: Path, name: str, text: str, behaviour: str
