@@ -187,8 +187,8 @@ class ActionModule(ActionBase):
         reply = call_node(self, "_run.dispatch", request, task_vars, timeout)
         if not conforms(reply, NEWS):
             raise AnsibleConnectionFailure("the node sent an invalid reply")
-        for event in reply["events"] if tunnel is not None else []:
-            if event.get("event") == DEBUGGER:
+        for event in reply["events"]:
+            if tunnel is not None and event.get("event") == DEBUGGER:
                 tunnel.follow(event.get("node"))
         return {**reply, "result": checked_result(reply["result"])}
 

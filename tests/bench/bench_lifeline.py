@@ -87,7 +87,12 @@ def start_node_0(run: Run) -> None:
     """Start the supervisor of rank 0."""
     from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 
-    given = {"token": run.token, "environment": {}, "replace": False, "notify": getattr(run, "notify", [])}
+    given: dict[str, Any] = {
+        "token": run.token,
+        "environment": {},
+        "replace": False,
+        "notify": getattr(run, "notify", []),
+    }
     run_start.start(run.request(0, plan=run.plans[0], supervisor=run.sources, programs={}, **given))
 
 

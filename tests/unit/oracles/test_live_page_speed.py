@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run import dispatch, live_samples
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
     REPLY_MARK,
     shell_command,
@@ -106,7 +107,7 @@ def cell(window: Browser, row: int, column: int) -> str:
 def write_sample(run: Run, rank: int, number: int, utilization: float) -> float:
     """Append a sample to the file of a node that leads the run, as its supervisor does; return when."""
     sample = make_sample("node1", number, utilization, GPUS, time.time())
-    assert live_samples.conforms(sample, live_samples.STORED_SAMPLE)
+    assert conforms(sample, live_samples.STORED_SAMPLE)
     with (run.node(rank) / live_samples.FILE).open("a") as stream:
         stream.write(json.dumps(sample) + "\n")
     return time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -116,6 +117,19 @@ def test_profile_of_a_running_job_names_the_late_rank(lab: Lab, nodes: list[str]
     assert (record / "profiles" / "timeline.json.gz").stat().st_size > 1000
 
 
+def connect(port: int) -> DebugClient:
+    """Connect to the tunnel, which opens while its instructions are shown."""
+    clients: list[DebugClient] = []
+
+    def is_open() -> bool:
+        with contextlib.suppress(ConnectionRefusedError):
+            clients.append(DebugClient(port))
+        return bool(clients)
+
+    drive.eventually("the tunnel is open", is_open, 60)
+    return clients[0]
+
+
 def test_debugger_follows_its_rank_to_another_node(lab: Lab, nodes: list[str]) -> None:
     port = free_port()
     options: dict[str, Any] = {"nnodes": 2, "launch_launcher": "env", "launch_restarts": 1, "launch_spares": 1}
@@ -125,7 +139,7 @@ def test_debugger_follows_its_rank_to_another_node(lab: Lab, nodes: list[str]) -
     lab.power_off("node2")
     play.wait_for(r"attempt 1 starts: node2 was lost after")
     play.wait_for(r"rank 1 on node3 is waiting for a debugger at 127\.0\.0\.1", timeout=300)
-    client = DebugClient(port)
+    client = connect(port)
     client.ask("initialize", adapterID="debugpy", clientID="test", linesStartAt1=True, pathFormat="path")
     client.send("attach", subProcess=False)
     client.event("initialized")
