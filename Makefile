@@ -42,6 +42,8 @@ NEWEST_READY := $(NEWEST_VENV)/.ready
 # Accessibility checker for report pages; it has no dependencies.
 AXE_CORE := 4.14.1
 AXE := build/axe-$(AXE_CORE)/node_modules/axe-core/axe.min.js
+# Prometheus's checker of metrics, without the server that its package would start.
+PROMTOOL := build/promtool/usr/bin/promtool
 # Requirements of an example, except accelerate and torch, which are in .venv. Only `thorough` tests use them (make test-all).
 TRANSFORMERS := build/transformers-5.24.0
 TRANSFORMERS_REQUIREMENTS := transformers==5.24.0 tokenizers==0.23.3 safetensors==0.8.0 regex==2026.11.19
@@ -95,6 +97,16 @@ $(AXE):
 	  npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix build/axe-$(AXE_CORE) axe-core@$(AXE_CORE); \
 	else \
 	  echo "axe-core: not run: npm, which installs it, is missing"; \
+	fi
+
+$(PROMTOOL):
+	@if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then \
+	  echo "Extracting promtool into build"; \
+	  mkdir -p build/promtool; cd build/promtool; \
+	  apt-get download --quiet=2 prometheus && dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb \
+	    || echo "promtool: not run: its package cannot be fetched (sudo apt-get update may help)"; \
+	else \
+	  echo "promtool: not run: apt-get, which fetches it, is missing"; \
 	fi
 
 $(TRANSFORMERS)/.ready: $(TEST_READY)
@@ -231,7 +243,7 @@ changelog: $(TEST_READY) ## Add changelogs/fragments and new plugins to the vers
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog release --update-existing --reload-plugins --refresh-plugins
 
 .PHONY: unit
-unit: $(TEST_READY) $(AXE) $(if $(filter all,$(ROWS)),$(TRANSFORMERS)/.ready) ## Unit tests; with ROWS=all also those marked `thorough`
+unit: $(TEST_READY) $(AXE) $(PROMTOOL) $(if $(filter all,$(ROWS)),$(TRANSFORMERS)/.ready) ## Unit tests; with ROWS=all also those marked `thorough`
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal $(if $(filter all,$(ROWS)),,-m "not thorough") $(PYTEST_ARGS)
 
 # The rest of sanity uses the CPU time left by lint, whose mypy occupies one core at the end, and by unit tests, which wait at times.
@@ -242,12 +254,13 @@ lint-units-and-sanity: $(TEST_READY)
 lint-then-units:
 	@$(MAKE) --no-print-directory CONCURRENT= lint-and-pylint unit unit-newest
 
-# Skips tests that do not depend on the ansible-core version (oracles, standalone programs on nodes, tests marked one_core), and
-# tests that need other collections.
+# Skips tests that do not depend on the ansible-core version (oracles, programs on nodes, code that uses nothing of Ansible except
+# its errors, tests marked one_core), and tests that need other collections.
 .PHONY: unit-newest
-unit-newest: IGNORED := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories test_examples.py test_pictures.py \
-  $(addprefix plugins/plugin_utils/,checks cluster clouds/paperspace experiments failures plan report software/test_driver.py text) \
-  $(addsuffix _server.py,test_ec2 test_hub test_paperspace))
+unit-newest: IGNORED := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories \
+  $(addprefix plugins/plugin_utils/,checks cluster clouds experiments failures keep page plan profile project record report s3 \
+    script_check slurm software text) \
+  $(addprefix test_,$(addsuffix .py,examples explain make_venv pictures ec2_server hub_server paperspace_server)))
 unit-newest: ## Unit tests with the newest ansible-core, if a suitable Python is installed
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \

@@ -14,6 +14,8 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS, REQUIRED
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import TOPICS
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.registry import TOPICS as FRAME_TOPICS
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
 from tests.explain.__main__ import MEASURED
 from tests.explain.cases import GRADES
 
@@ -37,6 +39,9 @@ A run that has failed ends with the node and the rank that failed first, its err
   says:` shows that line, or the one that says more about the error: check that it is about the failure. Messages that
   programs also print when they go on, and lines after which this one went on, are not taken for a cause, unless they
   are about the same file, path or host as the error.
+- `cause:` or `possibly:` as in [What a traceback shows](#what-a-traceback-shows), if the error is not known, or only in
+  general, but its log has a traceback: by the exception, by the line of your code that led to it, and by the library
+  that raised it. Of chained exceptions and of errors in DataLoader workers, the original one counts.
 - `cause: unknown` and the complete error otherwise.
 
 If a log shows that Slurm or Kubernetes manages the nodes, or that they share a file system, `what to do:` also says
@@ -47,6 +52,7 @@ waited for another one. To see what a rank itself wrote: `./muster logs --rank 3
 `./muster logs --fetch`. To ask somebody else: `./muster report RUN --bundle`.
 
 - [What a job says](#what-a-job-says), by topic
+- [What a traceback shows](#what-a-traceback-shows)
 - [What a check finds](#what-a-check-finds) before a run starts
 - [How often explanations are right](#how-often-explanations-are-right)
 
@@ -57,6 +63,12 @@ other causes, too. Entries marked *consequence* follow from something else: look
 Entries marked *proof* are in the kernel's log (`dmesg`), not in the job's.
 """
 
+FRAMES = """\
+## What a traceback shows
+
+These explain exceptions without an entry above. The first that matches counts; those marked *general* only if no other
+one matches the exception or one that led to it.
+"""
 CHECKS = """\
 ## What a check finds
 
@@ -139,11 +151,24 @@ def rendered_entry(entry: CatalogueEntry) -> str:
     )
 
 
+def rendered_rule(rule: FrameRule) -> str:
+    """One rule for exceptions: what it explains, its cause, what to do; the places of the case's own texts are "
+    "marked."""
+    marks = [mark for mark, applies in (("*hint*", not rule.certain), ("*general*", rule.fallback)) if applies]
+    texts = (re.sub(r"\{(\w+)\}", lambda field: field[1].upper(), text) for text in (rule.cause, rule.remedy))
+    cause, remedy = (text.replace("{{", "{").replace("}}", "}") for text in texts)
+    marked = f" ({', '.join(marks)})" if marks else ""
+    return f"#### {prose(rule.title)}\n\n- `{rule.id}`{marked}\n- {prose(cause)}\n- What to do: {prose(remedy)}.\n"
+
+
 def what_went_wrong() -> str:
     """The page with all entries of the catalogue of errors, and all that checks find."""
     parts = [HEAD]
     for topic, entries in ((topic, entries) for topic, entries in TOPICS.items() if entries):
         parts += [f"### {topic}\n", *(rendered_entry(entry) for entry in entries)]
+    parts.append(FRAMES)
+    for topic, rules in FRAME_TOPICS.items():
+        parts += [f"### {topic}\n", *(rendered_rule(rule) for rule in rules)]
     rows = "".join(f"| `{name}` | {prose(IDS[name])} |\n" for name in sorted(IDS))
     checks = CHECKS.format(needed=", ".join(f"`{name}`" for name in REQUIRED)) + rows
     return "\n".join([*parts, checks, how_often_right()])

@@ -118,7 +118,14 @@ def train(arguments: argparse.Namespace) -> None:
         strategy="ddp",
         max_epochs=arguments.epochs,
         callbacks=[ModelCheckpoint(directory, save_last=True)],
-        logger=CSVLogger(run_directory, name="", version=""),  # metrics.csv, which the report plots as curves
+        # metrics.csv, which the report plots as curves, written at once, in case this process is killed. Each attempt
+        # of a run has its own directory, since Lightning removes an existing file.
+        logger=CSVLogger(
+            run_directory,
+            name="metrics",
+            version=int(os.environ.get("MUSTER_ATTEMPT", "0")),
+            flush_logs_every_n_steps=1,
+        ),
         enable_progress_bar=False,
         enable_model_summary=False,
     )

@@ -7,6 +7,9 @@ The data is synthetic, and the same at each step for all strategies and any numb
 global batch is. Uses GPUs (nccl) if there are any, otherwise the CPU (gloo). To train your own network, replace
 make_model().
 
+With --save-every, checkpoints go to --checkpoint-dir: a file of rank 0 (ddp), or the shards of all ranks (fsdp, zero).
+--resume PATH continues from one of them; the stages of ZeRO need the same number of ranks.
+
 The last line of rank 0, MUSTER_RESULT, reports the throughput of the whole job without its first steps, the batch size,
 and the peak memory of any rank: on a GPU the memory reserved by PyTorch, otherwise that of the process. The lines
 before it report the loss, which the report plots as a curve.
@@ -23,8 +26,10 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 import torch.distributed.nn  # before the group exists: a later import would keep the group alive
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
@@ -42,6 +47,13 @@ def parse_arguments() -> argparse.Namespace:
     batch.add_argument("--batch-size", type=int, help="of each rank, in place of it")
     parser.add_argument("--width", type=int, default=256, help="of the network (default: %(default)s)")
     parser.add_argument("--layers", type=int, default=4, help="of the network (default: %(default)s)")
+    parser.add_argument("--save-every", type=int, default=0, help="steps between checkpoints (default: none are saved)")
+    parser.add_argument(
+        "--checkpoint-dir",
+        default=os.path.join(os.environ.get("MUSTER_RUN_DIRECTORY", "."), "checkpoints"),
+        help="directory for step-N (default: checkpoints in $MUSTER_RUN_DIRECTORY or the working directory)",
+    )
+    parser.add_argument("--resume", help="checkpoint to continue from, such as checkpoints/step-20")
     arguments = parser.parse_args()
     if arguments.steps <= WARM_UP:
         parser.error(f"--steps {arguments.steps}: more than {WARM_UP} are needed, since so many are not measured")
@@ -76,6 +88,7 @@ class Strategy:
     """A network and its optimizer, as set up by a strategy."""
 
     def __init__(self, name: str, model: nn.Sequential, batch_size: int, device: torch.device) -> None:
+        self.name, self.device = name, device
         self.engine = None
         if name.startswith("zero"):
             import deepspeed  # takes seconds, and only ZeRO needs it
@@ -110,6 +123,33 @@ class Strategy:
             self.optimizer.zero_grad()
         return loss.detach()
 
+    def save(self, directory: str, step: int) -> None:
+        """Write the checkpoint step-N: all ranks must call this."""
+        path = os.path.join(directory, f"step-{step}")
+        if self.engine is not None:
+            self.engine.save_checkpoint(directory, tag=f"step-{step}")
+        elif self.name == "fsdp":
+            dcp.save(dict(zip(("model", "optimizer"), get_state_dict(self.model, self.optimizer))), checkpoint_id=path)
+        elif dist.get_rank() == 0:
+            os.makedirs(directory, exist_ok=True)
+            torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, f"{path}.tmp")
+            os.replace(f"{path}.tmp", f"{path}.pt")  # readers never see a partial file
+
+    def load(self, path: str) -> int:
+        """Read a checkpoint, and return the number of steps that it includes: all ranks must call this."""
+        directory, name = os.path.split(os.path.normpath(path))
+        if self.engine is not None:
+            self.engine.load_checkpoint(directory, tag=name)
+        elif self.name == "fsdp":
+            model, optimizer = get_state_dict(self.model, self.optimizer)
+            dcp.load({"model": model, "optimizer": optimizer}, checkpoint_id=path)
+            set_state_dict(self.model, self.optimizer, model_state_dict=model, optim_state_dict=optimizer)
+        else:
+            saved = torch.load(path, map_location=self.device)
+            self.model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+        return int(name.removesuffix(".pt").removeprefix("step-"))
+
 
 def peak_memory_mib(device: torch.device) -> float:
     """Return the peak memory of this rank."""
@@ -138,31 +178,49 @@ def main() -> None:
         os._exit(0)
 
 
+def report_losses(losses: list[torch.Tensor], last: int) -> float:
+    """Print the losses of the steps up to a last one, averaged over the ranks; return that of the last step.
+
+    All steps at once: a reduction per step would make ranks wait.
+    """
+    total = torch.stack(losses)
+    dist.all_reduce(total)
+    means = [round(loss / dist.get_world_size(), 4) for loss in total.tolist()]
+    if dist.get_rank() == 0:
+        for step, mean in enumerate(means, last - len(means) + 1):
+            print("MUSTER_RESULT " + json.dumps({"step": step, "loss": mean}), flush=True)
+    return means[-1]
+
+
 def train(arguments: argparse.Namespace, device: torch.device) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     batch_size = arguments.batch_size or max(1, arguments.global_batch_size // world_size)
     strategy = Strategy(
         arguments.strategy, make_model(arguments.width, arguments.layers).to(device), batch_size, device
     )
+    first = strategy.load(arguments.resume) if arguments.resume else 0
+    if first >= arguments.steps:
+        raise SystemExit(f"{arguments.resume} already includes {first} steps: increase --steps {arguments.steps}")
     started, losses = 0.0, []
-    for step in range(arguments.steps):
-        if step == WARM_UP:
+    for step in range(first, arguments.steps):
+        if step == first + WARM_UP:
             dist.barrier()
             started = time.perf_counter()
         given, wanted = make_batch(step, batch_size * world_size, arguments.width, rank, world_size)
         losses.append(strategy.step(given.to(device), wanted.to(device)))
+        if arguments.save_every and (step + 1) % arguments.save_every == 0 and step + 1 < arguments.steps:
+            report_losses(losses, step + 1)
+            losses.clear()
+            strategy.save(arguments.checkpoint_dir, step + 1)
     most = torch.tensor([peak_memory_mib(device)], device=device)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)  # also waits for the slowest rank
     seconds = time.perf_counter() - started
-    loss = torch.stack(losses)
-    dist.all_reduce(loss)  # all steps at once, after the measurement: a reduction per step would make ranks wait
+    measured = max(0, arguments.steps - first - WARM_UP)
+    last_loss = report_losses(losses, arguments.steps)
     if rank == 0:
-        mean_losses = [round(total / world_size, 4) for total in loss.tolist()]
-        for step, mean_loss in enumerate(mean_losses, 1):
-            print("MUSTER_RESULT " + json.dumps({"step": step, "loss": mean_loss}), flush=True)
         result = {
-            "loss": mean_losses[-1],
-            "samples_per_second": round(batch_size * world_size * (arguments.steps - WARM_UP) / seconds, 1),
+            "loss": last_loss,
+            "samples_per_second": round(batch_size * world_size * measured / seconds, 1),
             "batch_size": batch_size,
             "global_batch_size": batch_size * world_size,
             "peak_memory_mib": round(most.item(), 1),

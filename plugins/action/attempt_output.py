@@ -37,7 +37,7 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
     "control_sequences": {"type": "bool", "default": False},
 }
-# The replies of a node, which is as little trusted as its job.
+# The replies of a node, which is as untrusted as its job.
 NO_OUTPUT = {"ranks": [range(10**6)], "newest": Maybe(range(1000))}
 OUTPUT = {**NO_OUTPUT, "active": bool, "outputs": dict, "left_out": dict, "cursors": dict}
 

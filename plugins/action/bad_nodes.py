@@ -47,7 +47,7 @@ def render(entries: list[BadNode]) -> str:
 
 
 def identity_of(reply: Any) -> dict[str, Any]:
-    """Return what identifies a node, from the registered result of node_facts; {} if the node was not read."""
+    """Return the identity of a node, from the registered result of node_facts, or {} if the node was not read."""
     facts = reply.get("facts") if isinstance(reply, Mapping) else None
     return summarize_identity(facts.get("health")) if isinstance(facts, Mapping) else {}
 

@@ -71,7 +71,7 @@ OVERRIDING_VARIABLES = ("job", "detach", "fitted") + tuple(
 
 
 def plan_benchmark(args: dict[str, Any], directory: Path, extra: dict[str, Any]) -> dict[str, Any]:
-    """Plan what to measure. Raise AnsibleActionFail for invalid requests, before anything is started."""
+    """Plan the measurements. Raise AnsibleActionFail for invalid requests, before anything is started."""
     overriding = [name for name in OVERRIDING_VARIABLES if name in extra]
     if overriding:
         raise UserError(
@@ -156,7 +156,7 @@ def read_measurements(directory: Path, args: dict[str, Any], run_id: str) -> Ben
 
 
 def plan_repeat(args: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Plan what to measure again alone; work is empty if nothing."""
+    """Plan which measurements to repeat alone; work is empty if there are none."""
     suspects = find_suspects(read_measurements(directory, args, args["run_id"]))
     if not suspects["ranks"] and not suspects["pairs"]:
         return {"changed": False, "work": "", "begun": False}

@@ -14,7 +14,11 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
-from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, render_table
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import (
+    Finding,
+    count_severities,
+    render_table,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._checks.gather import (
     THRESHOLDS_SPEC,
     collect_replies,
@@ -59,10 +63,10 @@ def format_count(number: int, noun: str) -> str:
 
 def render(table: RankTable, findings: list[Finding]) -> str:
     """Render the findings and a summary for a terminal."""
-    errors = sum(finding.severity == "error" for finding in findings)
+    counts = count_severities(findings)
     total = (
-        f"preflight of {format_count(table.nnodes, 'node')}: {format_count(errors, 'error')}, "
-        f"{format_count(len(findings) - errors, 'warning')}"
+        f"preflight of {format_count(table.nnodes, 'node')}: {format_count(counts['error'], 'error')}, "
+        f"{format_count(counts['warning'], 'warning')}"
     )
     return f"{render_table(findings)}\n\n{total}" if findings else total
 
@@ -90,11 +94,11 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"the nodes are not a valid cluster:\n{error}") from error
         except ValueError as error:
             raise AnsibleActionFail(str(error)) from error
-        errors = sum(finding.severity == "error" for finding in findings)
+        counts = count_severities(findings)
         result: dict[str, Any] = {
             "changed": False,
-            "error_count": errors,
-            "warning_count": len(findings) - errors,
+            "error_count": counts["error"],
+            "warning_count": counts["warning"],
             "findings": [finding.as_dict() for finding in findings],
         }
         document: Any = {"nodes": table.as_dicts(), **result}

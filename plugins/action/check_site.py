@@ -152,7 +152,7 @@ class ActionModule(ActionBase):
         return problems or find_wrong_values(role, values.__getitem__, values)
 
     def _is_on(self, role: PlayRole, hosts: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Return whether the role does something on any node."""
+        """Return whether the role changes anything on any node."""
         roles = self._task.get_play().roles
         defaults = {name: value for role_entry in roles for name, value in role_entry.get_default_vars().items()}
         nodes = {host: {**defaults, **variables} for host, variables in hosts.items()}

@@ -49,7 +49,7 @@ def host_entry(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_spares(nnodes: object, spares: int) -> object:
-    """Return how many nodes to take for a run with spares; all (None) if nnodes is not set.
+    """Return how many nodes to use for a run with spares, or None (all) if nnodes is not set.
 
     An invalid number is returned unchanged, so that it is reported.
     """

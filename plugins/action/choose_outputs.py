@@ -82,7 +82,7 @@ class ActionModule(ActionBase):
             return {"changed": False, "compare": names_to_compare(files)}
         missing = [name for name in args["nodes"] if name not in args["told"]]
         if missing:
-            display.warning(f"{abbreviate(missing)}: not in this inventory, so what the job wrote there is not fetched")
+            display.warning(f"{abbreviate(missing)}: not in this inventory, so their output files are not fetched")
         hashes = {
             name: reply["hashes"]
             for name, reply in args["compared"].items()

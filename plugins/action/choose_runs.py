@@ -90,7 +90,7 @@ def old_runs(runs: list[dict[str, Any]], keep: str, older_than: str, replied: se
 
 
 def matching_runs(runs: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    """Return the runs with a text in their name, job, directory or outcome; capitals do not matter."""
+    """Return the runs with a text in their name, job, directory or outcome, ignoring case."""
     return [run for run in runs if any(text.lower() in run[key].lower() for key in ("run_id", *SUMMARY))]
 
 
@@ -101,7 +101,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def describe_job(run: Mapping[str, Any]) -> str:
-    """Return what ran, and the name of the directory in which it started."""
+    """Return a description of the job, and the name of the directory in which it started."""
     directory = run["project"].rstrip("/").rpartition("/")[2]
     return shorten(run["job"], MAX_JOB) + (f" in {shorten(directory, 30)}" if run["job"] and directory else "")
 
@@ -160,7 +160,7 @@ class ActionModule(ActionBase):
         )
         display.display(output or (render_table(runs) if runs else none))
         if silent:
-            display.warning(f"{', '.join(sorted(silent))} did not answer: runs there are not listed and are kept")
+            display.warning(f"{', '.join(sorted(silent))} did not respond: their runs are neither listed nor removed")
         if old:
             size = sum(run["size"] for run in runs if run["run_id"] in old)
             display.display(

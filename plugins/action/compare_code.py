@@ -64,7 +64,7 @@ def uses_code(address: str, facts: Mapping[str, Any], gpus: tuple[int, ...]) -> 
 
 
 def render_differences(code: Mapping[str, Any], differing: Mapping[str, Mapping[str, Any]]) -> str:
-    """Render what is about to be copied, one line for each difference."""
+    """Render the pending copy, one line for each difference."""
     groups: dict[str, list[str]] = {}
     for name, part in differing.items():
         groups.setdefault(describe_difference(part), []).append(name)

@@ -37,4 +37,6 @@ class ActionModule(ActionBase):
         directory = args.pop("directory")
         request = {**args, "marker": os.path.join(directory, "installed", "deepspeed.proved")}
         python = os.path.join(directory, "env", "bin", "python")
-        return run_code(self, task_vars, "deepspeed: checking that it works", python, "_torch.deepspeed_proof", request)
+        return run_code(
+            self, task_vars, "deepspeed: verifying the installation", python, "_torch.deepspeed_proof", request
+        )

@@ -95,7 +95,7 @@ class ActionModule(ActionBase):
     def _project_variables(
         self, keys: Mapping[str, str], extra: Mapping[str, Any], task_vars: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return the variables of all hosts of the play that a job may replace, of each the first host's value."""
+        """Return the variables of all hosts of the play that a job may replace, each with the first host's value."""
         hosts = [task_vars["hostvars"].raw_get(host) for host in reversed(task_vars["ansible_play_hosts_all"])]
         variables = {name: value for host in hosts for name, value in host.items() if name not in extra}
         names = {*keys.values(), *RELATED_SETTINGS} & variables.keys()

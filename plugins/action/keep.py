@@ -45,7 +45,7 @@ JOIN_TIMEOUT = 600.0  # seconds for join.yml
 
 
 class PlaybookSteps:
-    """The steps of keep, each a playbook in a process of its own."""
+    """The steps of keep, each a playbook in its own process."""
 
     def __init__(
         self, args: dict[str, Any], runner: AnsiblePlaybookRunner, sources: Sequence[str], loader: Any
@@ -82,7 +82,7 @@ class PlaybookSteps:
         return self.describe("no machine was created", "provision", result)
 
     def prepare(self, names: tuple[str, ...]) -> str:
-        """Set up machines as site.yml sets up new ones."""
+        """Set up machines with site.yml, like new machines."""
         result = self.play("site", f"site-{names[0]}", {}, PREPARE_TIMEOUT, ["--limit", ",".join(names)])
         return self.describe(f"{', '.join(names)} could not be set up", f"site-{names[0]}", result)
 

@@ -92,7 +92,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str = "") -> str:
-    """Render what is about to run for a terminal: the nodes, and the command of a rank.
+    """Render the planned run for a terminal: the nodes, and the command of a rank.
 
     Shows only the names of the job's variables.
 
@@ -170,7 +170,7 @@ def job_contract(table: RankTable, replies: Mapping[str, Any]) -> Contract:
 
 
 def render_contract(contract: Contract, job: Job, table: RankTable, seconds: float | None) -> str:
-    """Render what is known about the checkpoints for a terminal; seconds: that saving took in the last run."""
+    """Render the known facts about the checkpoints for a terminal; seconds: duration of a save in the last run."""
     text = describe_contract(contract, table.world_size, seconds)
     lines = [f"  checkpoints  {text}"] if text else []
     if job.checkpoint and job.resume_args:
@@ -206,7 +206,7 @@ class ActionModule(ActionBase):
         args["facts"] = collect_replies(args, task_vars.get("hostvars"))
         missing = missing_names(parse_patterns([args["pass_environment"]]))
         if missing:
-            raise UserError(f"launch_pass_environment has what is {missing_names_message(missing)}")
+            raise UserError(f"launch_pass_environment contains variables that are {missing_names_message(missing)}")
         try:
             args["args"] = parse_arguments(args["args"], self._loader)
             args["environment"] = parse_environment(args["environment"], self._loader)

@@ -79,7 +79,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if not 0 <= args["port"] <= 65535:
-            raise AnsibleActionFail(f"port is {args['port']}: use 1024 to 65535, or leave it out for any free port")
+            raise AnsibleActionFail(f"port is {args['port']}: use 1024 to 65535, or omit it for any free port")
         reject_unused_options(task_vars)
         directory = records_directory(args["directory"], args["group"], task_vars)
         run_id = find_record(directory, args["run_id"]).name if args["run_id"] else ""

@@ -95,7 +95,7 @@ def probe_lifetime(nodes: int, forks: int, import_test: bool = False) -> int:
 
 
 def has_import_test(request: Mapping[str, Any]) -> bool:
-    """Return whether the nodes will import what a job imports."""
+    """Return whether the nodes will test the imports of a job."""
     job = request["job"]
     return bool(job and job["import_test"] and (request["script"] or job["module"]) and not job["no_python"])
 

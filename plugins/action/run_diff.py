@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_diff: what differs between two runs. Connects to no node."""
+"""Controller side of the module run_diff: the differences between two runs. Connects to no node."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Show what differs between two runs, and how they ended."""
+        """Show the differences between two runs, and how they ended."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

@@ -86,7 +86,7 @@ def price_of(name: str, hostvars: Any) -> float | None:
 
 
 def check_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]], hostvars: Any) -> None:
-    """Raise ValueError if a node that has replaced another one is not as in the inventory.
+    """Raise ValueError if a replacement node differs from the inventory.
 
     The node that leads the run says which these are, but names and addresses come from the inventory: the record of the
     run, and with it each command, would name other machines.
@@ -96,7 +96,7 @@ def check_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]], hostvars:
         if node["generation"] <= generation_of(plan, rank):
             continue
         if name not in hostvars:
-            raise ValueError(f"the run has got the node {name}, which is not in this inventory")
+            raise ValueError(f"the run now includes the node {name}, which is not in this inventory")
         variables = hostvars[name]
         address = str(variables.get("node_address") or variables.get("ansible_host") or name)
         if node["address"] != address:

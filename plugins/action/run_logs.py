@@ -136,7 +136,7 @@ def node_folder(record: Path, node: str) -> str:
 
 
 def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
-    """Return which files of a run a node has left out, or an empty string."""
+    """Return which files of a run a node has omitted, or an empty string."""
     files = [file for file in left_out["files"] if file["kept"] == 0]
     if not files:
         return ""
@@ -182,7 +182,7 @@ class ActionModule(ActionBase):
             return {"changed": False, "directory": None, "msg": message}
 
     def fetch(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Let the node pack its part of the run, and unpack it here."""
+        """Have the node pack its part of the run, and unpack it here."""
         request = {**args, "node": task_vars["inventory_hostname"]}
         pack = {**request, "operation": "pack"}
         packed = call_node(self, "_run.dispatch", pack, task_vars, PACK_CALL_TIMEOUT)

@@ -107,10 +107,10 @@ def open_record(
         if record.is_dir():
             raise AnsibleActionFail(
                 f"run_id {run_id} is taken: its record is in {record}; "
-                "choose another with -e run_id=NAME, or leave it out to get a new one"
+                "choose another with -e run_id=NAME, or omit it to get a new one"
             ) from None
         raise AnsibleActionFail(
-            f"cannot make the run's record {record}: {error.strerror}; "
+            f"cannot create the run's record {record}: {error.strerror}; "
             "set launch_runs_directory to a directory that you can write"
         ) from error
     descriptor = os.open(record / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -145,7 +145,7 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
     # everything written before the start
     for name in ("token", "plan.json", CODE_FILE, ORIGIN_FILE, SNAPSHOT_FILE, PATCH_FILE):
         (record / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # missing, or not empty by now
+    with contextlib.suppress(OSError):  # missing, or no longer empty
         record.rmdir()
     if link.is_symlink() and not link.exists():
         plans = sorted(directory.glob("*/plan.json"), key=lambda plan: plan.stat().st_mtime)
@@ -178,7 +178,7 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
 
 
 def find_record(directory: Path, args: dict[str, Any], members: list[str]) -> dict[str, Any]:
-    """Return the record that a command is about, as read_record(), and whether it may be active; say why it is that."""
+    """Return the record that a command refers to, as read_record(), and whether it may be active. Explain why."""
     if args["run_id"] or args["purpose"] == "last":
         return {**read_record(directory, args["run_id"], members), "is_active": True}
     chosen = choose_run(directory, members, args["active"], args["purpose"] == "stop")
@@ -200,7 +200,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         active_nodes = "1 other node says" if len(active_runs) == 1 else f"{len(active_runs)} other nodes say"
         situation = f"{active_nodes} the run is still active" if active_runs else "no node is reachable from here"
         message = (
-            f"lost contact with run {args['run_id']}: {master} does not answer and {situation}. The run may still be "
+            f"lost contact with run {args['run_id']}: {master} does not respond and {situation}. The run may still be "
             f"active: check with ansible-playbook status.yml -e run_id={args['run_id']}"
         )
         raise UserError(adapt_commands(message), result={"changed": False})
@@ -319,7 +319,7 @@ def write_verdict(
 
 
 def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
-    """Show the verdict of a run that nobody has watched to its end, and write it if it is missing.
+    """Show the verdict of a run that was not watched to its end, and write it if it is missing.
 
     Do nothing if the run is or may be active. If rank 0's node does not reply, the other nodes' statuses count, if all
     can be read; the verdict is corrected once rank 0's result is available.
@@ -346,7 +346,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         return unchanged
     other_runs = [reads.get(node["name"]) for node in plan["nodes"][1:]]
     result = final_result(plan, None, reads)
-    # a node that does not answer may know more
+    # a node that does not respond may know more
     if result is None and master is None and (not other_runs or None in other_runs):
         return unchanged
     if result is None and any(run["state"] in UNFINISHED_STATES for run in runs):

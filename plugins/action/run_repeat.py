@@ -95,7 +95,7 @@ LISTS = ("/.muster-code.json", "/.muster-code.json.*")  # patterns that the role
 
 
 def read_snapshot(record: Path) -> dict[str, Any]:
-    """Return the snapshot in a record. Raise UserError if there is none."""
+    """Return the snapshot in a record. Raise UserError if it has none."""
     snapshot = read_json(str(record / FILE), MAX_SNAPSHOT)
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("settings"), dict):
         raise UserError(
@@ -132,7 +132,7 @@ class CodeToRepeat:
         return self.restore(source)
 
     def digest_of(self, source: Path) -> str:
-        """Return the hash of a directory's files, "" if it cannot be read."""
+        """Return the hash of a directory's files, or "" if it cannot be read."""
         try:
             tree = read_tree(str(source), [*map(str, self.code.get("exclude") or []), *LISTS])
         except ValueError:

@@ -84,13 +84,11 @@ def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 
 def pack(records: list[Path]) -> str:
-    """Write the archive of a run to attach to a question, and return its path."""
+    """Write the archive of a run to share when asking for help, and return its path."""
     if len(records) > 1:
         raise AnsibleActionFail("an archive is of one run: leave out bundle, or name one run")
     path = write_bundle(records[0])
-    Display().display(
-        f"bundle: {path} (secrets are removed, names and paths are not: look through it before you send it)"
-    )
+    Display().display(f"bundle: {path} (secrets are removed, names and paths are not: review it before you share it)")
     return str(path)
 
 

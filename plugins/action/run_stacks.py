@@ -55,7 +55,7 @@ def node_groups(replies: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node, or none if it shows what was read."""
+    """Action plugin. One call to the node, or none if it shows an earlier result."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -75,13 +75,13 @@ class ActionModule(ActionBase):
         return call_node(self, "_run.dispatch", request, task_vars, CALL_TIMEOUT)
 
     def show(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Show what the ranks do, and write it into the record."""
+        """Show the activity of the ranks, and write it into the record."""
         display = Display()
         if args["rank"] and not (args["rank"].isascii() and args["rank"].isdigit()):
             raise AnsibleActionFail(f"rank is {ascii(args['rank'])[:60]}: use a number, such as -e rank=3")
         nodes, groups, missing = node_groups(args["reads"])
         if not nodes:
-            raise AnsibleActionFail("; ".join(missing[:MAX_REASONS]) or "no node was asked")
+            raise AnsibleActionFail("; ".join(missing[:MAX_REASONS]) or "no node was queried")
         text, culprits = describe(groups, nodes)
         shown = [group for group in groups if not args["rank"] or int(args["rank"]) in group["ranks"]]
         display.display(text or "no rank runs")

@@ -58,7 +58,7 @@ def node_status(name: str, reply: Any) -> dict[str, Any]:
     if not isinstance(reply, Mapping):
         return {**unknown, "state": "not read", "message": "not queried"}
     if reply.get("skipped"):  # stop.yml has already tried
-        return {**unknown, "state": "unreachable", "message": "did not answer a moment ago"}
+        return {**unknown, "state": "unreachable", "message": "did not respond a moment ago"}
     if reply.get("unreachable") or reply.get("unreached"):
         return {**unknown, "state": "unreachable", "message": classify_failure(name, str(reply.get("msg", ""))).problem}
     if reply.get("failed"):
@@ -119,7 +119,7 @@ def format_gpus(gpus: Mapping[str, Any] | None) -> str:
     if gpus is None:
         return ""
     if gpus["age"] > GPU_SILENCE_TIMEOUT:
-        return f"no answer for {format_duration(gpus['age'])}"
+        return f"no reply for {format_duration(gpus['age'])}"
     busy = sorted({gpu["utilization_percent"] for gpu in gpus["devices"]} - {None})
     trend = sparkline(gpus.get("trend"))
     busy_range = f"{busy[0]:.0f} %" if len(busy) == 1 else f"{busy[0]:.0f}-{busy[-1]:.0f} %" if busy else ""
@@ -144,7 +144,7 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
         exited = sorted(int(rank) for rank in node["ended_ranks"])
         ended = f"{format_ranks(exited)} exited with 0;" if exited else ""
         awaited = sorted(awaited_ranks & set(ranks))
-        ended += f" the others wait for {format_ranks(awaited)};" if awaited else ""
+        ended += f" the other ranks wait for {format_ranks(awaited)};" if awaited else ""
         output = f"{ended}{format_silence(node['silence'])} {node['last_line'][:120]}".strip()
         last_line = printable(node["message"] or output)
         rows.append((node["node"], rank_range, node["state"], since, format_gpus(node["gpus"]), last_line))
@@ -155,7 +155,7 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
 
 
 def describe_exited_ranks(nodes: list[dict[str, Any]]) -> str:
-    """Return which ranks have exited while others run, or an empty string if none has."""
+    """Return which ranks have exited while others run, or an empty string if none have."""
     active = [node for node in nodes if node["state"] == "running" and node["ranks"]]
     ages = {int(rank): age for node in active for rank, age in node["ended_ranks"].items()}
     spans = [{"name": node["node"], "first_rank": node["ranks"][0], "slots": len(node["ranks"])} for node in active]

@@ -87,7 +87,7 @@ def render(rows: list[dict[str, Any]]) -> str:
     ]
     reached_count, gpus = sum(row["reached"] for row in rows), sum(row["gpu_count"] for row in rows)
     machines = f"machine{'' if len(rows) == 1 else 's'}"
-    total = f"{reached_count} of {len(rows)} {machines} answer{'s' if reached_count == 1 else ''}"
+    total = f"{reached_count} of {len(rows)} {machines} respond{'s' if reached_count == 1 else ''}"
     return "\n".join([*table, f"{total}, {gpus} GPU{'' if gpus == 1 else 's'}"])
 
 

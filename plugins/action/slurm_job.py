@@ -111,7 +111,7 @@ class ActionModule(ActionBase):
         hostvars, members = task_vars["hostvars"], group_members(args["group"], task_vars["groups"])
         request = {**args, "operation": "allocate", "nodes": candidates_of(members, hostvars)}
         job = call_node(self, "_slurm.allocation", request, task_vars, CALL_TIMEOUT).get("job")
-        if not conforms(job, JOB):  # it becomes an argument and the name of a file on another node
+        if not conforms(job, JOB):  # it becomes an argument and a file name on another node
             raise AnsibleActionFail("the node sent an invalid reply")
         reply = self.await_news("_slurm.allocation", {**args, "job": job}, task_vars)
         if reply is None:  # the launch was interrupted: nobody would use the nodes

@@ -38,4 +38,4 @@ class ActionModule(ActionBase):
         directory = args.pop("directory")
         request = {**args, "marker": os.path.join(directory, "installed", "pytorch.proved")}
         python = os.path.join(directory, "env", "bin", "python")
-        return run_code(self, task_vars, "pytorch: checking that it works", python, "_torch.torch_proof", request)
+        return run_code(self, task_vars, "pytorch: verifying the installation", python, "_torch.torch_proof", request)

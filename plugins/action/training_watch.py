@@ -81,7 +81,7 @@ NEWS = {
 
 
 class Piece(NamedTuple):
-    """A part of a node's news: output of a log or, if the name is empty, an event; and the attempt that it begins."""
+    """A part of a node's updates: log output or, if the name is empty, an event; and the attempt that it begins."""
 
     log: str
     text: str
@@ -111,7 +111,7 @@ def split_at_attempts(events: list[dict[str, Any]]) -> list[tuple[int, list[dict
 
 
 def in_order(reply: dict[str, Any], node: str) -> Iterator[Piece]:
-    """Yield the pieces of a node's news in display order, attempt by attempt.
+    """Yield the parts of a node's updates in display order, attempt by attempt.
 
     The last output of an attempt comes before the start of the next one.
     """
@@ -179,7 +179,7 @@ class ActionModule(ActionBase):
     def poll(
         self, task_vars: dict[str, Any], request: dict[str, Any], tunnel: DebugTunnel | None = None
     ) -> dict[str, Any]:
-        """Return the node's news, and let the tunnel follow the debugged rank.
+        """Return the node's updates, and let the tunnel follow the debugged rank.
 
         Raise AnsibleConnectionFailure if they do not arrive in time or are invalid.
         """

@@ -245,7 +245,7 @@ class CallbackModule(Default):
         self.playbook = ""
         self.started = time.monotonic()
         self.check = False
-        self.with_roles = False  # a play that lists roles; others speak through their modules
+        self.with_roles = False  # a play that lists roles; others print through their modules
         self.header_shown = False
         self.query = False  # only its result goes to stdout
         self.nodes: list[str] = []  # of the play
@@ -258,14 +258,14 @@ class CallbackModule(Default):
         self.diffs: dict[str, list[str]] = {}
         self.items: dict[str, list[str]] = {}  # node to the reasons why its items failed
         self.rescued: dict[tuple[str, str], str] = {}  # block and node to the reason why its rescue runs there
-        self.shown_roles: set[str] = set()  # roles that have had a line
+        self.shown_roles: set[str] = set()  # roles whose line was shown
         self.unfinished_run: tuple[str, str] | None = None  # a run that has not ended, and its commands
         self.watched = False  # that run
         self.launched = False  # whether there has been a run
         self.unmatched = False  # whether a play had no nodes
         self.interrupted = False  # by Ctrl-C
         self.catch_interruption()
-        if isinstance(sys.stdout, io.TextIOWrapper):  # else a pipe to a file or tee shows a run only after its end
+        if isinstance(sys.stdout, io.TextIOWrapper):  # otherwise a pipe to a file or tee shows a run only after its end
             sys.stdout.reconfigure(line_buffering=True)
         # A worker does not inherit the timer's handler: Ansible refuses tasks with a time limit if it finds one.
         os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
@@ -282,7 +282,7 @@ class CallbackModule(Default):
         self._display.display("\n".join(lines), color=color, stderr=self.query)
 
     def say_in_role(self, text: str) -> None:
-        """Show a message; in a play with roles below the name of its role, whose own line comes at its end."""
+        """Show a message; in a play with roles, below the name of its role, whose own line follows at its end."""
         if self.with_roles and self.stage.role:
             first, *others = text.splitlines() or [""]
             text = "\n".join([f"  {self.stage.role:<18}{first}", *(f"{'':<20}{line}" for line in others)])
@@ -299,7 +299,7 @@ class CallbackModule(Default):
         return join_names(sorted(nodes, key=self.position))
 
     def position(self, node: str) -> int:
-        """Return the position of a node in its play; the last for a node that another node added."""
+        """Return the position of a node in its play, or the last position for a node that another node added."""
         return self.nodes.index(node) if node in self.nodes else len(self.nodes)
 
     def sort_by_node(self, texts: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
@@ -402,7 +402,7 @@ class CallbackModule(Default):
                 self.self_naming.add(text)
 
     def remember_run(self, result: Any) -> None:
-        """Remember a run that continues without anybody watching its end."""
+        """Remember a run that continues unwatched."""
         if result.result.get("goes_on"):
             self.launched = True
             self.unfinished_run = (str(result.result["run_id"]), str(result.result["goes_on"]))
@@ -412,7 +412,7 @@ class CallbackModule(Default):
             self.unfinished_run = None
 
     def message_of(self, result: Any) -> str:
-        """Return the message of a task whose purpose is to show one."""
+        """Return the message of a task whose purpose is to show it."""
         if "msg" not in result.result:  # of a variable
             self._clean_results(result.result, result.task.action)
             return str(self._dump_results(result.result)).strip()
@@ -580,7 +580,7 @@ class CallbackModule(Default):
         """Show the last line."""
         self.end_task()
         self.end_stage()
-        if self.unmatched and not stats.processed:  # else the other plays have explained what there is to do
+        if self.unmatched and not stats.processed:  # otherwise the other plays have explained what to do
             self.say(f"{self.playbook}: no host in the inventory matches; check --limit and the group", C.COLOR_SKIP)
         if not self.header_shown:
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What to check, and which findings to report."""
+    """Checks to run, and findings to report."""
 
     DOCUMENTATION = r"""
 options:

@@ -101,7 +101,7 @@ _value:
     flash_attention: ""
     reasons:
       - "Python 3.10: python3 of the nodes"
-      - "torch 2.13.0: the newest that fits"
+      - "torch 2.13.0: the newest compatible release"
       - "CUDA 12.6: set by pytorch_cuda"
 """
 

@@ -103,7 +103,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     NAME = "muster.training.lambda_cloud"
 
     def verify_file(self, path: str) -> bool:
-        """Return whether a file is for this plugin, by its name."""
+        """Return whether a file is for this plugin, judging by its name."""
         return bool(super().verify_file(path)) and path.endswith(("lambda_cloud.yml", "lambda_cloud.yaml"))
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = False) -> None:

@@ -240,7 +240,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     NAME = "muster.training.paperspace"
 
     def verify_file(self, path: str) -> bool:
-        """Return whether a file is for this plugin, by its name."""
+        """Return whether a file is for this plugin, judging by its name."""
         return bool(super().verify_file(path)) and path.endswith(("paperspace.yml", "paperspace.yaml"))
 
     def parse(self, inventory: t.Any, loader: t.Any, path: str, cache: bool = True) -> None:

@@ -180,7 +180,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 inventory.set_variable(node.name, "node_slots", node.slots)
 
     def _members(self, name: str) -> list[InventoryHost]:
-        """Return the hosts of the group; none only if the cloud machines have not been created yet."""
+        """Return the hosts of the group, which is empty only if the cloud machines have not been created yet."""
         group = self.inventory.groups.get(name)
         hosts = group.get_hosts() if group else []
         is_pending = group is None and not self.inventory.hosts and self.inventory.processed_sources

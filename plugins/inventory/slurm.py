@@ -97,7 +97,7 @@ NAMES_AT_ONCE = 200
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable):
-    """Reads the options and asks Slurm; existing_cluster.py interprets its output."""
+    """Reads the options and queries Slurm; existing_cluster.py interprets its output."""
 
     NAME = "muster.training.slurm"
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The machines that OpenTofu or Terraform created, as the nodes of one cluster."""
+"""The machines created by OpenTofu or Terraform, as the nodes of one cluster."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     NAME = "muster.training.terraform"
 
     def verify_file(self, path: str) -> bool:
-        """Return whether a file is for this plugin, by its name."""
+        """Return whether a file is for this plugin, judging by its name."""
         return bool(super().verify_file(path)) and path.endswith(("terraform.yml", "terraform.yaml"))
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = False) -> None:

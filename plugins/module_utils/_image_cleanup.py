@@ -87,7 +87,7 @@ WantedBy=multi-user.target
 
 
 def login_users() -> list[pwd.struct_passwd]:
-    """Return root and all users with a login and a home: on Debian, users start at 1000, and nobody is 65534."""
+    """Return root and all users with a login and a home: on Debian, users start at 1000, and `nobody` is 65534."""
     return [
         user
         for user in pwd.getpwall()
@@ -120,7 +120,7 @@ def clean_home(home: str, extra_patterns: Sequence[str], check: bool) -> dict[st
 
 
 def read_lines(path: str) -> list[str]:
-    """Return the lines of a file with their line ends, or [] if it does not exist."""
+    """Return the lines of a file with their line endings, or [] if it does not exist."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as stream:
             return stream.readlines()

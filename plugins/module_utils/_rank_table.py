@@ -232,7 +232,7 @@ def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
 
 
 def whole_number(value: object) -> int | None:
-    """Return the value as a number >= 0 if it is an integer or a string of ASCII decimal digits, else None."""
+    """Return the value as a number >= 0 if it is an integer or a string of ASCII decimal digits, otherwise None."""
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value) if value >= 0 else None
     # 18 digits: more than any count, and below the length that Python refuses to convert.
@@ -258,7 +258,7 @@ def name_error(name: object) -> str | None:
 
 
 def ip_literal(text: str) -> _Address | None:
-    """Return the address in a text in the usual notation, else None: no zone, no leading zeros, no short IPv4."""
+    """Return the address in a text in the usual notation, otherwise None: no zone, no leading zeros, no short IPv4."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -300,7 +300,7 @@ def abbreviate(names: Iterable[object]) -> str:
 
 
 def _plain(name: object) -> str:
-    """Return a name unchanged if it is printable, else escaped."""
+    """Return a name unchanged if it is printable, otherwise escaped."""
     is_plain = isinstance(name, str) and 0 < len(name) <= 253 and name.isascii() and name.isprintable()
     return str(name) if is_plain else format_value(name)
 
@@ -387,7 +387,7 @@ def _check_names(group: list[HostSpec], problems: list[RankTableProblem]) -> Non
 
 
 def _check_addresses(group: list[HostSpec], problems: list[RankTableProblem]) -> list[_Address | None]:
-    """Return the addresses in group order, None for a host without a valid one."""
+    """Return the addresses in group order, or None for a host without a valid one."""
     addresses = [ip_literal(host.address) if isinstance(host.address, str) else None for host in group]
     all_loopback = all(address is not None and address.is_loopback for address in addresses)
     all_link_local = all(address is not None and address.is_link_local for address in addresses)
@@ -427,7 +427,7 @@ def _missing_address_error(text: object) -> str:
     if not isinstance(text, str):
         return f"its address is {format_value(text)}"
     if "%" in text:
-        return f"its address {format_value(text)} has a zone index, which means something else on each node"
+        return f"its address {format_value(text)} has a zone index, which has a different meaning on each node"
     if name_error(text) is None:
         return f"its address {format_value(text)} is a name, which may resolve differently on each node"
     return f"its address {format_value(text)} is malformed"

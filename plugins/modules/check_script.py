@@ -82,7 +82,7 @@ findings:
       description: What is wrong.
       returned: always
       type: str
-      sample: all ranks write this file at once, which may destroy it
+      sample: all ranks write this file at the same time, which may corrupt it
     change:
       description: The code to write.
       returned: always

@@ -114,7 +114,7 @@ runs:
 old:
   description:
     - Names of the runs to remove. Empty if neither O(keep) nor O(older_than) is set. Never includes a run that is still
-      running, or one of whose nodes did not answer.
+      running, or one of whose nodes did not respond.
   returned: success
   type: list
   elements: str

@@ -13,7 +13,7 @@ short_description: Decide whether code must be copied to the nodes
 description:
   - Evaluates the comparison of the nodes' code by M(muster.training.node_facts), and shows in a few lines what will be
     copied.
-  - Code is not copied if a node does not answer, since no run can start then, or if a run that uses it is still
+  - Code is not copied if a node does not respond, since no run can start then, or if a run that uses it is still
     running.
   - In check mode nothing is copied. Runs on the controller, connects to nothing and changes nothing.
 extends_documentation_fragment:

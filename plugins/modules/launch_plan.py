@@ -350,7 +350,7 @@ findings:
   elements: dict
   contains:
     severity:
-      description: V(error) or V(warning).
+      description: V(error), V(warning), or V(note), which is only worth knowing.
       type: str
       sample: error
     id:

@@ -59,8 +59,8 @@ options:
     default: true
   bundle:
     description:
-      - Also write C(NAME.tar.gz) into the record, an archive to attach to a question. It holds the verdict, the plan,
-        how each rank ended, and the last lines of each fetched log, without secrets.
+      - Also write C(NAME.tar.gz) into the record, an archive to share when you ask for help. It holds the verdict, the
+        plan, how each rank ended, and the last lines of each fetched log, without secrets.
     type: bool
     default: false
 seealso:

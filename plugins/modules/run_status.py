@@ -76,7 +76,7 @@ nodes:
     state:
       description:
         - As in RV(muster.training.training_run#module:run.state).
-        - V(no run) if the node does not have the run. V(unreachable) if the node does not answer. V(not read) if the
+        - V(no run) if the node does not have the run. V(unreachable) if the node does not respond. V(not read) if the
           state could not be read or was not requested.
       type: str
       sample: running

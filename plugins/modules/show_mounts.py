@@ -22,7 +22,7 @@ options:
   facts:
     description:
       - Registered result of M(muster.training.node_facts) with the part V(storage) for each node, by name. A node
-        without facts counts as not answering.
+        without facts counts as not responding.
     type: dict
     required: true
 """

@@ -9,9 +9,9 @@ DOCUMENTATION = r"""
 module: show_nodes
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Show which machines answer and which GPUs they have
+short_description: Show which machines respond and which GPUs they have
 description:
-  - Shows a table of machines with their addresses, drivers, GPUs and users, and those that do not answer.
+  - Shows a table of machines with their addresses, drivers, GPUs and users, and those that do not respond.
   - Runs on the controller, connects to nothing and changes nothing. Does not fail on missing machines; see RV(missing).
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -22,7 +22,7 @@ options:
   facts:
     description:
       - Registered result of M(muster.training.node_facts) with the part V(gpus) for each machine, by name. A machine
-        without facts counts as not answering.
+        without facts counts as not responding.
     type: dict
     required: true
 seealso:
@@ -44,7 +44,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 missing:
-  description: Names of the machines that do not answer.
+  description: Names of the machines that do not respond.
   returned: success
   type: list
   elements: str
@@ -64,7 +64,7 @@ nodes:
       type: str
       sample: 10.0.0.10
     reached:
-      description: Whether the machine answers.
+      description: Whether the machine responds.
       type: bool
       sample: true
     gpu_count:
@@ -80,7 +80,7 @@ nodes:
       type: str
       sample: 8 x H100 80GB HBM3 80 GiB
     message:
-      description: Why it does not answer. Empty if it does.
+      description: Why it does not respond. Empty if it does.
       type: str
       sample: ""
 """

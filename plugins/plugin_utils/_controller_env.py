@@ -14,7 +14,7 @@ from typing import Any
 
 
 def parse_patterns(terms: Iterable[Any]) -> list[str]:
-    """Return names and patterns from terms: each is one, a list, or a text separated by commas or spaces."""
+    """Return names and patterns from terms: single values, lists, or texts separated by commas or spaces."""
     patterns: list[str] = []
     for term in terms:
         if isinstance(term, str):

@@ -17,7 +17,7 @@ from ansible.vars.hostvars import HostVars
 def reject_unread_sources(hostvars: HostVars) -> None:
     """Raise AnsibleActionFail if a source of the inventory was not read.
 
-    Ansible itself only warns, unless any_unparsed_is_failed is set, and runs on the hosts that it has: half a cluster.
+    Ansible itself only warns, unless any_unparsed_is_failed is set, and runs on the remaining hosts.
     """
     unread = unread_sources(hostvars._inventory)
     if unread:
@@ -34,7 +34,7 @@ def unread_sources(manager: InventoryManager) -> list[str]:
 
 
 def _expand(sources: list[str]) -> Iterator[str]:
-    """Yield each source as the manager names it; what it skips is skipped."""
+    """Yield each source under the manager's name, without those that it skips."""
     for source in filter(None, sources):
         path = source if "," in source else unfrackpath(source, follow=False)
         if os.path.isdir(path):

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class QueryError(ValueError):
-    """The query is invalid. The message is one line that says where."""
+    """The query is invalid. The message is one line with the position."""
 
 
 def run_query(query: str, document: Any) -> Any:

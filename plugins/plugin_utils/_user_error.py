@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An error of the user that is shown once."""
+"""A user error that is shown once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible.errors import AnsibleActionFail
 
 
 class UserError(AnsibleActionFail):
-    """A failure in one line, for what the screen already shows, or what takes only a few words.
+    """A failure in one line, for problems that were already shown, or need only a few words.
 
     For any other error, Ansible shows the message twice, with the lines of the playbook that have the task. That suits
     messages with quotes or several lines: in the result, which is all that remains here, quotes are escaped.

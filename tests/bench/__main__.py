@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,19 +26,45 @@ PAGE = CHECKOUT / "docs" / "benchmarks.md"
 
 
 class Bench(NamedTuple):
-    """A section of the page. meaning: what its table tells that its own words do not."""
+    """A section of the page.
+
+    measures: the files and directories whose changes make its figures outdated. meaning: a comment below its table.
+    """
 
     title: str
+    measures: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     meaning: str = ""
     limits: bool = True
 
 
+CALLS = ("plugins/plugin_utils/_node_call", "plugins/module_utils/_facts", "plugins/plugin_utils/_checks")
+LAUNCH = (
+    *CALLS,
+    "playbooks/launch.yml",
+    "roles/launch",
+    "plugins/plugin_utils/_plan",
+    "plugins/module_utils/_supervisor",
+)
 BENCHES = {
-    "launch": Bench("Launch: until the last rank runs its first line, and to the end"),
-    "phases": Bench("Launch: where the time goes", limits=False),
+    "launch": Bench(
+        "Launch: until the last rank runs its first line, and to the end",
+        LAUNCH,
+        meaning="""\
+Eight test hosts share two cores here, and a launch keeps both busy: of the 7.7 s of CPU time until the job's first line
+on 8 nodes, 3 are what the nodes do themselves, 0.35 each (the facts 0.14, the start 0.06, the supervisor 0.15), which
+real nodes do at the same time. Another 2.5 are Ansible's, which starts a process for each task and node.""",
+    ),
+    "phases": Bench(
+        "Launch: where the time goes",
+        LAUNCH,
+        meaning="""\
+The floor of a launch is Ansible's: its start, loading plugins and skipped tasks take 0.7 s, an empty play 0.5 s.""",
+        limits=False,
+    ),
     "launchers": Bench(
         "Each launcher, bare and under launch.yml, on 2, 4 and 8 nodes",
+        LAUNCH,
         ("--rounds", "2"),  # of three sizes, each with nine ways
         """\
 There is no limit for these. Used bare, `deepspeed --hostfile` runs its first part once, on the first node; under
@@ -43,43 +72,73 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
 `launch_deepspeed_launcher=pdsh` starts as the bare one does.""",
         limits=False,
     ),
-    "slurm": Bench("Slurm: from the queue to the first line", limits=False),
-    "lifeline": Bench("Lifeline: what it costs the first node while a run goes on"),
-    "stacks": Bench("Stacks: what they cost a rank, and how many bytes a node sends"),
-    "scale": Bench("A run on up to 512 nodes, simulated"),
+    "slurm": Bench(
+        "Slurm: from the queue to the first line",
+        ("plugins/module_utils/_slurm", "plugins/plugin_utils/_slurm", "plugins/action/slurm_job.py"),
+    ),
+    "lifeline": Bench(
+        "Lifeline: what it costs the first node while a run goes on",
+        ("plugins/module_utils/_supervisor",),
+    ),
+    "stacks": Bench(
+        "Stacks: what they cost a rank, and how many bytes a node sends",
+        ("plugins/module_utils/_supervisor/programs/stack_hook.py",),
+    ),
+    "scale": Bench("A run on up to 512 nodes, simulated", ("plugins/module_utils/_supervisor",)),
     "restart": Bench(
         "Restart: from a failure to the first line of the next attempt",
+        ("plugins/module_utils/_supervisor",),
         meaning="""\
 The first table compares a restart, once all ranks have ended, with the same commands started at once by hand. The
 second one has the phases after a failure. A silent node counts as lost after 10 s (`launch_silence_timeout`), and may
 return within the next 15 s.""",
     ),
-    "preflight": Bench("Preflight: from one node to 64"),
+    "preflight": Bench("Preflight: from one node to 64", (*CALLS, "playbooks/preflight.yml", "roles/preflight")),
     "site": Bench(
         "site.yml where nothing is to be changed, near and far away",
+        ("playbooks/site.yml", "roles/code", "roles/python_env", "roles/pytorch", "plugins/plugin_utils/_software"),
         meaning="""\
 Each node is asked once, in one call for five roles. On 64 test hosts, all on the two cores of this machine, a second
 run takes 35.6 s (32.5 to 39.3 in three rounds by hand, on 2026-11-27). Limit: 60 s.""",
     ),
-    "code": Bench("Code: what a launch takes more where it compares it, and nothing has changed"),
-    "rank_table": Bench("Rank table and what is rendered from it"),
-    "report": Bench("Report of a run: from one GPU to 64 for a day"),
+    "code": Bench(
+        "Code: what a launch takes more where it compares it, and nothing has changed",
+        ("plugins/module_utils/_code", "plugins/action/compare_code.py"),
+    ),
+    "rank_table": Bench(
+        "Rank table and what is rendered from it",
+        ("plugins/module_utils/_rank_table.py", "plugins/plugin_utils/_cluster"),
+    ),
+    "report": Bench("Report of a run: from one GPU to 64 for a day", ("plugins/plugin_utils/_report",)),
     "benchmark": Bench(
         "Benchmark of a cluster: what it takes besides measuring",
+        (
+            "plugins/module_utils/_benchmark_job",
+            "plugins/plugin_utils/_experiments/benchmark",
+            "playbooks/benchmark.yml",
+        ),
         meaning="""\
 The limit is what the longest benchmark leaves of ten minutes. All nodes start torch on the same cores here; each of a
 real cluster has its own.""",
     ),
-    "paperspace": Bench("Inventory of a Paperspace account"),
-    "software": Bench("Python environment with torch, on one node and on four"),
+    "paperspace": Bench(
+        "Inventory of a Paperspace account",
+        ("plugins/inventory/paperspace.py", "plugins/plugin_utils/_clouds/paperspace"),
+    ),
+    "software": Bench(
+        "Python environment with torch, on one node and on four",
+        ("roles/python_env", "roles/pytorch", "plugins/module_utils/_python_env"),
+    ),
     "image": Bench(
         "Container image: from an archive here, on one node and on four",
+        ("roles/container_image", "plugins/module_utils/_container_image"),
         meaning="""\
 The first node gets the archive by SSH and passes it on while Docker loads it there: each of the others gets a share of
 it from the first node and the rest from its peers.""",
     ),
     "data": Bench(
         "Training data: mounted, cached and staged",
+        ("roles/s3fs", "roles/stage_data", "plugins/module_utils/_stage_data", "plugins/module_utils/_mounts"),
         meaning="""\
 Through a mount each node fetches all data itself, four nodes four times; staged, S3 is asked once whatever the number
 of nodes, and each later epoch is read at the speed of the local disk. What staging costs besides the transfer is
@@ -87,6 +146,9 @@ Ansible's own time, whatever the size of the data. When to use what: [data.md](d
         limits=False,
     ),
 }
+MEASURED = re.compile(r"^Measured on (\d{4}-\d\d-\d\d)", re.MULTILINE)
+DAYS_OF_GRACE = timedelta(days=5)
+"""Days for which changes of the code may wait for an idle machine to measure them on."""
 HEAD = """# Benchmarks
 
 Measured by `make bench`; each section says when, and on which machine.
@@ -107,6 +169,20 @@ def machine() -> str:
 def sections_of(page: str) -> dict[str, str]:
     """The sections of a page by their titles, each as it stands there."""
     return {part.partition("\n")[0]: f"## {part}".rstrip() for part in page.split("\n## ")[1:]}
+
+
+def outdated_sections(page: str, last_change: Callable[[Sequence[str]], str]) -> list[str]:
+    """Return the names of the benchmarks whose code changed more than DAYS_OF_GRACE after their section was measured.
+
+    last_change: returns the day of the last change of paths, as YYYY-MM-DD.
+    """
+    sections = sections_of(page)
+    outdated = []
+    for name, item in BENCHES.items():
+        match = MEASURED.search(sections.get(item.title, ""))
+        if match and date.fromisoformat(last_change(item.measures)) - date.fromisoformat(match[1]) > DAYS_OF_GRACE:
+            outdated.append(name)
+    return outdated
 
 
 def main() -> int:

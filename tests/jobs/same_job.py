@@ -62,7 +62,7 @@ def train(kind: str, options: argparse.Namespace) -> None:
     if kind == "deepspeed":
         import deepspeed
 
-        deepspeed.ops.__compatible_ops__.clear()  # it would compile one of its own, for which nodes need a compiler
+        deepspeed.ops.__compatible_ops__.clear()  # it would compile its own, for which nodes need a compiler
         deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
         engine, optimizer, _data, _schedule = deepspeed.initialize(
             model=model, optimizer=optimizer, config=deepspeed_config(dist.get_world_size(), 1)

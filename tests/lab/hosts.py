@@ -231,6 +231,13 @@ class Lab:
             raise LabError(f"{node} is off.")
         run(["nsenter", f"--target={pid}", "--net", *argv], stdin=stdin)
 
+    def first_process(self, node: str) -> int:
+        """The pid of a node's first process on this machine."""
+        pid = self._pid(node)
+        if pid is None:
+            raise LabError(f"{node} is off.")
+        return pid
+
     def _pid(self, node: str) -> int | None:
         return _first_process(_container(self.name, self.node(node).name))
 
@@ -442,7 +449,7 @@ def _bridge(network: str) -> str:
 def _pin_bridge(network: str) -> None:
     """Fix the bridge's hardware address.
 
-    Otherwise it changes when a node stops or starts, and the nodes do not answer this machine for half a minute.
+    Otherwise it changes when a node stops or starts, and the nodes do not respond this machine for half a minute.
     """
     bridge = _bridge(network)
     run(["ip", "link", "set", bridge, "address", Path(f"/sys/class/net/{bridge}/address").read_text().strip()])

@@ -116,7 +116,7 @@ class VirtualMachine:
         try:
             return subprocess.run(arguments, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
         except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(arguments, 255, "", f"no answer within {timeout:.0f} s")
+            return subprocess.CompletedProcess(arguments, 255, "", f"no reply within {timeout:.0f} s")
 
 
 @contextmanager

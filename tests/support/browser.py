@@ -64,7 +64,7 @@ def program() -> str | None:
 
 
 class BrowserError(Exception):
-    """The browser has ended, does not answer, or refuses a request."""
+    """The browser has ended, does not respond, or refuses a request."""
 
 
 class Browser:
@@ -133,7 +133,7 @@ class Browser:
             ready, _to, _bad = select.select([self.from_browser], [], [], max(0.0, until - time.monotonic()))
             piece = os.read(self.from_browser, 1 << 20) if ready else b""
             if not piece:
-                raise BrowserError("the browser does not answer" if not ready else "the browser has ended")
+                raise BrowserError("the browser does not respond" if not ready else "the browser has ended")
             self.unread += piece
         text, _zero, self.unread = self.unread.partition(b"\0")
         message: dict[str, Any] = json.loads(text)

@@ -183,7 +183,12 @@ def launch(lab: Lab, job: str, *args: str, **extra: Any) -> Play:
 
 def record(lab: Lab, run_id: str) -> dict[str, Any]:
     """The verdict in the record beside the inventory."""
-    result: dict[str, Any] = json.loads((lab.inventory.parent / "runs" / run_id / "result.json").read_text())
+    return record_of(lab.inventory, run_id)
+
+
+def record_of(inventory: Path, run_id: str) -> dict[str, Any]:
+    """The verdict in the record beside an inventory."""
+    result: dict[str, Any] = json.loads((inventory.parent / "runs" / run_id / "result.json").read_text())
     return result
 
 

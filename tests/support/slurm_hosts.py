@@ -34,8 +34,9 @@ def changed(play: drive.Play) -> list[int]:
 
 
 def states(lab: Lab) -> dict[str, str]:
-    """The state of each node as Slurm shows it."""
-    return dict(line.split() for line in root(lab, "node1", "sinfo --noheader --Node --format='%N %T'").splitlines())
+    """The state of each node as Slurm shows it; {} while its controller does not reply."""
+    shown = lab.exec("node1", ["sinfo", "--noheader", "--Node", "--format=%N %T"])
+    return dict(line.split() for line in shown.stdout.splitlines()) if shown.returncode == 0 else {}
 
 
 def in_queue(lab: Lab, run_id: str, *args: str, **extra: Any) -> drive.Play:

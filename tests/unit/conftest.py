@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-# How long an example takes tells how busy this machine is, and nothing of the code.
+# The duration of an example depends on the load of this machine, not on the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 

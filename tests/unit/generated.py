@@ -46,7 +46,7 @@ def _right(draw: st.DrawFn) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-# What is put into a hostfile to damage it: much of it makes a launcher misread the line.
+# Text that damages a hostfile: much of it makes a launcher misread the line.
 _pieces = st.sampled_from(
     ("node0", "Node0.a", "slots=1", "slots", "max_slots=4", "=", "0", "7", "cpu", "rank", "port", "localhost", "+n0")
     + (" ", "\t", "\n", "#", " # ", "/", "//", "/*", "*/", ";", ",", ":", "@", "^", "[", "]", '"', "'", "\\", "$")

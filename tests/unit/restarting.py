@@ -15,7 +15,7 @@ from tests.unit.supervised import Run, end_by_force, eventually, own_network
 
 Maker = Callable[..., Run]
 
-# Each node notes its member number, its rank and the world size in each attempt, and runs on.
+# Each node writes its member number, its rank and the world size in each attempt, and keeps running.
 WAIT = 'echo "member $1 rank $NODE_RANK of $WORLD_SIZE"; exec sleep 600'
 # Seconds, by the name of the constant. With the timeouts of a test, the lead of a run changes after 8 s.
 WAITING_TIMES = {"RETURN_TIMEOUT": 1.0, "CANDIDATE_TIMEOUT": 3.0}

@@ -31,7 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_pro
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
 
-# Seconds. What a cluster has in tens is in tenths here, and longer where only a busy machine would come to feel it.
+# Seconds. A tenth of a cluster's timeouts, and longer if only a busy machine would exceed them.
 TIMEOUTS = {"start": 60.0, "heartbeat": 0.2, "sample": 0.2, "silence": 15.0, "grace": 0.5}
 
 
@@ -69,7 +69,7 @@ def make_job(**given: Any) -> Job:
     return Job(**{**usual, **given})
 
 
-WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])  # of the processes that run tests side by side
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])  # of the processes that run tests concurrently
 
 
 def own_network(number: int) -> str:

@@ -143,7 +143,7 @@ def test_supported_ansible_core_matches_installed_and_tested_versions() -> None:
     assert min(pins).startswith(str(supported).removeprefix(">=").rsplit(".", 1)[0] + "."), "the oldest must be tested"
 
 
-# --- What runs on a node ----------------------------------------------------------------------------------------------
+# --- Code on nodes ----------------------------------------------------------------------------------------------------
 
 
 INSTALLED = {
@@ -214,7 +214,7 @@ def test_each_role_has_ansible_doc_documentation(tmp_path: Path) -> None:
     assert [name for name in names if not output[name]["entry_points"]["main"]["short_description"]] == []
 
 
-# --- What each node costs the controller ------------------------------------------------------------------------------
+# --- Cost per node on the controller ----------------------------------------------------------------------------------
 
 NEWLY_IMPORTED = """
 import importlib, json, os, sys
@@ -362,12 +362,12 @@ def test_role_defaults_match_argument_specs(role: str) -> None:
     options: dict[str, Any] = {}
     for entry_point in specs.values():
         options.update(entry_point.get("options", {}))
-    # What the caller must give has no default, so it stands in the specs alone.
+    # Required variables have no default, so they are only in the specs.
     assert set(defaults) == {name for name, option in options.items() if not option.get("required")}
     differing = {
         name: (value, options[name].get("default"))
         for name, value in defaults.items()
-        # A default that is a template, or empty, says more in words than in the specs.
+        # A default that is a template, or empty, is better explained in words than in the specs.
         if "default" in options[name] and without_job(value) != options[name]["default"]
     }
     assert differing == {}

@@ -78,7 +78,7 @@ def words_of_muster(command: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_to_existing_files_and_headings(page: str) -> None:
+def test_links_point_to_existing_files_and_headings(page: str) -> None:
     wrong = []
     for target in links(page):
         if target.startswith("#"):

@@ -130,8 +130,8 @@ def of_the_guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", STEPS)
-def test_each_guide_step_command_reaches_the_machines(of_the_guide: Path, command: str) -> None:
-    """Nothing is missing on the controller: the command ends when the first machine does not answer."""
+def test_each_guide_step_command_contacts_the_machines(of_the_guide: Path, command: str) -> None:
+    """Nothing is missing on the controller: the command ends when the first machine does not respond."""
     done = typed(of_the_guide, shlex.split(command))
     output = " ".join(done.stdout.split())
     assert done.returncode != 0 and "Connection refused" in output, done.stdout

@@ -49,7 +49,7 @@ def code(caught: pytest.ExceptionInfo[ClientError]) -> str:
     return str(caught.value.response["Error"]["Code"])
 
 
-def test_client_token_makes_one_set_of_instances(server: EC2Server, ec2: Any) -> None:
+def test_client_token_creates_one_set_of_instances(server: EC2Server, ec2: Any) -> None:
     first = launch(ec2, 2, ClientToken="bert")
     assert launch(ec2, 2, ClientToken="bert") == first
     with pytest.raises(ClientError) as caught:
@@ -58,7 +58,7 @@ def test_client_token_makes_one_set_of_instances(server: EC2Server, ec2: Any) ->
     assert sorted(states(ec2)) == sorted(first)
 
 
-def test_client_token_finds_instances_after_lost_answer(server: EC2Server, ec2: Any) -> None:
+def test_client_token_finds_instances_after_lost_reply(server: EC2Server, ec2: Any) -> None:
     server.faults = [Fault(carried_out=True)]
     with pytest.raises((ConnectionClosedError, HTTPClientError)):
         launch(ec2, ClientToken="bert")
@@ -246,7 +246,7 @@ def test_powered_off_guest_is_stopped_or_terminated(server: EC2Server, ec2: Any)
     assert states(ec2) == {stopped: "stopped", gone: "shutting-down"}
 
 
-def test_new_instances_are_the_given_test_hosts(server: EC2Server, ec2: Any) -> None:
+def test_new_instances_are_the_configured_test_hosts(server: EC2Server, ec2: Any) -> None:
     hosts = [Host("10.9.0.11", "198.51.100.11"), Host("10.9.0.12", "198.51.100.12")]
     server.reset(hosts)
     made = ec2.run_instances(
@@ -264,7 +264,7 @@ def test_new_instances_are_the_given_test_hosts(server: EC2Server, ec2: Any) -> 
     assert launch(ec2)
 
 
-def test_server_answers_prices_quotas_and_parameters(server: EC2Server) -> None:
+def test_server_returns_prices_quotas_and_parameters(server: EC2Server) -> None:
     server.quotas = {"L-DB2E81BA": 8.0}
     pricing = server.client("pricing")
     expected = [{"Type": "TERM_MATCH", "Field": "instanceType", "Value": "g4dn.xlarge"}]

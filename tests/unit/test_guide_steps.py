@@ -53,5 +53,5 @@ def test_step_of_a_guide_has_a_row_with_its_replacement(before: str, now: str) -
     assert any(now in row.now for row in rows), f"beside {before!r} is {[row.now for row in rows]}"
 
 
-def test_each_row_says_what_replaces_the_step() -> None:
+def test_each_row_names_the_replacement_of_the_step() -> None:
     assert len(ROWS) > 80 and all(row.before and row.now for row in ROWS)

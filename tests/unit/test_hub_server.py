@@ -98,7 +98,7 @@ def test_sizes_and_hashes_come_in_one_request(hub: HubServer) -> None:
 def test_download_that_is_cut_off_resumes(
     hub: HubServer, tmp_path: Path, reset: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10000)  # what it has of a chunk is lost
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10000)  # a partial chunk is lost
     hub.storage_faults = [HubFault(cut=70000, times=1, reset=reset)]
     if reset:
         with pytest.raises(Exception, match=r"(?i)reset|peer"):
@@ -131,7 +131,7 @@ def test_gated_model_needs_a_token_with_access(hub: HubServer, tmp_path: Path) -
     assert held(snapshot(hub, tmp_path, "org/gated", token=TOKEN)) == FILES
 
 
-def test_client_raises_its_own_errors_for_refusals(hub: HubServer, tmp_path: Path) -> None:
+def test_client_raises_typed_errors_for_refusals(hub: HubServer, tmp_path: Path) -> None:
     with pytest.raises(RepositoryNotFoundError) as missing:
         snapshot(hub, tmp_path, "org/none")
     assert missing.value.response.status_code == 401, "without a token it could be a private one"

@@ -33,7 +33,7 @@ INVENTORY_FILES = {
     "local": ["local.yml"],
     **{name: [f"{name}.yml", "ranks.yml"] for name in OTHER_CLOUDS},
 }
-# Of the sources that ask nobody, the machines that stand in their files.
+# Of the sources without an API, the machines in their files.
 MACHINES = {"local": ["local0", "local1"], "static": ["node0", "node1"]}
 OTHER_FILES = [
     ".gitignore",
@@ -137,7 +137,7 @@ def install(directory: Path) -> None:
     built = shell(f"ansible-galaxy collection build --output-path {directory}")
     assert built.code == 0, built.output
     (archive,) = directory.glob("muster-training-*.tar.gz")
-    # ansible.posix is there, beside ansible itself, where this ansible-galaxy does not look
+    # ansible.posix is installed beside ansible itself, in a directory that this ansible-galaxy does not search
     installed = shell(f"ansible-galaxy collection install --offline --no-deps --collections-path {directory} {archive}")
     assert installed.code == 0, installed.output
 
@@ -180,7 +180,7 @@ def paperspace() -> Iterator[PaperspaceServer]:
         yield server
 
 
-# --- What is written
+# --- Written files
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def paperspace() -> Iterator[PaperspaceServer]:
 )
 def test_project_is_written_completely(shell: Shell, source: str, directory: str, where: str) -> None:
     option = f" -e directory={directory.format(home=shell.home)}" if directory else ""
-    run = shell(f"ansible-playbook muster.training.init -e source={source}{option}")
-    assert run.code == 0, run.output
+    run = shell(f"ansible-playbook -i localhost, muster.training.init -e source={source}{option}")
+    assert run.code == 0 and "WARNING" not in run.output, run.output
     shell.directory = (shell.directory / where).resolve()
     assert shell.files() == sorted([*OTHER_FILES, *INVENTORY_FILES[source]])
     assert f"Written to {shell.directory}: {', '.join(shell.files())}" in run.output
@@ -222,7 +222,7 @@ def test_project_is_written_completely(shell: Shell, source: str, directory: str
         ("-e source=hostfile -e hostfile=hosts.txt", ["gpu1.invalid", "node0"]),
     ],
 )
-def test_given_machines_become_the_inventory(shell: Shell, given: str, hosts: list[str]) -> None:
+def test_passed_machines_become_the_inventory(shell: Shell, given: str, hosts: list[str]) -> None:
     (shell.directory / "hosts.txt").write_text("gpu1.invalid slots=2\n10.0.0.5 slots=2\n")
     run = shell(f"ansible-playbook muster.training.init {given} -e directory=there")
     assert run.code == 0 and "reserved" not in run.output, run.output
@@ -269,7 +269,7 @@ def test_check_mode_lists_files_and_writes_nothing(shell: Shell) -> None:
         ("-e source=local -e directory=file", "/file is not a directory: remove it, or choose another directory with"),
         (
             "-e source=local -e directory=open",
-            "/open is writable by everybody, and Ansible ignores an ansible.cfg in",
+            "/open is world-writable, and Ansible ignores an ansible.cfg in",
         ),
     ],
 )
@@ -301,7 +301,7 @@ def test_ansible_cfg_has_checkout_settings_and_the_inventory(paperspace_project:
 @pytest.mark.one_core
 def test_group_vars_hold_only_role_variables(paperspace_project: Path) -> None:
     text = (paperspace_project / "group_vars" / "training.yml").read_text()
-    # All that is commented out and looks like a setting, together with what is not.
+    # Every commented-out line that looks like a setting, and every active setting.
     lines = [line.removeprefix("# ") for line in text.splitlines()]
     names = {line.partition(":")[0] for line in lines if line.partition(":")[0].isidentifier()}
     known = set().union(*(yaml.safe_load(path.read_text()) for path in CHECKOUT.glob("roles/*/defaults/main.yml")))
@@ -333,7 +333,7 @@ def test_secrets_stay_out_of_git(paperspace_project: Path, shell: Shell) -> None
         assert shell(f"git check-ignore --quiet {name}").code == 1
 
 
-# --- What it is good for
+# --- Use of the written files
 
 
 def test_paperspace_inventory_lists_the_machines(
@@ -373,7 +373,7 @@ def test_paperspace_project_launches_a_job(
     shutil.copytree(paperspace_project, shell.directory, dirs_exist_ok=True)
     (shell.home / "train.py").write_text(SCRIPT)
     with (shell.directory / "group_vars" / "training.yml").open("a") as settings:
-        # The imagined machines are this one: no SSH, and ports of their own.
+        # All nodes are this machine: without SSH, each with its own ports.
         settings.write(
             f"""
 ansible_connection: local

@@ -34,7 +34,7 @@ def test_named_interpreter_that_is_too_old_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
-def test_message_says_what_to_install_when_no_new_python_is_found(tmp_path: Path) -> None:
+def test_message_names_the_package_to_install_without_a_new_python(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     for tool in ("bash", "dirname", "realpath", "tail"):
@@ -47,7 +47,7 @@ def test_message_says_what_to_install_when_no_new_python_is_found(tmp_path: Path
 
 
 def test_missing_ensurepip_names_the_package_to_install(tmp_path: Path) -> None:
-    # As Debian's python3 is without the package python3-venv.
+    # Like Debian's python3 without the package python3-venv.
     script = f'case "$2" in *ensurepip*) exit 1;; esac\nexec {sys.executable} "$@"'
     bare = interpreter(tmp_path / "python3", script)
     run = make_venv(tmp_path, str(bare))

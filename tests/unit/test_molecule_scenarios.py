@@ -45,7 +45,7 @@ def test_each_role_has_a_scenario_with_tests(role: str) -> None:
     assert playbook is None or (MOLECULE / role / playbook).is_file()
 
 
-def test_aliases_are_the_scenarios_without_tests_of_their_own() -> None:
+def test_aliases_are_the_scenarios_without_tests() -> None:
     names = {path.parent.name for path in MOLECULE.glob("*/molecule.yml")}
     assert array("aliases") == {name for name in names if not (MOLECULE / name / "tests").is_dir()}
     assert array("aliases") <= set(ROLES)
@@ -63,6 +63,6 @@ def test_molecule_reads_the_shared_settings_by_default() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_readme_says_what_tests_each_role(role: str) -> None:
+def test_readme_names_the_tests_of_each_role(role: str) -> None:
     table = re.findall(r"^\| (`.*?) \|", (MOLECULE / "README.md").read_text(encoding="utf-8"), re.M)
     assert sum(f"`{role}`" in cell for cell in table) == 1

@@ -83,7 +83,7 @@ def test_package_has_no_files_that_git_does_not_list(names: set[str]) -> None:
     assert names - set(listed) == {"MANIFEST.json", "FILES.json"}
 
 
-def test_package_has_only_what_users_need(package: Path, names: set[str]) -> None:
+def test_package_contains_only_files_for_users(package: Path, names: set[str]) -> None:
     """Whatever is new at the top of the checkout must be listed here, or in build_ignore of galaxy.yml."""
     assert {name.partition("/")[0] for name in names} == ENTRIES
     assert {name for name in names if name.startswith("changelogs/")} == {"changelogs/changelog.yaml"}
@@ -92,7 +92,7 @@ def test_package_has_only_what_users_need(package: Path, names: set[str]) -> Non
     assert package.stat().st_size <= LARGEST_PACKAGE
 
 
-def test_links_between_pages_of_the_package_lead_to_its_files(names: set[str]) -> None:
+def test_links_between_pages_of_the_package_point_to_its_files(names: set[str]) -> None:
     """Except to pictures, which Galaxy does not show, and to the tests."""
     missing = set()
     for page in [name for name in names if re.fullmatch(r"(docs/)?\w+\.md", name)]:
@@ -283,7 +283,7 @@ def test_changelog_fragments_list_sentences_in_known_sections(path: Path | None)
 # --- Checks of the package --------------------------------------------------------------------------------------------
 
 
-def test_warnings_of_the_importer_count_as_complaints() -> None:
+def test_warnings_of_the_importer_are_reported() -> None:
     output = (
         "Loading role init\nWARNING: No changelog found.\nERROR: The import failed\nImporter processing completed\n"
     )

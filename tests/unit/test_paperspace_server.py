@@ -148,7 +148,7 @@ def test_machines_above_the_team_limit_are_refused(account: PaperspaceAccount, c
         create(client, "bert-2")
 
 
-def test_lack_of_capacity_leaves_machine_off_with_event_done(account: PaperspaceAccount, client: Client) -> None:
+def test_lack_of_capacity_leaves_machine_off_with_finished_event(account: PaperspaceAccount, client: Client) -> None:
     account.capacity = {"A4000": 1}
     made(client)
     assert api.is_available(client, "A4000", "ny2")
@@ -271,12 +271,12 @@ def test_any_change_to_foreign_resources_is_detected(account: PaperspaceAccount,
         before = serialize_foreign(account)
         try:
             change()
-        except RequestError:  # the network has machines: other people's are not to be deleted to get there
+        except RequestError:  # the network has machines: those of other users must not be deleted for this
             account.machines[:] = [m for m in account.machines if m["networkId"] != "nwlonger"]
         assert serialize_foreign(account) != before
 
 
-def test_new_machines_are_the_given_test_hosts(account: PaperspaceAccount, client: Client) -> None:
+def test_new_machines_are_the_configured_test_hosts(account: PaperspaceAccount, client: Client) -> None:
     hosts = [HostAddresses("10.9.0.11", "198.51.100.11"), HostAddresses("10.9.0.12", "198.51.100.12")]
     account.hosts = hosts
     account.share = FileShare(r"\\10.9.0.2\share", "me", "secret")

@@ -24,7 +24,7 @@ from tests.unit.typed import give_collection
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "roles/init/files/muster.py"
 pytestmark = pytest.mark.one_core
-NONE = """-e '{"launch_args": []}'"""  # and not those of group_vars, which are another script's
+NONE = """-e '{"launch_args": []}'"""  # instead of those in group_vars, which belong to another script
 
 
 def load() -> Any:
@@ -188,7 +188,7 @@ def test_invalid_arguments_are_refused_with_a_message(
         '{"a": !unsafe "{{ b }}", "c": !vault x}',
     ],
 )
-def test_values_of_e_that_ansible_reads_are_not_refused(
+def test_values_of_e_that_ansible_accepts_are_not_refused(
     value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("here/here.yml", "project/there.yml", "home/of-mine.yml"):
@@ -267,7 +267,7 @@ def test_command_is_printed_and_run_in_the_project(tmp_path: Path) -> None:
     assert shlex.split(printed.removeprefix("+ ")) == ["ansible-playbook", *arguments]
 
 
-def test_paths_after_e_are_those_of_the_directory_typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_after_e_are_relative_to_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(muster, "HERE", str(tmp_path / "project"))
     typed = ["-e", "code_source=.", "-e", "json=a.json", "-e", "launch_script=a.py", "-e", "code_source=/there"]
@@ -300,14 +300,14 @@ def test_help_explains_each_option_from_the_documentation_of_its_variable() -> N
 
 
 @pytest.mark.parametrize("option", ["--step", "--limit", "--timeout=5", "--tags"])
-def test_option_after_a_job_file_that_may_be_of_the_script_is_refused(option: str) -> None:
+def test_ambiguous_option_after_a_job_file_is_refused(option: str) -> None:
     with pytest.raises(muster.UsageError, match="write it before the job file, or after -- for the script"):
         muster.translate("launch", ["job.yml", option, "100"])
     assert muster.translate("launch", ["--limit", "a", "job.yml", "--", option, "5"])[-1].startswith('{"more_args"')
     assert "--tags" in muster.translate("site", ["job.yml", "--tags", "code"])
 
 
-def test_abbreviated_ansible_options_after_a_job_file_are_of_the_script() -> None:
+def test_abbreviated_ansible_options_after_a_job_file_belong_to_the_script() -> None:
     argv = muster.translate("launch", ["job.yml", "--vau", "4", "--check"])
     assert argv[-1] == '{"more_args": ["--vau", "4", "--check"]}'
     assert "--check" in muster.translate("launch", ["job.yml", "--check"])
@@ -385,7 +385,7 @@ def test_interruption_is_explained_without_a_traceback(
     stand_in.write_text(f"#!{sys.executable}\n" + INTERRUPTED.format(lines=lines, status=status))
     stand_in.chmod(0o755)
     master, slave = os.openpty()
-    # the first terminal that the leader of a session opens controls the session
+    # the first terminal that a session leader opens controls the session
     stdin = os.ttyname(slave) if terminal else os.devnull
     with subprocess.Popen(
         ["sh", "-c", f'exec "$@" < {stdin}', "sh", sys.executable, tmp_path / "muster", "site"],

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.one_core
 
 SCRIPT = Path(__file__).resolve().parents[2] / "tests" / "system_packages"
 NOBODY = 65534
-# As dpkg-query: samba was removed and has left its settings, nobody knows of podman and of a pdsh.
+# Like dpkg-query: samba was removed without its settings, podman and pdsh are unknown.
 SOME_MISSING = 'case "$3" in podman|pdsh) return 1;; samba) printf config-files;; *) printf installed;; esac'
 ALL_THERE = "printf installed"
 
@@ -47,7 +47,7 @@ def test_message_without_root_has_the_install_command(anybody: int | None) -> No
     ]
 
 
-def test_message_without_dpkg_names_packages_and_targets_that_need_none(anybody: int | None) -> None:
+def test_message_without_dpkg_names_packages_and_targets_without_packages(anybody: int | None) -> None:
     run = system_packages(None, anybody)
     assert run.returncode == 1
     assert "whose names are known only for Debian and Ubuntu: podman crun " in run.stderr

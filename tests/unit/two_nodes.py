@@ -28,7 +28,7 @@ def two_nodes(directory: Path, network: int, names: Sequence[str] = (), **settin
         "launch_node_directory": f"{directory}/nodes",
         "launch_master_port": free_port(),
         "launch_lifeline_port": free_port(),
-        "launch_skip": ["busy"],  # other tests have runs on this machine, too
+        "launch_skip": ["busy"],  # other tests also have runs on this machine
         **settings,
     }
     lines = [f"    {name}: {json.dumps(value)}\n" for name, value in given.items()]

@@ -49,7 +49,7 @@ def begun(directory: Path, arguments: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         arguments,
         cwd=directory,
-        env={**own_environment(directory), "PYTHONUNBUFFERED": "1"},  # or what it said is lost when it is killed
+        env={**own_environment(directory), "PYTHONUNBUFFERED": "1"},  # otherwise its output is lost when it is killed
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -60,7 +60,7 @@ def begun(directory: Path, arguments: list[str]) -> subprocess.Popen[str]:
 def killed(process: subprocess.Popen[str]) -> str:
     """Kill a command and all that it has started, at once; what it has said. A run goes on by itself."""
     for item in family(process.pid):
-        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        with contextlib.suppress(ProcessLookupError):  # it has exited meanwhile
             os.kill(item, signal.SIGKILL)
     output, _none = process.communicate(timeout=240)
     return output
@@ -70,6 +70,6 @@ def family(pid: int) -> list[int]:
     """A process and all below it."""
     below: list[str] = []
     with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():  # each thread has children of its own
+        for task in Path(f"/proc/{pid}/task").iterdir():  # each thread has its own children
             below += (task / "children").read_text().split()
     return [pid, *(item for child in below for item in family(int(child)))]

@@ -4,7 +4,7 @@
 
 """Download the keys of a package source, and keep only trusted keys. Needs root.
 
-Only its fingerprint makes a key trusted. Only trusted keys are written to the keyring, in the binary format that apt
+A key is trusted only by its fingerprint. Only trusted keys are written to the keyring, in the binary format that apt
 reads directly.
 """
 
@@ -24,7 +24,7 @@ TIMEOUT = 60  # seconds of silence from the server
 
 
 class PackageKeyError(Exception):
-    """The keys cannot be downloaded or used; the message says why."""
+    """The keys cannot be downloaded or used; the message explains why."""
 
 
 def without_armor(text: bytes) -> bytes:

@@ -36,7 +36,7 @@ PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?")
 
 
 class AptStateError(Exception):
-    """The machine cannot be configured; the message says why and what to do."""
+    """The machine cannot be configured; the message explains why, with a remedy."""
 
 
 def run(*argv: str) -> str:
@@ -94,7 +94,7 @@ def wait_for_locks(seconds: float) -> None:
 
 
 def is_damaged(path: str) -> bool:
-    """Return whether dpkg cannot read a file list, which needs one absolute name per line and a final line end."""
+    """Return whether dpkg cannot read a file list, which needs one absolute name per line and a final newline."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -177,7 +177,7 @@ def low_settings(minimums: dict[str, int]) -> dict[str, int]:
 
 
 def highest_limit(kind: int, unit: int) -> int:
-    """Return the highest limit that root can set on this machine; -1: unlimited."""
+    """Return the highest limit that root can set on this machine, or -1 for unlimited."""
     capabilities = int(re.findall(r"CapEff:\s*([0-9a-f]+)", read("/proc/self/status"))[0], 16)
     hard = resource.getrlimit(kind)[1]
     free = capabilities >> CAP_SYS_RESOURCE & 1 or hard == resource.RLIM_INFINITY

@@ -117,12 +117,12 @@ def describe_hardware(ranks: Ranks) -> JsonDict:
 
 
 def read_line_rate(interface: str, directory: str = "/sys/class/net") -> float | None:
-    """Return an interface's speed in Mb/s, or None if unknown or made up: veth, for example, always says 10,000."""
+    """Return an interface's speed in Mb/s, or None if unknown or invented: veth, for example, always reports 10,000."""
     return read_number(f"{directory}/{interface}/speed") if has_hardware(interface, directory) else None
 
 
 def has_hardware(interface: str, directory: str, depth: int = 4) -> bool:
-    """Return whether an interface is a device, or is built on one, as bonds, bridges and VLANs are."""
+    """Return whether an interface is a device, or is built on a device, like bonds, bridges and VLANs."""
     if not interface:
         return False
     if os.path.exists(f"{directory}/{interface}/device"):

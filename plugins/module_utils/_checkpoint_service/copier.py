@@ -92,7 +92,7 @@ class CheckpointCopier:
         try:
             head = self.s3.head_object(Bucket=self.bucket, Key=key)
         except s3_errors() as error:
-            if error_code(error) == "403":  # a HEAD response has no error message, but that of a listing has
+            if error_code(error) == "403":  # a HEAD response has no error message, but a listing has one
                 self.s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
             if error_code(error) not in ("404", "NoSuchKey"):
                 raise
@@ -157,7 +157,7 @@ class CheckpointCopier:
         return sha256, digests, self.content_etag(response)
 
     def report_progress(self) -> None:
-        """Show the waiting process that the copy makes progress."""
+        """Signal progress of the copy to the waiting process."""
         with contextlib.suppress(OSError):
             os.utime(os.path.join(self.run.directory, STATUS))
 

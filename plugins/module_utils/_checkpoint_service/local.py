@@ -69,7 +69,7 @@ class LocalRun(NamedTuple):
 
 
 def read_object(path: str) -> dict[str, Any]:
-    """Return the object in a JSON file that a job may have replaced, {} if it holds anything else."""
+    """Return the object in a JSON file that a job may have replaced, or {} if it holds anything else."""
     value = read_json(path)
     return value if isinstance(value, dict) else {}
 
@@ -88,12 +88,12 @@ def is_plan(plan: Any) -> bool:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Write a file atomically, whatever a job has put in its place."""
+    """Write a file atomically, replacing whatever a job has created at its path."""
     write_atomically(path, json.dumps(value, indent=1), 0o644)
 
 
 def read_status(run: LocalRun) -> dict[str, Any]:
-    """Return which checkpoints of a run are copied; a field that is missing or has another type has its default."""
+    """Return which checkpoints of a run are copied; missing fields and fields of another type have their defaults."""
     status = read_object(os.path.join(run.directory, STATUS))
     default: dict[str, Any] = {"alive": True, "copied": [], "pending": [], "seen": [], "to": "", "problem": ""}
     fields = {name: status[name] if type(status.get(name)) is type(value) else value for name, value in default.items()}
@@ -162,7 +162,7 @@ def raise_error(error: OSError) -> None:
 
 
 def read_checkpoint(path: str, name: str, marker: str) -> Checkpoint | None:
-    """Return a checkpoint with its files, or None if it does not exist or vanishes meanwhile. Raise StepError."""
+    """Return a checkpoint with its files, or None if it does not exist or is removed meanwhile. Raise StepError."""
     files, changed_at = [], 0.0
     try:
         status = os.lstat(path)

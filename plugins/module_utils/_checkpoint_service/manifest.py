@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoint_servic
 def add_entry(manifest: dict[str, Any], entry: dict[str, Any], versions: int) -> dict[str, Any]:
     """Return the manifest with one more checkpoint, and without versions of it that are too old.
 
-    The newest checkpoint comes first. Of several with the same name, the last one copied counts as the newest.
+    The newest checkpoint comes first. Of several with the same name, the last copied is the newest.
     """
     other_entries = remove_entry(manifest, entry)["checkpoints"]
     newer = itertools.takewhile(
@@ -37,7 +37,7 @@ def remove_entry(manifest: dict[str, Any], entry: dict[str, Any]) -> dict[str, A
 
 
 def find_entry(manifest: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """Return the manifest's entry of a checkpoint if this version is copied with all its files, else None."""
+    """Return the manifest's entry of a checkpoint if this version is copied with all its files, otherwise None."""
     version, sizes = (checkpoint.name, checkpoint.stamp), {file.path: file.size for file in checkpoint.files}
     for entry in manifest["checkpoints"]:
         copied = {file["path"]: file["size"] for file in entry["files"]}

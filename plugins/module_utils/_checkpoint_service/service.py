@@ -144,7 +144,7 @@ class CheckpointService:
             self.log(run, f"{checkpoint.name} is in S3 and was removed from this disk")
 
     def copy_next(self, run: LocalRun) -> bool:
-        """Copy one checkpoint of a run; return whether another one could be copied now."""
+        """Copy one checkpoint of a run; return whether another could be copied now."""
         settings, alive = self.settings, is_alive(run)
         directory = checkpoint_directory(run, settings)
         checkpoints = find_checkpoints(directory, settings)
@@ -188,7 +188,7 @@ class CheckpointService:
         )
 
     def copy_with_backoff(self, run: LocalRun) -> bool:
-        """Copy one checkpoint of a run unless its retry delay runs; return whether another one could be copied now."""
+        """Copy one checkpoint of a run unless a retry is pending; return whether another could be copied now."""
         failure = self.failures.get(run.directory)
         if failure and time.monotonic() < failure.due:
             return False

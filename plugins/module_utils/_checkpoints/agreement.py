@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which checkpoint the nodes of the next attempt resume from. Pure functions over what each node listed."""
+"""Choose the checkpoint from which the nodes of the next attempt resume. Pure functions over each node's listing."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def hash_names(names: Collection[str]) -> str:
 
 
 def select_agreed(wanted: Mapping[str, Value], agreed: Any) -> dict[str, Value]:
-    """Return those of the parts that were agreed on; agreed: as describe_parts() returns them.
+    """Return the parts that were agreed on; agreed: as describe_parts() returns them.
 
     Raise ValueError if only a hash was agreed on and the parts have another one.
     """
@@ -114,7 +114,7 @@ def select_agreed(wanted: Mapping[str, Value], agreed: Any) -> dict[str, Value]:
         names = {part for part in agreed if isinstance(part, str)}
         return {part: value for part, value in wanted.items() if part in names}
     if agreed != hash_names(wanted):
-        raise ValueError("the other nodes have other files than the nodes agreed on")
+        raise ValueError("the files of the other nodes differ from those that the nodes agreed on")
     return dict(wanted)
 
 
@@ -137,7 +137,7 @@ def share_stores(
 ) -> dict[str, list[Checkpoint]]:
     """Return the nodes' listings, with one listing for all nodes that read the same directory.
 
-    stores: what identifies each node's directory, "" if unknown. A client of a file server may see a new file late.
+    stores: identifier of each node's directory, or "" if unknown. A client of a file server may see a new file late.
     """
     shared: dict[str, dict[str, Checkpoint]] = {}
     for node, listing in listings.items():
@@ -159,7 +159,7 @@ def agree(
     world_size: int,
     rejected: Collection[str] = (),
 ) -> Agreement:
-    """Return the newest checkpoint that all members of an attempt can load, once they have the parts that they lack.
+    """Return the newest checkpoint that all members of an attempt can load once they have the missing parts.
 
     listings: of all nodes that may have parts. rejected: names of checkpoints whose parts could not be copied.
     """
@@ -192,7 +192,7 @@ def newest_copy(copies: list[Checkpoint]) -> Checkpoint:
 
 
 def unknown_parts(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint of which not all nodes have all parts, and which has too many to compare them.
+    """Return a checkpoint whose parts are not on all nodes, and are too many to compare.
 
     Or which is the directory of checkpoints itself, whose files belong to no other node.
     """

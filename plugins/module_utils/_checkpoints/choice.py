@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
 
 
 def unite(copies: Mapping[str, Checkpoint]) -> Checkpoint:
-    """Return the union of what several nodes have of one checkpoint, judged. copies: by node, not empty.
+    """Return the union of several nodes' parts of one checkpoint, judged. copies: by node, not empty.
 
-    A part that is damaged on one node and whole on another counts as whole. Parts of the same name with different
+    A part that is damaged on one node and intact on another counts as intact. Parts of the same name with different
     sizes are damage: the nodes have saved different checkpoints under one name.
     """
     first = next(iter(copies.values()))

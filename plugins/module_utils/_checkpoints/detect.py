@@ -39,7 +39,7 @@ NOTHING = {"", "null", "none", "~", "true", "false"}
 
 
 def rank_of(name: str) -> int | None:
-    """Return the position in NAMES of an option or key, None for another."""
+    """Return the position in NAMES of an option or key, or None for another."""
     last = name.lstrip("-+").rpartition(".")[2].replace("-", "_").lower()
     return NAMES.index(last) if last in NAMES else None
 
@@ -57,7 +57,7 @@ def pairs_of_arguments(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def config_files(arguments: Sequence[str], directory: str) -> list[str]:
-    """Return the configuration files that the arguments name."""
+    """Return the configuration files named in the arguments."""
     named = [value for name, value in pairs_of_arguments(arguments) if CONFIG_OPTION.match(name)]
     named += [argument.lstrip("@") for argument in arguments if not argument.startswith("-") and "=" not in argument]
     files = dict.fromkeys(value for value in named if CONFIG_FILE.match(value))
@@ -99,7 +99,7 @@ def pairs_of_config(path: str) -> list[tuple[str, str]]:
 
 
 def best_pair(pairs: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
-    """Return the name and value of the best option; of equal ones, the last counts, as in argparse."""
+    """Return the name and value of the best option; among equals, the last takes effect, as in argparse."""
     best: tuple[int, str, str] | None = None
     for name, value in pairs:
         rank = rank_of(name)
@@ -110,9 +110,9 @@ def best_pair(pairs: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
 
 
 def detect(arguments: Sequence[str], directory: str) -> tuple[str, str]:
-    """Return the directory of the checkpoints as the job names it, and where it does; ("", "") if it does not.
+    """Return the directory of the checkpoints as named by the job, and where it is named, or ("", "").
 
-    directory: in which the job starts, for relative paths of configuration files.
+    directory: the job's working directory, for relative paths of configuration files.
     """
     pair = best_pair(list(pairs_of_arguments(arguments)))
     if pair is not None:

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 
 class Part(TypedDict, total=False):
-    """What the content of one file says."""
+    """The relevant content of one file."""
 
     problem: str  # why the file is damaged, "" if it is not
     required: dict[str, int]  # files that it refers to, relative to its directory, with their least sizes in bytes

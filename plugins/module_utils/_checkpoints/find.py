@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Find the checkpoints below a directory of this node, and read whether they are complete.
 
-A job wrote all of it: no link is followed, only regular files are opened, and the number of entries, files and bytes
+A job wrote all of it: links are not followed, only regular files are opened, and the number of entries, files and bytes
 that are read is limited.
 """
 
@@ -42,7 +42,7 @@ MAX_INSPECTED = 8  # newest checkpoints whose parts are read
 HOME_OF_FILES = re.compile(r"(.*[-_.])?(checkpoints?|ckpts?|weights|snapshots?)([-_.].*)?\Z", re.I)
 WEIGHTS_ONLY = ("safetensors", "torch")  # formats of single files, which may be a model without the state of a training
 SKIPPED = frozenset(("lost+found", "node_modules", "wandb", "site-packages", "__pycache__"))
-UNFINISHED = (".torn", ".tmp", ".part", ".incomplete", ".bak")  # ends of names that are no checkpoints
+UNFINISHED = (".torn", ".tmp", ".part", ".incomplete", ".bak")  # suffixes of names that are not checkpoints
 
 # A path that may be a checkpoint. names: of the entries of a directory, None for a file.
 Candidate = collections.namedtuple("Candidate", "name format step unit saved")
@@ -104,7 +104,7 @@ class Scan:
 
     @staticmethod
     def is_checkpoint_file(directory: str, name: str, depth: int) -> bool:
-        """Return whether a file is a checkpoint of its own: not any file of weights, which may be the job's input."""
+        """Return whether a file is itself a checkpoint, rather than a file of weights that may be the job's input."""
         form = file_format(name)
         if form == "lightning" or not form:
             return bool(form)
@@ -127,12 +127,12 @@ class Scan:
 
 
 def order(candidate: Candidate) -> tuple[bool, int, float]:
-    """Return the sort key of a candidate: by its step, those without one first, then by time."""
+    """Return the sort key of a candidate: by its step, those without a step first, then by time."""
     return candidate.step is not None, candidate.step or 0, candidate.saved
 
 
 def keep_training_states(candidates: list[Candidate]) -> list[Candidate]:
-    """Remove single files of weights if there are checkpoints of a whole training beside them, such as its result."""
+    """Remove single weight files, such as the final model, if there are complete training checkpoints beside them."""
     training = [candidate for candidate in candidates if candidate.format not in WEIGHTS_ONLY]
     return training or candidates
 
@@ -219,7 +219,7 @@ def files_with(path: str, staged: Mapping[str, str]) -> Iterator[tuple[str, str,
 
 
 def add_content(checkpoint: Checkpoint, relative: str, path: str) -> None:
-    """Add what the content of a part says."""
+    """Add the information in the content of a part."""
     part = read_part(path)
     directory = posixpath.dirname(relative)
     if part.get("problem"):
@@ -243,11 +243,11 @@ def add_latest(checkpoint: Checkpoint, staged: str) -> None:
     checkpoint["parts"][LATEST] = os.lstat(path).st_size
     step = step_of_name(tag)[0]
     if step is not None and checkpoint["step"] is not None and step < checkpoint["step"]:
-        checkpoint["damaged"][LATEST] = f"it still names {tag}, so saving this checkpoint has not ended"
+        checkpoint["damaged"][LATEST] = f"it still names {tag}, so this checkpoint is still being saved"
 
 
 def with_recorded_step(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint with the step that it records itself; without one, that of its name remains."""
+    """Return a checkpoint with the step that it records; otherwise, the step in its name remains."""
     steps = [values["global_step"] for values in checkpoint["recorded"].values() if "global_step" in values]
     if steps and checkpoint["format"] in ("transformers", "lightning"):
         return {**checkpoint, "step": max(steps), "unit": "step"}
@@ -268,7 +268,7 @@ def find_checkpoints(directory: str, limit: int = MAX_INSPECTED) -> list[Checkpo
 
 
 def sort_newest_first(checkpoints: list[Checkpoint]) -> list[Checkpoint]:
-    """Return checkpoints newest first: by step, those without one last, then by time."""
+    """Return checkpoints newest first: by step, those without a step last, then by time."""
     return sorted(
         checkpoints,
         key=lambda checkpoint: (checkpoint["step"] is not None, checkpoint["step"] or 0, checkpoint["saved"]),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the parts of a checkpoint are complete: pure functions, for the parts on one node or on several."""
+"""Determine whether a checkpoint is complete: pure functions, for the parts on one node or on several."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def join_names(names: list[str]) -> str:
 
 
 def judge_damage(checkpoint: Checkpoint) -> str:
-    """Return which files are damaged, "" if none is."""
+    """Return which files are damaged, or "" if none are."""
     damaged = sorted(checkpoint["damaged"])
     if not damaged:
         return ""
@@ -45,7 +45,7 @@ def judge_damage(checkpoint: Checkpoint) -> str:
 
 
 def judge_required(checkpoint: Checkpoint) -> str:
-    """Return which files that others refer to are missing or too small, "" if none is."""
+    """Return which referenced files are missing or too small, or "" if none are."""
     parts = checkpoint["parts"]
     missing = [path for path in sorted(checkpoint["required"]) if path not in parts]
     if missing:
@@ -57,7 +57,7 @@ def judge_required(checkpoint: Checkpoint) -> str:
 
 
 def judge_shards(checkpoint: Checkpoint) -> str:
-    """Return why a directory with shards of DCP or DeepSpeed is not complete, "" if all are."""
+    """Return why a directory with shards of DCP or DeepSpeed is not complete, or "" if all are."""
     parts, recorded = checkpoint["parts"], checkpoint["recorded"]
     for directory in sorted({posixpath.dirname(path) for path in parts}):
         names = below(parts, directory)
@@ -74,19 +74,19 @@ def judge_shards(checkpoint: Checkpoint) -> str:
 
 
 def judge_local_shards(parts: Mapping[str, int]) -> str:
-    """Return which rank's shard is missing, "" if none is."""
+    """Return which rank's shard is missing, or "" if none is."""
     ranks = local_ranks(parts)
     missing = next((rank for rank in range(max(ranks, default=-1) + 1) if rank not in ranks), None)
     return "" if missing is None else f"the shard of rank {missing} is missing"
 
 
 def local_ranks(parts: Mapping[str, int]) -> set[int]:
-    """Return the ranks that saved a shard of their own, which no other number of ranks can load."""
+    """Return the ranks that saved their own shard, which a different number of ranks cannot load."""
     return {int(match[1]) for match in map(LOCAL_SHARD.match, parts) if match}
 
 
 def world_size(checkpoint: Checkpoint) -> tuple[int | None, bool]:
-    """Return how many ranks saved a checkpoint, None if unknown, and whether no other number can load it."""
+    """Return how many ranks saved a checkpoint, or None if unknown, and whether only that number can load it."""
     parts, recorded = checkpoint["parts"], checkpoint["recorded"]
     for directory in sorted({posixpath.dirname(path) for path in parts}):
         names = below(parts, directory)

@@ -74,7 +74,7 @@ class Walk:
 
 
 def pushed(opcode: int, argument: bytes) -> Token:
-    """Return the text or integer that an opcode pushes, None for anything else."""
+    """Return the text or integer that an opcode pushes, or None for anything else."""
     if opcode in TEXT:
         return argument.decode("utf-8", "replace") if len(argument) <= MAX_TEXT else None
     if opcode in b"KM":
@@ -87,7 +87,7 @@ def pushed(opcode: int, argument: bytes) -> Token:
 
 
 def tokens(data: bytes) -> Iterator[Token]:
-    """Yield the texts and integers of a pickle in order, None for every other opcode that pushes or builds something.
+    """Yield the texts and integers of a pickle in order, or None for each other opcode that pushes or builds.
 
     Texts and integers that the pickle refers to again are yielded again.
     """

@@ -73,17 +73,17 @@ READERS: tuple[tuple[re.Pattern[str], Callable[[str], Part]], ...] = (
 
 
 def directory_format(name: str, names: set[str]) -> str:
-    """Return the format of a directory with these entries, "" if it is no checkpoint."""
+    """Return the format of a directory with these entries, or "" if it is not a checkpoint."""
     return next((form.name for form in DIRECTORIES if form.recognizes(name, names)), "")
 
 
 def file_format(name: str) -> str:
-    """Return the format of a file that is a checkpoint by its suffix, "" for another."""
+    """Return the format of a file whose suffix marks it as a checkpoint, or "" for other files."""
     return FILE_FORMATS.get(os.path.splitext(name)[1], "")
 
 
 def read_part(path: str) -> Part:
-    """Return what the content of a file says; {} if no reader knows it. Never raises."""
+    """Return the information in a file, or {} if no reader supports it. Never raises."""
     name = os.path.basename(path)
     reader = next((reader for pattern, reader in READERS if pattern.match(name)), None)
     if reader is None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the ranks of an attempt learn about the checkpoint to resume from."""
+"""Tell the ranks of an attempt which checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PLACEHOLDER = "{checkpoint}"
 
 
 def attempt_environment(attempt: int, checkpoint: str) -> dict[str, str]:
-    """Return the variables of all ranks of an attempt. checkpoint: path, "" if there is none: it is then not set."""
+    """Return the variables of all ranks of an attempt. checkpoint: path, or "" to leave it unset."""
     return {ATTEMPT: str(attempt), **({CHECKPOINT: checkpoint} if checkpoint else {})}
 
 
 def resume_arguments(arguments: Sequence[str], checkpoint: str) -> list[str]:
-    """Return launch_resume_args for a checkpoint, [] if there is none."""
+    """Return launch_resume_args for a checkpoint, or [] if there is none."""
     return [argument.replace(PLACEHOLDER, checkpoint) for argument in arguments] if checkpoint else []
 
 
@@ -50,7 +50,7 @@ def local_checkpoints(directory: str) -> list[Checkpoint]:
 
 
 def newest_local_checkpoint(plan: Plan) -> str:
-    """Return the path of the newest checkpoint that the run's ranks can load, "" if there is none; see newest_local."""
+    """Return the path of the newest checkpoint that the run's ranks can load, or ""; see newest_local."""
     checkpoint = newest_local(plan)
     return checkpoint["path"] if checkpoint is not None else ""
 
@@ -58,7 +58,7 @@ def newest_local_checkpoint(plan: Plan) -> str:
 def newest_local(plan: Plan) -> Checkpoint | None:
     """Return the newest checkpoint that is complete on this node, and that the run's ranks can load.
 
-    None if there is none, or if the plan does not say where to look. Raise TimeoutError if the directory does not
+    None if there is none, or if the plan does not name a directory. Raise TimeoutError if the directory does not
     answer.
     """
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import is_checkpoint

@@ -20,7 +20,7 @@ STEP = (
 
 
 def step_of_name(name: str) -> tuple[int | None, str]:
-    """Return the step in the name of a file or directory, and its unit: "step" or "epoch"; None if it has none."""
+    """Return the step in the name of a file or directory, and its unit ("step" or "epoch"), or None."""
     for pattern, unit in STEP:
         match = pattern.search(name)
         if match:

@@ -53,22 +53,22 @@ if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
 
     Parts = Dict[str, Tuple[int, float]]  # size and time of the last change, by path
 
-MAX_LINE = 8 * 2**20  # bytes; a list of MAX_PARTS parts has less
-MAX_FIRST_LINE = 256  # bytes of what a client sends before it has proved that it has the key
+MAX_LINE = 8 * 2**20  # bytes; a list of MAX_PARTS parts is smaller
+MAX_FIRST_LINE = 256  # bytes that a client may send before it has proved that it has the key
 MAX_CLIENTS = 64
-MAX_UNPROVEN = 64  # further connections, which have not proved yet that they have the key
+MAX_UNPROVEN = 64  # connections that have not yet proved that they have the key
 BLOCK = 2**20  # bytes
 MAC_LENGTH = 64  # hex digits
-SUFFIX = ".muster.part"  # of what is not complete yet; names with this end are no checkpoints
+SUFFIX = ".muster.part"  # of incomplete files; names with this suffix are not checkpoints
 FREE_SHARE = 0.02  # of a disk that a copy leaves free
 
 
 class TransferError(Exception):
-    """The parts could not be copied; its text says why."""
+    """The parts could not be copied; the message explains why."""
 
 
 def transfer_key(token: str, run_id: str, number: int) -> str:
-    """Return the key of the transfers before one attempt; whoever has it does not know the token."""
+    """Return the key of the transfers before one attempt; it does not reveal the token."""
     return hmac.new(token.encode(), f"checkpoints|{run_id}|{number}".encode(), hashlib.sha256).hexdigest()
 
 
@@ -154,7 +154,7 @@ class Channel:
         self.write(mac.hexdigest().encode())
 
     def receive_file(self, path: str, stream: Any, expected: int) -> None:
-        """Write the content of a part to a stream. Raise TransferError if it is not what the other side has read."""
+        """Write the content of a part to a stream. Raise TransferError if it differs from the sender's data."""
         reply = self.receive()
         size = reply.get("size") if isinstance(reply, dict) else None
         if size != expected:
@@ -177,7 +177,7 @@ def path_of(target: str, part: str) -> str:
 
 
 def intact_parts(directory: str, name: str) -> Parts:
-    """Return the parts of a checkpoint that are not damaged here, {} if it does not exist."""
+    """Return the parts of a checkpoint that are not damaged here, or {} if it does not exist."""
     checkpoint = inspect_path(directory, name)
     parts: Parts = {}
     for part in checkpoint["parts"] if checkpoint is not None else ():
@@ -211,7 +211,7 @@ class Server:
         return listener
 
     def accept_all(self, listener: socket.socket) -> None:
-        """Serve each connection in a thread of its own, until the process ends."""
+        """Serve each connection in its own thread, until the process ends."""
         while listener.fileno() >= 0:
             try:
                 sock, _address = listener.accept()
@@ -226,7 +226,7 @@ class Server:
                 sock.close()
 
     def add(self, sock: socket.socket) -> None:
-        """Count a new connection; if there are too many, end the one that has not proved its key for longest."""
+        """Count a new connection; if there are too many, close the oldest unauthenticated one."""
         with self.lock:
             if len(self.unproven) >= MAX_UNPROVEN:
                 with contextlib.suppress(OSError):
@@ -309,7 +309,7 @@ def require_copyable(directory: str, name: str) -> None:
 
 
 def require_checkpoint(directory: str, name: str) -> None:
-    """Raise TransferError if something else than a checkpoint exists where parts would be copied to."""
+    """Raise TransferError if the target of the copy exists and is not a checkpoint."""
     target = os.path.normpath(os.path.join(directory, name))
     with contextlib.suppress(OSError):
         if not os.path.islink(target) and not os.listdir(target):
@@ -372,7 +372,7 @@ def missing_parts(offers: Sequence[Parts], present: Parts) -> Parts:
 
 
 def require_room(directory: str, size: int) -> None:
-    """Raise TransferError if the disk has no room for this many bytes."""
+    """Raise TransferError if the disk lacks space for this many bytes."""
     status = os.statvfs(directory)
     free = int((status.f_bavail - FREE_SHARE * status.f_blocks) * status.f_frsize)
     if size > free:
@@ -380,7 +380,7 @@ def require_room(directory: str, size: int) -> None:
 
 
 def make_directories(base: str, relative: str) -> None:
-    """Make the directories of a relative path below a directory. Raise OSError if one is a link or a file."""
+    """Create the directories of a relative path below a directory. Raise OSError if one is a link or a file."""
     os.makedirs(base, exist_ok=True)
     path = base
     for component in filter(None, relative.split("/")):
@@ -393,7 +393,7 @@ def make_directories(base: str, relative: str) -> None:
 
 @contextlib.contextmanager
 def staging(stage: str) -> Iterator[None]:
-    """Make an empty directory, and remove it at the end."""
+    """Create an empty directory, and remove it at the end."""
     if os.path.lexists(stage):
         remove_tree(stage)
     os.mkdir(stage, 0o700)
@@ -418,10 +418,10 @@ def copy(stage: str, parts: Parts, channels: Mapping[str, Channel]) -> None:
 
 
 def staged_path(stage: str, part: str) -> str:
-    """Return where a part is kept until all have arrived."""
+    """Return the temporary path of a part until all parts have arrived."""
     if part == LATEST:
         return os.path.join(stage, "latest")
-    name = os.path.basename(stage)[1 : -len(SUFFIX)]  # its end says how the file is read
+    name = os.path.basename(stage)[1 : -len(SUFFIX)]  # its suffix determines how the file is read
     return os.path.join(stage, "files", part) if part else os.path.join(stage, "file", name)
 
 

@@ -64,12 +64,12 @@ def locate(stream: BinaryIO, size: int) -> Location:
 
 
 def bad() -> Location:
-    """Raise ZipError: the directory is not where the end says."""
+    """Raise ZipError: the directory is not at the recorded offset."""
     raise ZipError("its directory is damaged")
 
 
 def sizes64(extra: bytes, size: int, original_size: int, header: int) -> tuple[int, int]:
-    """Return size and header position of an entry, from its zip64 field where they do not fit into 32 bits."""
+    """Return size and header offset of an entry, from its zip64 field if they do not fit into 32 bits."""
     position = 0
     while position + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, position)
@@ -111,7 +111,7 @@ def read_entries(stream: BinaryIO, size: int) -> list[Entry]:
 
 
 def read_stored(stream: BinaryIO, entry: Entry, limit: int) -> bytes:
-    """Return the first `limit` bytes of an entry that is not compressed, b"" for another. Raise ZipError."""
+    """Return the first `limit` bytes of an uncompressed entry, or b"" for a compressed entry. Raise ZipError."""
     if entry.method != STORED:
         return b""
     fields = LOCAL_HEADER.unpack(read_at(stream, entry.header, LOCAL_HEADER.size))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class TreeError(UserFileError):
-    """The tree cannot be listed or copied; the message says why."""
+    """The tree cannot be listed or copied; the message explains why."""
 
 
 def list_tree(directory: str, patterns: list[str]) -> list[str]:

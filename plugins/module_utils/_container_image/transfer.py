@@ -357,7 +357,7 @@ class ImageTransfer(NodeTransfer):
             )
 
     def matches_content(self, file_index: int, path: str) -> bool:
-        """Return whether a file is the expected archive. Pieces that all arrived in this call are verified already."""
+        """Return whether a file is the expected archive. If all pieces arrived in this call, they are verified."""
         size = self.entries[file_index].size
         if self.from_peers == size:
             return os.path.getsize(path) == size

@@ -23,7 +23,7 @@ START_TIMEOUT = 60.0  # seconds until the engine must respond
 
 
 class DataRootError(Exception):
-    """The data cannot be moved; the message says why and what to do."""
+    """The data cannot be moved; the message explains why, with a remedy."""
 
 
 def run(*command: str) -> str:

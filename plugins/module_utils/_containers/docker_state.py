@@ -42,13 +42,13 @@ def run(*argv: str) -> str:
 
 
 def list_running() -> tuple[list[str], str]:
-    """Return the names of running containers, and why they cannot be listed; no names if no engine runs."""
+    """Return the names of running containers, and why they cannot be listed; the names are empty without an engine."""
     try:
         return run("docker", "ps", "--format", "{{.Names}}").split(), ""
     except FileNotFoundError:
         return [], ""
     except subprocess.TimeoutExpired:
-        error = "`docker ps` did not answer within 60 s"
+        error = "`docker ps` did not respond within 60 s"
     except subprocess.CalledProcessError as exception:
         error = f"`docker ps` fails ({exception.stderr.strip()[-300:] or f'code {exception.returncode}'})"
     except OSError as exception:

@@ -91,7 +91,7 @@ class Engine:
         except OSError as error:
             raise StepError(f"{self.name} cannot be run: {error.strerror}") from None
         except subprocess.TimeoutExpired:
-            raise StepError(f"`{self.name} {' '.join(arguments[:2])}` did not answer within {timeout:g} s") from None
+            raise StepError(f"`{self.name} {' '.join(arguments[:2])}` did not respond within {timeout:g} s") from None
 
     def find(self, name: str) -> EngineImage | None:
         """Return the image with a name or id, or None if it is missing. Raise StepError if the query fails."""
@@ -158,7 +158,7 @@ class Engine:
         return StepError(f"{failure}: {message}. {suggest_remedy(message, '', user)}{note}")
 
     def remedy(self) -> str:
-        """Return what to do if the engine's disk is full."""
+        """Return the remedy for a full disk of the engine."""
         if self.name == "docker":
             return (
                 "Move Docker's data to a larger disk with `ansible-playbook site.yml --tags docker_data_root "
@@ -179,7 +179,7 @@ class Engine:
 
 @contextlib.contextmanager
 def logged_in(engine: Engine, name: str, user: str, password: str, directory: str) -> Iterator[None]:
-    """Let the engine pull with a login, which is kept in a separate directory and then removed. Raise StepError."""
+    """Have the engine pull with a login, stored in a separate directory and removed afterwards. Raise StepError."""
     shutil.rmtree(directory, ignore_errors=True)  # of a call that was killed
     if not user:
         yield
@@ -208,7 +208,7 @@ def registry_of(name: str) -> str:
 
 
 def suggest_remedy(message: str, registry: str, user: str) -> str:
-    """Return what to do about an error of a registry, or of the network to it. user: the login, or ""."""
+    """Return the remedy for an error of a registry, or of the network to it. user: the login, or ""."""
     if UNKNOWN.search(message):
         return "Correct the image's name and tag: the registry does not have this image"
     if LIMITED.search(message):

@@ -19,11 +19,11 @@ RESULT_MARK = "MUSTER-RESULT "  # prefix of a line for the play, not for a perso
 
 
 class StepError(Exception):
-    """A step failed; the message says why and what to do."""
+    """A step failed; the message explains why, with a remedy."""
 
 
 class ProgramError(StepError):
-    """A program failed; its output says why."""
+    """A program failed; its output explains why."""
 
 
 def print_line(text: str) -> None:

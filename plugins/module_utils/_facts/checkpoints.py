@@ -33,7 +33,7 @@ IN_RUN = ("{run_directory}", "{run_id}")  # in launch_checkpoints: each run has 
 
 
 def name_directory(configured: str, arguments: Sequence[str], directory: str, home: str) -> tuple[str, str]:
-    """Return the absolute path or URL of a job's checkpoints, and where it is named; ("", "") if it is nowhere."""
+    """Return the absolute path or URL of a job's checkpoints, and where it is named, or ("", "")."""
     path, source = (configured, "launch_checkpoints") if configured else detect(arguments, directory)
     if not path or URL.match(path):
         return path, source

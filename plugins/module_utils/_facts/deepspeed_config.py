@@ -104,7 +104,7 @@ def complete_sizes(batch: int | None, micro: int | None, steps: int | None, worl
 
 
 def check_batch_sizes(config: Mapping[str, Any], arguments: Sequence[str], world: int) -> tuple[str, str, str] | None:
-    """Return the problem with the batch sizes for a number of ranks: found, needed, do; or None.
+    """Return the problem with the batch sizes for a number of ranks (found, needed, do), or None.
 
     train_batch_size must be the product of the other two and the number of ranks, or DeepSpeed stops.
     """

@@ -108,7 +108,7 @@ def read_redirections(root: str = PCI_DEVICES) -> list[str] | None:
 
 
 def read_iommu(root: str = "/sys/kernel/iommu_groups") -> str:
-    """Return how the IOMMU translates addresses: "" if it is off, else the kernel's word, such as identity or DMA."""
+    """Return how the IOMMU translates addresses: "" if it is off, or the kernel's term, such as identity or DMA."""
     types = {read_text(path) for path in glob.glob(f"{root}/*/type")}
     return next((kind for kind in sorted(types) if kind.startswith("DMA")), "identity" if types else "")
 

@@ -31,7 +31,7 @@ def has_amd() -> bool:
 
 
 def query_amd() -> Any:
-    """Start the query of AMD GPUs. Imported late, so that only nodes that have them pay for it."""
+    """Start the query of AMD GPUs. Imported lazily, so that only nodes with AMD GPUs pay for the import."""
     from ansible_collections.muster.training.plugins.module_utils._facts import amd_gpus
 
     return amd_gpus.AmdQuery()

@@ -56,7 +56,7 @@ class KernelLogQuery:
         self.messages = [message for message in parsed if message]
 
     def result(self, deadline: float) -> dict[str, Any]:
-        """Return readable, reason (why not), and the errors of GPUs."""
+        """Return readable, reason (why the log is unreadable), and the errors of GPUs."""
         if self.command is not None:
             self.messages = parse_journal(self.command.output(deadline).text)
         return {
@@ -103,7 +103,7 @@ class HealthQuery:
         return output.text if output is not None and output.code == 0 else ""
 
     def read_devices(self) -> tuple[list[dict[str, Any]], list[int]]:
-        """Return the devices and their throttle reasons, under the name that the driver uses for the latter, if any."""
+        """Return the devices and their throttle reasons, with whichever field name the driver supports."""
         for fields in DEVICE_QUERIES:
             if fields != DEVICE_QUERIES[0] and self.smi:
                 command = gpu_health.query(self.smi, "gpu", fields)

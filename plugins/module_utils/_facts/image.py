@@ -68,7 +68,7 @@ class ImageQuery:
 
 
 def with_group(name: str, argv: list[str]) -> list[str]:
-    """Return a command run with a group that this user joined after the login, since a run's unit has it, too."""
+    """Return a command run with a group that this user joined after the login, because a run's unit also has it."""
     try:
         group = grp.getgrnam(name)
     except KeyError:

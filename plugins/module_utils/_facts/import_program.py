@@ -39,7 +39,7 @@ CUDA_LIFETIME = 3600.0  # seconds for which working GPUs count as working
 LIBRARY_DIRECTORIES = {"site-packages", "dist-packages"}
 # Libraries that act when they are imported: MPI starts, or a text or a browser appears.
 ACTING_LIBRARIES = {"mpi4py", "this", "antigravity", "idlelib", "turtledemo"}
-# What a job may do so that it finds modules which this program does not.
+# Code with which a job can import modules that this program cannot find.
 PATH_CHANGES = (
     *("sys.path", "sys.modules", "addsitedir", "sys.meta_path", "from sys import path", "import sys as"),
     *(".path.insert(", ".path.append(", "setup_root", "autoroot"),
@@ -75,7 +75,7 @@ def catches_import_errors(handlers: list[ast.ExceptHandler]) -> bool:
 
 
 def loaded_imports(body: list[ast.stmt], is_main: bool) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports that are executed for certain when this code is, and whose failure ends it."""
+    """Yield the imports that this code certainly executes, and whose failure ends it."""
     import ast
 
     for statement in body:
@@ -132,11 +132,11 @@ class Sources:
         self.kinds: dict[str, str] = {}  # of top-level modules: library, local, missing or unknown
         self.directories: dict[str, list[str]] = {}  # of local packages
         self.changes_path = False
-        self.sets_variables = False  # which may decide what a library imports
+        self.sets_variables = False  # they may affect what a library imports
         self.failures: list[dict[str, Any]] = []
 
     def read(self, path: str, module: str, is_main: bool) -> None:
-        """Read a file and all that it loads, in the order in which Python would."""
+        """Read a file and everything that it loads, in Python's order."""
         real_path = os.path.realpath(path)
         if real_path in self.seen_paths or len(self.seen_paths) >= MAX_FILES:
             return
@@ -343,7 +343,7 @@ def read_first_line(path: str) -> str:
 
 
 def environment_digest(sources: Sources, key: str) -> str:
-    """Return a digest of everything that decides whether the imports work: interpreter, packages, and sources.
+    """Return a digest of everything that affects the imports: interpreter, packages, and sources.
 
     A package that is installed, upgraded or removed changes the time of its site-packages directory.
     """
@@ -370,7 +370,7 @@ def boot_id() -> str:
 
 
 def read_cache(path: str, now: float) -> dict[str, Any]:
-    """Return what is known of this environment, {} if nothing, or if the file is not the user's own."""
+    """Return the cached result for this environment, or {} if there is none or the file belongs to another user."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as stream:
@@ -422,7 +422,7 @@ def read_sources(request: dict[str, Any]) -> Sources:
 
 
 def test_imports(request: dict[str, Any], sources: Sources, report: Reporter) -> dict[str, Any]:
-    """Return the failures of the imports and of the GPUs; what worked a short time ago is not repeated."""
+    """Return the failures of the imports and of the GPUs; recent successes are not repeated."""
     now = time.time()
     entry = read_cache(cache_path(request, sources), now) if request["cache"] else {}
     cached = bool(entry)
@@ -442,7 +442,7 @@ def test_imports(request: dict[str, Any], sources: Sources, report: Reporter) ->
 
 
 def main(request: dict[str, Any]) -> None:
-    """Write the result of the test, or with `test` false only what the sources say."""
+    """Write the result of the test, or if `test` is false, only the information from the sources."""
     import faulthandler
     import sysconfig
 

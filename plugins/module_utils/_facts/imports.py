@@ -39,7 +39,7 @@ def has_gpus() -> bool:
 
 
 def job_environment(variables: dict[str, str], interpreter: str = "") -> dict[str, str]:
-    """Return the environment that a run would have, as far as it decides what can be imported."""
+    """Return the environment variables of a run that affect imports."""
     environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     if interpreter:
         environment["PATH"] = os.path.dirname(interpreter) + os.pathsep + environment.get("PATH", "/usr/bin:/bin")
@@ -47,7 +47,7 @@ def job_environment(variables: dict[str, str], interpreter: str = "") -> dict[st
 
 
 def program_request(request: dict[str, Any], script: str, key: str) -> dict[str, Any]:
-    """Return the request of import_program.py without a cache; key: what else decides whether the imports work."""
+    """Return the request of import_program.py without a cache; key: everything else that affects the imports."""
     return {
         "test": request["test"],
         "module": request["module"],
@@ -73,7 +73,7 @@ class ImportQuery:
         self.command = Command(argv, cwd=directory, env=job_environment(request["environment"], interpreter))
 
     def result(self) -> dict[str, Any]:
-        """Return what the program reports; see parse_result()."""
+        """Return the program's report; see parse_result()."""
         return parse_result(self.command.output(self.deadline))
 
 
@@ -98,7 +98,7 @@ class ImageImportQuery:
         self.inspection = Command(with_group(engine, argv))
 
     def result(self) -> dict[str, Any]:
-        """Return what the program reports, {} if there is no such image."""
+        """Return the program's report, or {} if the image does not exist."""
         image_id, _size, error = parse_image(self.inspection.output(self.deadline))
         if not image_id or error:
             return {}
@@ -119,7 +119,7 @@ class ImageImportQuery:
         return result
 
     def digest(self, request: dict[str, Any]) -> str:
-        """Return a digest of what decides the result: the image, the script, the files beside it, the machine."""
+        """Return a digest of all that affects the result: the image, the script, the files beside it, the machine."""
         files = []
         for path in sorted(glob.glob(os.path.join(glob.escape(os.path.dirname(self.script)), "*.py")))[:1000]:
             with contextlib.suppress(OSError):
@@ -227,7 +227,7 @@ def clean_result(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_end(output: CommandOutput, printed: list[str]) -> str:
-    """Return how an interpreter without a result ended, with what it printed last."""
+    """Return how an interpreter without a result ended, with its last output."""
     if output.hangs:
         return f"it did not end within {TIMEOUT:.0f} s"
     code = output.code or 0

@@ -4,7 +4,7 @@
 
 """What a job's variables and arguments refer to on a node: caches, checkpoints, compilers, services.
 
-Nothing is written. The job's variables are those without secrets; of all others, only the names are known.
+Nothing is written. The job's variables exclude secrets; of all others, only the names are known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-SERVICE_TIMEOUT = 3.0  # seconds; a service that answers does so within a tenth
+SERVICE_TIMEOUT = 3.0  # seconds; a working service responds within a tenth
 METADATA = ("169.254.169.254", 80)  # a cloud's service with the machine's role
 METADATA_TIMEOUT = 0.5
 # Variables of cache directories, and where the cache is without them.
@@ -145,7 +145,7 @@ def find_program(names: Sequence[str], search_path: str) -> str:
 
 
 def read_compilers(environment: Mapping[str, str], search_path: str) -> dict[str, str]:
-    """Return the paths of the C and C++ compilers and of nvcc, "" for missing ones."""
+    """Return the paths of the C and C++ compilers and of nvcc, or "" for missing ones."""
     c_names = [environment["CC"]] if environment.get("CC") else COMPILERS
     cxx_names = [environment["CXX"]] if environment.get("CXX") else CXX_COMPILERS
     cuda = environment.get("CUDA_HOME") or environment.get("CUDA_PATH") or "/usr/local/cuda"
@@ -174,7 +174,7 @@ def hub_models(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def missing_hub_models(arguments: Sequence[str], directory: str, caches: Mapping[str, Any]) -> dict[str, str]:
-    """Return those of hub_models() that are neither a directory of the job nor in the node's cache."""
+    """Return the entries of hub_models() that are neither a directory of the job nor in the node's cache."""
     hub = os.path.join((caches.get("HF_HOME") or {}).get("path") or "/", "hub")
     missing = {}
     for option, name in hub_models(arguments).items():
@@ -226,7 +226,7 @@ def has_machine_role() -> bool:
 
 
 def ask_metadata(request: str) -> str:
-    """Return the first line of the body of a successful reply, else ""."""
+    """Return the first line of the body of a successful reply, or ""."""
     try:
         with socket.create_connection(METADATA, METADATA_TIMEOUT) as connection:
             connection.sendall(request.encode())
@@ -312,11 +312,11 @@ class ServiceQuery:
         self.results[name] = function()
 
     def result(self) -> dict[str, Any]:
-        """Return hub, wandb, s3 (each host and error), credentials, models, buckets; without what is not needed."""
+        """Return hub, wandb, s3 (each host and error), credentials, models, buckets, omitting unneeded ones."""
         for thread in self.threads:
             thread.join(max(0.0, self.deadline - time.monotonic()))
         results = dict(self.results)
-        late = {"host": "", "error": f"no answer within {SERVICE_TIMEOUT:.0f} s"}
+        late = {"host": "", "error": f"no reply within {SERVICE_TIMEOUT:.0f} s"}
         results.update((name, late) for name in self.pending - set(results) if name != "credentials")
         if "wandb" in results:
             results["wandb"] = {**results["wandb"], "netrc": self.netrc}
@@ -340,7 +340,7 @@ def has_netrc_entry(home: str, machine: str) -> bool:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a regular file, "" if it cannot be read. Links are followed; a pipe would block."""
+    """Return the text of a regular file, or "" if it cannot be read. Links are followed; a pipe would block."""
     try:
         if not os.path.isfile(path):
             return ""

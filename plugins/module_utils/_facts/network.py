@@ -27,7 +27,7 @@ RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS = 1, 4, 5, 7, 8
 RTAX_MTU = 2
 IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 TCP_LISTEN = "0A"  # state in /proc/net/tcp
-RESOLVE_TIMEOUT = 3.0  # seconds for all names together; an unanswered query alone takes 5 s or more
+RESOLVE_TIMEOUT = 3.0  # seconds for all names together; a single unanswered query takes 5 s or more
 RESOLVERS = 8  # names looked up at a time
 SOCKET_OWNERS_TIMEOUT = 3.0  # seconds; sudo may ask a directory service
 # Prints socket, pid and command line of each process that has one of the sockets in argv open. A user sees only their
@@ -213,7 +213,7 @@ def parse_hosts(text: str) -> dict[str, list[str]]:
 def read_names(names: Iterable[str], query_resolver: bool, timeout: float = RESOLVE_TIMEOUT) -> dict[str, Any]:
     """Resolve this machine's own name and its peers' names.
 
-    Returns hostname; own: see resolve_hostname(), None if the resolver did not reply in time; hosts_file: {peer:
+    Returns hostname; own: see resolve_hostname(), or None if the resolver did not reply in time; hosts_file: {peer:
     addresses} in /etc/hosts; resolver: {peer: addresses}, None without query_resolver, since a name server costs
     packets and, if slow, seconds; unanswered: the names that took too long.
     """

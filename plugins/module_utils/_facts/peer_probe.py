@@ -5,7 +5,7 @@
 """Connect each node with every other over TCP, both ways, with full-size packets.
 
 Every node creates one PeerProbe, at about the same time or one after another. A node first listens, then greets all
-peers. A peer that is not listening yet refuses at once and greets this node later, so each pair meets in any order. The
+peers. A peer that is not listening yet refuses immediately and greets this node later, so any order works. The
 greeted node connects back to the greeter's ports, so one exchange verifies both directions. A child process keeps
 listening until every peer has connected.
 
@@ -40,7 +40,7 @@ MAX_GREETERS = 32  # peers greeted at a time
 
 
 def connect_all(targets: list[tuple[str, int]], timeout: float) -> dict[tuple[str, int], socket.socket | str]:
-    """Connect to all (address, port) at once; return an open connection or the error message for each."""
+    """Connect to all (address, port) in parallel; return an open connection or the error message for each."""
     results: dict[tuple[str, int], socket.socket | str] = {}
     opening = {}
     poller = select.poll()
@@ -70,7 +70,7 @@ def connect_all(targets: list[tuple[str, int]], timeout: float) -> dict[tuple[st
         if remaining <= 0:
             break
     for target, connection in opening.values():
-        results[target] = f"no answer within {timeout:.0f} s"
+        results[target] = f"no reply within {timeout:.0f} s"
         connection.close()
     return results
 
@@ -131,7 +131,7 @@ class Listener:
         self.fixed = [port for port in fixed if self.listen(port)]
 
     def listen(self, port: int) -> bool:
-        """Listen on a port; False if it is taken."""
+        """Listen on a port; return False if it is in use."""
         family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -265,7 +265,7 @@ def exchange(
 
 
 class PeerProbe:
-    """This node's part of the connection tests: listens and greets all peers from creation on.
+    """This node's part of the connection tests: listens and greets all peers as soon as it is created.
 
     request: node (this node's name), address, peers ({name: address}), ports (the run's, also tested), probe: token;
     candidates (ephemeral ports, the same on all nodes, of which the first free one is used); lifetime (seconds).

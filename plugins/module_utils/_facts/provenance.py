@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a run reads on a node besides its code: packages, data and models, so that the run can be repeated exactly.
+"""The inputs of a run on a node besides its code: packages, data and models, so that the run can be repeated exactly.
 
 Nothing is imported or changed. Large inputs are identified by the names and sizes of their files, small files also by
 their content.
@@ -57,7 +57,7 @@ STAGE_INDEX = ".muster-stage/index.jsonl"  # written by the role stage_data, wit
 
 
 class ProvenanceQuery:
-    """The query of a job's packages and inputs; the interpreter's search path is asked on creation."""
+    """The query of a job's packages and inputs; the interpreter's search path is queried on creation."""
 
     def __init__(
         self, interpreter: str, arguments: Sequence[str], directory: str, home: str, dead_mount: Callable[[str], str]

@@ -94,7 +94,7 @@ def user_ids(user: str) -> dict[str, int]:
 
 
 def become(user: str) -> None:
-    """Become the run's user, if we are root: that user's view of files counts."""
+    """Become the run's user if we are root, to see files as that user does."""
     act_as(user)
     become_user()
     import ctypes  # costs milliseconds, and is rarely needed
@@ -314,7 +314,7 @@ def start_links(context: FactsContext) -> None:
 
 
 def start_health(context: FactsContext) -> None:
-    """Start the queries of the node's health, and read what identifies it, which may need root."""
+    """Start the queries of the node's health, and read its identity, which may need root."""
     from ansible_collections.muster.training.plugins.module_utils._facts import health
 
     links = context.pending.get("links")
@@ -322,7 +322,7 @@ def start_health(context: FactsContext) -> None:
 
 
 def start_job(context: FactsContext) -> None:
-    """Read what the job's variables and arguments refer to; start the import test and the queries of services."""
+    """Read the files that the job's variables and arguments name; start the import test and the queries of services."""
     from ansible_collections.muster.training.plugins.module_utils._facts import job_needs
 
     job, arguments, facts = context.request["job"], context.request["args"], context.facts
@@ -414,7 +414,7 @@ def read_checkpoints(context: FactsContext) -> None:
 
 
 def read_names(context: FactsContext) -> None:
-    """Read what the names of this node and its peers resolve to."""
+    """Resolve the names of this node and its peers."""
     peers = [name for name in context.request["peers"] if name != context.request["node"]]
     context.facts["names"] = network.read_names(peers, query_resolver="resolver" in context.parts)
 

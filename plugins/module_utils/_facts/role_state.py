@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class StateReadError(Exception):
-    """A state cannot be read; the message says why and what to do."""
+    """A state cannot be read; the message explains why, with a remedy."""
 
 
 def base_packages(options: Data) -> Data:
@@ -33,7 +33,7 @@ def base_packages(options: Data) -> Data:
 
 
 def nvidia_driver(_options: Data) -> Data:
-    """Return the facts that decide about the driver; without a GPU, the packages are not read."""
+    """Return the facts for the choice of a driver; without a GPU, the packages are not read."""
     from ansible_collections.muster.training.plugins.module_utils._facts import driver as node_driver
     from ansible_collections.muster.training.plugins.module_utils._facts import gpu_vendors
     from ansible_collections.muster.training.plugins.module_utils._facts import gpus as node_gpus

@@ -4,7 +4,7 @@
 
 """The jobs that Slurm runs on this machine, from the titles of the processes that it starts for them as root.
 
-Asks neither Slurm's controller, which may be slow, nor for the programs of Slurm, which a container may lack.
+Needs neither Slurm's controller, which may be slow, nor Slurm's programs, which a container may lack.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read_slurm_jobs(proc: str = "/proc", owner: int = ROOT) -> list[str]:
         try:
             with open(f"{proc}/{name}/cmdline", "rb") as stream:
                 match = STEP.match(stream.read(64))
-            # anybody can choose the title of their own process
+            # users can choose the titles of their processes
             if match and os.stat(f"{proc}/{name}").st_uid == owner:
                 jobs.add(int(match.group(1)))
         except OSError:  # it has ended

@@ -63,5 +63,5 @@ def try_peer(name: str, connect_timeout: int, timeout: float) -> str:
     if output.code == 0:
         return ""
     if output.hangs:
-        return f"no answer within {timeout:.0f} s"
+        return f"no reply within {timeout:.0f} s"
     return " ".join(output.text.split())[-300:] or f"ssh exited with code {output.code}"

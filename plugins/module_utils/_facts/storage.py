@@ -108,7 +108,7 @@ def list_mount(point: str) -> Callable[[], dict[str, Any] | None]:
 
 
 def touch_mount(point: str) -> Callable[[], dict[str, Any]]:
-    """Return a function that looks into a mount and returns its state: ok, stale or unreadable, and the error.
+    """Return a function that reads a mount and returns its state (ok, stale or unreadable) and the error.
 
     If it is ok, also returns its free_bytes.
     """
@@ -175,7 +175,7 @@ def read_mounts(requested: list[str]) -> list[dict[str, Any]]:
         if need_by_point.get(point) == REQUESTED or (REMOTE.match(mount["type"]) and not PRIVATE.match(mount["type"]))
     }
     states = call_in_children({point: touch_mount(point) for point in watched}, MOUNT_TIMEOUT)
-    hangs = {"state": "hangs", "error": f"no answer within {MOUNT_TIMEOUT:.0f} s"}
+    hangs = {"state": "hangs", "error": f"no reply within {MOUNT_TIMEOUT:.0f} s"}
     missing = {"state": "missing", "error": ""}
     responding = [point for point in units if states.get(point, hangs)["state"] == "ok"]
     listings = call_in_children({point: list_mount(point) for point in responding}, MOUNT_TIMEOUT)

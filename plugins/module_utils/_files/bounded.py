@@ -88,7 +88,7 @@ def nesting(text: str) -> int:
 
 
 def bounded_int(digits: str) -> int | float:
-    """Return an integer of JSON; one of too many digits as a float, which takes no time and may be infinite."""
+    """Return a JSON integer; with too many digits, as a float, which is fast and may be infinite."""
     return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
 
 
@@ -136,7 +136,7 @@ def remove_entry(path: str) -> None:
 def write_atomically(path: str, text: str, mode: int = 0o600) -> None:
     """Write a file: a reader sees either the old or the new content, and nothing but this file is written.
 
-    Raise OSError. Whatever stands in its way, such as a link or a directory of its name, is replaced.
+    Raise OSError. Anything that already exists at the path, such as a link or a directory, is replaced.
     """
     temporary = f"{path}.{os.getpid()}.tmp"
     remove_entry(temporary)
@@ -218,7 +218,7 @@ def list_directory(path: str, limit: int = MAX_ENTRIES) -> list[str]:
 
 
 def identity(descriptor: int) -> tuple[int, int]:
-    """Return what identifies an open directory."""
+    """Return the identity of an open directory."""
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino
 

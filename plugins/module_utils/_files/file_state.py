@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.user_files 
 def read_files(paths: list[str], mark: str = "") -> dict[str, dict[str, str]]:
     """Return the state of each of these files, by path.
 
-    Omits missing files, links, and files in a directory in which somebody else could replace them.
+    Omits missing files, links, and files in a directory in which another user could replace them.
 
     Args:
         mark: the end of a line in files that others also write.
@@ -40,7 +40,7 @@ def read_file(path: str, mark: str) -> dict[str, str]:
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
             return {}
         if parent.st_uid not in (0, status.st_uid) or parent.st_mode & 0o022:
-            return {}  # somebody else could replace it
+            return {}  # another user could replace it
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read()
     finally:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def set_entry(text: str, machine: str, login: str, password: str) -> str:
-    """Return the text of a netrc with this entry, which replaces one for the same machine. Keep macros and comments."""
+    """Return a netrc text with this entry, which replaces an entry for the same machine. Keep macros and comments."""
     new_entry = f"machine {machine}\n  login {login}\n  password {password}\n"
     lines = text.splitlines(keepends=True)
     start = end = len(lines)

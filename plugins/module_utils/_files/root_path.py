@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Paths that are safe for root: nobody else can replace a directory on the path, or make it a link."""
+"""Paths that are safe for root: no other user can replace a directory on the path, or turn it into a link."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_LINKS = 40  # as the kernel follows at most
 
 
 class PathError(Exception):
-    """A directory on a path is not safe for root; the message says which and why."""
+    """A directory on a path is not safe for root; the message names it and explains why."""
 
 
 def has_other_members(gid: int) -> bool:
@@ -34,7 +34,7 @@ def has_other_members(gid: int) -> bool:
 
 
 def is_group_of_root(gid: int) -> bool:
-    """Return whether a group is root's alone: root's own, or Debian's staff, which has /usr/local, without members.
+    """Return whether only root is in a group: root's own, or Debian's staff (group of /usr/local) without members.
 
     The members of other groups may be in a directory service that cannot be listed.
     """
@@ -52,12 +52,12 @@ def others_can_write(status: os.stat_result) -> bool:
 def directory_error(status: os.stat_result, path: str) -> str:
     """Return why a directory is not safe for root, or "".
 
-    In a sticky directory (/tmp), nobody can replace root's directories, so these are safe.
+    In a sticky directory (/tmp), other users cannot replace root's directories, so these are safe.
     """
     if status.st_uid != ROOT:
         return f"{path} does not belong to root"
     if not status.st_mode & stat.S_ISVTX and others_can_write(status):
-        return f"{path} can be written by others than root"
+        return f"{path} is writable by users other than root"
     return ""
 
 
@@ -117,7 +117,7 @@ def root_only_error(path: str) -> str:
     """Return why anyone but root could change or replace a directory, or "". Missing directories are safe."""
     reason = parent_error(os.path.join(path, "."), links=True)  # also the directory itself
     if not reason and os.path.isdir(path) and others_can_write(os.stat(path)):  # the sticky bit protects only parents
-        reason = f"{path} can be written by others than root"
+        reason = f"{path} is writable by users other than root"
     return reason
 
 

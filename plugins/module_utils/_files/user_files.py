@@ -30,7 +30,7 @@ MAX_BYTES = 16 << 20
 
 
 class UserFileError(Exception):
-    """A file or directory cannot be used; the message says why and what to do."""
+    """A file or directory cannot be used; the message explains why, with a remedy."""
 
 
 def get_user(name: str) -> pwd.struct_passwd:
@@ -165,7 +165,7 @@ def read(path: str) -> str | None:
 
 
 def set_line(text: str, line: str, mark: str) -> str:
-    """Return the text with a line, which replaces one that ends with the mark, or is appended.
+    """Return the text with a line, which replaces the line that ends with the mark, or is appended.
 
     Without a mark, nothing is replaced. A line that ends with the desired one counts as present: options before a
     public key, such as from= and command=, restrict it, and sshd uses the first line of a key.
@@ -213,7 +213,7 @@ def ensure_file(  # noqa: PLR0913
 
 
 def replace(path: str, text: str, mode: int, validate: list[str]) -> None:
-    """Write a file atomically: nobody reads it half written, or with other permissions.
+    """Write a file atomically: readers never see it incomplete, or with other permissions.
 
     A file that is itself a mount, like /etc/hosts in a container, cannot be replaced, so it is written in place.
     """

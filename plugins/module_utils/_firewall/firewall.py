@@ -126,7 +126,7 @@ def write_ufw(texts: dict[Path, str]) -> None:
 
 
 def activate(rules: Rules) -> None:
-    """Activate these rules, with ufw if it is active, else with nftables."""
+    """Activate these rules, with ufw if it is active, otherwise with nftables."""
     if ufw_is_active():
         texts = changed_files(desired_ufw_files(rules))
         if texts:
@@ -153,7 +153,7 @@ def read_kept_rules() -> Rules:
 
 
 def try_rules(rules_text: str, seconds: int) -> str:
-    """Activate the rules in a text for this many seconds; return what was done."""
+    """Activate the rules in a text for this many seconds; return a description of the change."""
     desired: Rules = json.loads(rules_text)
     rollback()  # end an earlier unconfirmed trial: its changes are not the previous state
     in_force = is_active(desired)  # raises StepError before any change if they cannot be activated
@@ -225,7 +225,7 @@ def apply() -> str:
 
 
 def is_active_at_boot() -> bool:
-    """Return whether systemd activates the kept rules at each boot, and has done so at this one."""
+    """Return whether systemd activates the kept rules at each boot, including the current one."""
     commands = (["systemctl", "--quiet", word, BOOT_UNIT] for word in ("is-enabled", "is-active"))
     return all(subprocess.run(command, capture_output=True, check=False).returncode == 0 for command in commands)
 

@@ -20,7 +20,7 @@ Rules = Dict[str, Any]
 
 
 def digest(rules: Rules) -> str:
-    """Return a short digest of these rules, by which they are recognised among the active ones."""
+    """Return a short digest of these rules, which identifies them among the active rules."""
     return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -33,7 +33,7 @@ def split_by_family(addresses: list[str]) -> dict[int, list[str]]:
 
 
 def list_openings(rules: Rules) -> list[dict[str, Any]]:
-    """Return the ports that are open to other machines than the nodes."""
+    """Return the ports that are open to machines other than the nodes."""
     ssh = [{"port": port, "protocol": "tcp", "from": rules["ssh_from"]} for port in rules["ssh_ports"]]
     # A single network may be a plain string.
     other_openings = [

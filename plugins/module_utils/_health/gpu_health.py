@@ -36,10 +36,10 @@ ROW_FIELDS = (
     "remapped_rows.pending",
     "remapped_rows.failure",
 )
-# What changes while a job runs. The first name of the throttle reasons is that of drivers before 535.
+# Fields that change while a job runs. The first name of the throttle reasons is that of drivers before 535.
 PACE_FIELDS = ("index", "uuid", "clocks.current.sm", "clocks.max.sm", "power.draw", "power.limit", "utilization.gpu")
 THROTTLE_FIELDS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
-# Bits of the reasons (nvml.h, nvmlClocksEventReasons) for which a GPU is slower than it should be.
+# Bits of the reasons (nvml.h, nvmlClocksEventReasons) that make a GPU slower than expected.
 THROTTLE_REASONS = {
     0x8: "hardware slowdown",
     0x20: "software thermal slowdown",
@@ -125,12 +125,12 @@ def parse_remapped(text: str) -> dict[str, dict[str, Any]]:
 
 
 def throttle_reasons(mask: int) -> list[str]:
-    """Return the reasons for which a GPU is slower than it should be; mask: as nvidia-smi prints it."""
+    """Return the reasons why a GPU is throttled; mask: as printed by nvidia-smi."""
     return [text for bit, text in THROTTLE_REASONS.items() if mask & bit]
 
 
 def parse_mask(text: str) -> int:
-    """Return a bit mask such as "0x0000000000000004", or 0 if it is not known."""
+    """Return a bit mask such as "0x0000000000000004", or 0 if it is unknown."""
     return int(text, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", text) else 0
 
 
@@ -141,7 +141,7 @@ def parse_throttling(text: str, fields: Sequence[str]) -> list[int]:
 
 
 def parse_pace(text: str) -> list[dict[str, Any]]:
-    """Return clock, power and utilization of each GPU, and its throttle reasons; None: not known."""
+    """Return clock, power and utilization of each GPU, and its throttle reasons; None if unknown."""
     return [
         {
             "index": whole(row["index"]),

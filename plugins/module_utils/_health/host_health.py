@@ -37,7 +37,7 @@ MIN_SPAN = 120.0  # seconds of samples before a disk's growth is judged
 
 
 def read_value(path: str) -> str:
-    """Return the content of a small file of the kernel, "" if it cannot be read."""
+    """Return the content of a small file of the kernel, or "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(256).strip()
@@ -79,7 +79,7 @@ def read_ports(root: str = PORTS) -> list[dict[str, Any]]:
 
 
 def free_bytes(path: str) -> int | None:
-    """Return the free space of a disk for this user, None if it cannot be read."""
+    """Return the free space of a disk for this user, or None if it cannot be read."""
     try:
         status = os.statvfs(path)
     except OSError:
@@ -102,7 +102,7 @@ class DiskForecast:
             self.samples.popleft()
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the disk is full, None if its use does not grow or it is not known."""
+        """Return the seconds until the disk is full, or None if its use does not grow or is unknown."""
         if len(self.samples) < 2:
             return None
         (start, free_at_start), (end, free) = self.samples[0], self.samples[-1]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What identifies a machine, so that it is recognized under another name or address."""
+"""The identity of a machine, which survives changes of its name and address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DMI = "/sys/class/dmi/id"
 MACHINE_ID = "/etc/machine-id"
-# What manufacturers and hypervisors write if they have no number.
+# Placeholders of manufacturers and hypervisors for a missing number.
 PLACEHOLDER = re.compile(
     r"(?i)(to be filled.*|default string|not (specified|applicable|available)|none|n/?a|unknown|system serial number"
     r"|chassis.*|amazon ec2|[0 .-]*|x+|1234567890?|0123456789)\Z"
@@ -28,14 +28,14 @@ MAX_GPUS = 64
 
 
 def checked_number(text: str) -> str:
-    """Return a serial number, "" for a placeholder."""
+    """Return a serial number, or "" for a placeholder."""
     return "" if PLACEHOLDER.match(text) else text[:MAX_LENGTH]
 
 
 def read_identity(dmi: str = DMI, machine_id: str = MACHINE_ID) -> dict[str, str]:
-    """Return serial, asset and machine_id of this machine, "" if unknown.
+    """Return serial, asset and machine_id of this machine, or "" if unknown.
 
-    serial: of the machine, which only root may read. asset: its asset tag, on EC2 the id of the instance. machine_id:
+    serial: the machine's, readable only by root. asset: its asset tag, on EC2 the instance ID. machine_id:
     of its installation, which clones of a disk share.
     """
     return {
@@ -52,12 +52,12 @@ def checked_uuids(values: Any) -> list[str]:
 
 
 def checked_texts(identity: Mapping[str, Any]) -> dict[str, str]:
-    """Return serial, asset and machine_id, as far as they are in an identity, with a limited length."""
+    """Return serial, asset and machine_id of an identity, if present, with a limited length."""
     return {name: str(identity[name] or "")[:MAX_LENGTH] for name in TEXTS if name in identity}
 
 
 def summarize_identity(health: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what identifies a node, from its facts: serial, asset, machine_id, and the UUID of each GPU."""
+    """Return the identity of a node, from its facts: serial, asset, machine_id, and the UUID of each GPU."""
     facts = health or {}
     return {
         **checked_texts(facts.get("identity") or {}),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the kernel log for errors of GPUs: the ring buffer, or systemd's journal where the ring buffer is root's."""
+"""Read the kernel log for errors of GPUs: the ring buffer, or systemd's journal if only root can read that."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ KERNEL = 8  # priorities from here on are of other facilities: a program's own m
 
 
 def journal_command(*options: str) -> list[str]:
-    """Return the command that prints the kernel's messages of this boot from systemd's journal, [] without it."""
+    """Return the command that prints the kernel's messages of this boot from systemd's journal, or [] without one."""
     program = shutil.which("journalctl") or shutil.which("journalctl", path="/usr/bin:/bin")
     return [program, *JOURNAL, *options] if program else []
 
 
 def parse_record(record: bytes, boot: float) -> tuple[float, str] | None:
-    """Return time and text of a record of the ring buffer, None if the kernel itself did not write it.
+    """Return time and text of a record of the ring buffer, or None if the kernel itself did not write it.
 
     boot: when the monotonic clock began, in seconds since 1970.
     """
@@ -54,7 +54,7 @@ def read_records(descriptor: int, limit: int = MAX_RECORDS) -> list[bytes]:
     while len(records) < limit:
         try:
             record = os.read(descriptor, MAX_RECORD)
-        except BrokenPipeError:  # records were overwritten before they were read; the next read goes on
+        except BrokenPipeError:  # records were overwritten before they were read; the next read continues
             continue
         except OSError:
             break
@@ -78,7 +78,7 @@ def parse_journal(text: str) -> list[tuple[float, str]]:
 def find_errors(messages: Iterable[tuple[float, str]]) -> list[dict[str, Any]]:
     """Return the newest errors of GPUs in messages of the kernel, as plain data: the fields of GpuError, and time.
 
-    Repetitions of an error count as one, with the time of the last.
+    Repetitions of an error are merged, with the time of the last.
     """
     errors: dict[tuple[Any, ...], dict[str, Any]] = {}
     for moment, text in messages:
@@ -92,7 +92,7 @@ def find_errors(messages: Iterable[tuple[float, str]]) -> list[dict[str, Any]]:
 
 
 class KernelLog:
-    """The messages of the kernel that arrive from now on; reading never waits."""
+    """The kernel messages that arrive from now on; reading never blocks."""
 
     def __init__(self, path: str = RING) -> None:
         self.error = ""  # why they cannot be read

@@ -22,7 +22,7 @@ NOTHING = "nothing"  # informational
 JOB = "job"  # the job may have caused it, or has to start again; the GPU works
 MACHINE = "machine"  # the GPU must not be used until it was reset, or the machine was rebooted or repaired
 
-# What NVIDIA's resolution buckets ask for, and what the error means for the machine.
+# The action for each of NVIDIA's resolution buckets, and the meaning of the error for the machine.
 Action = collections.namedtuple("Action", "text level")
 ACTIONS = {
     "IGNORE": Action("no action is needed", NOTHING),
@@ -179,7 +179,7 @@ GpuError = collections.namedtuple("GpuError", "kind code pci level description a
 
 
 def normalize_pci(address: str) -> str:
-    """Return a PCI address in one form, "0000:44:00": the kernel log and nvidia-smi write it differently."""
+    """Return a PCI address in the form "0000:44:00": the kernel log and nvidia-smi format it differently."""
     parts = address.lower().partition(".")[0].split(":")
     if len(parts) == 2:
         parts.insert(0, "0")
@@ -187,7 +187,7 @@ def normalize_pci(address: str) -> str:
 
 
 def parse_line(line: str) -> GpuError | None:
-    """Return the error that a line of the kernel log reports, None for any other line."""
+    """Return the error that a line of the kernel log reports, or None for any other line."""
     match = XID_LINE.search(line)
     if match:
         return describe_xid(int(match["code"]), match["pci"], match["text"])
@@ -226,6 +226,6 @@ def shorten(text: str) -> str:
 
 
 def describe_error(error: GpuError, gpu: str = "") -> str:
-    """Return an error for a person; gpu: the GPU's name, by default its PCI address."""
+    """Return an error as text for users; gpu: the GPU's name, by default its PCI address."""
     part = f"NVSwitch {error.pci}" if error.kind == "SXid" else gpu or f"GPU {error.pci}"
     return f"{error.kind} {error.code} on {part} ({error.description}); NVIDIA: {error.action}"

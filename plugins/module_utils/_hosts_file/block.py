@@ -4,7 +4,7 @@
 
 """/etc/hosts of a node: every name of the cluster resolves only to its node_address.
 
-Measured with glibc 2.36: a line `127.0.1.1 NAME` wins over the address in any order, and a name on localhost's line
+Measured with glibc 2.36: a line `127.0.1.1 NAME` hides the address in any order, and a name on localhost's line
 makes getfqdn() return "localhost". So our own block is not enough; names must be removed from all other lines. The
 block comes first because a lookup by address takes the first line with that address.
 """

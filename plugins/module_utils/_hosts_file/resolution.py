@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The names a machine uses for itself and others: its hosts file, what else writes it, and its resolver's replies."""
+"""The names a machine uses for itself and others: its hosts file, other writers of it, and its resolver's replies."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class HubCache:
         return os.path.normpath(os.path.join(os.path.dirname(pointer), os.readlink(path)))
 
     def matches_content(self, repository: RepositorySnapshot, file: RepositoryFile) -> bool:
-        """Return whether a file exists with the content that the hub has."""
+        """Return whether a file exists with the same content as on the hub."""
         name = self.content_path(repository, file)
         path = os.path.join(self.hub, name)
         if not is_inside(name) or not os.path.isfile(path) or os.path.getsize(path) != file.size:

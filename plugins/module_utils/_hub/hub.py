@@ -106,7 +106,7 @@ def fetch(request: dict[str, Any]) -> dict[str, Any]:
 def download(
     request: dict[str, Any], cache: HubCache, missing: list[tuple[RepositorySnapshot, RepositoryFile]], size: int
 ) -> None:
-    """Download files with the hub's library, several at once, and verify them. Raise StepError."""
+    """Download files with the hub's library, several in parallel, and verify them. Raise StepError."""
     from huggingface_hub import hf_hub_download
 
     failed = threading.Event()

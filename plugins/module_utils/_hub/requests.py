@@ -60,7 +60,7 @@ def find_response(error: Exception) -> Any:
 
 
 def retry_delay(response: Any) -> float:
-    """Return how many seconds the hub asks to wait, 0 if it does not say."""
+    """Return how many seconds the hub asks to wait, or 0 if it does not say."""
     limit = re.search(r";\s*r=0\s*;\s*t=(\d+)", response.headers.get("RateLimit", ""))
     after = response.headers.get("Retry-After", "")
     return float(limit[1]) if limit else float(after) if after.isdigit() else 0.0
@@ -100,7 +100,7 @@ def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> 
 
 
 def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item: dict[str, Any]) -> Result:
-    """Call the hub, and retry while that may help. Raise StepError."""
+    """Call the hub, with retries while they may help. Raise StepError."""
     pause, failing_since = 1.0, 0.0
     while True:
         started = time.monotonic()

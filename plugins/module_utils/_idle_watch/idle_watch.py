@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Power off a rented machine that nobody uses, to save its cost.
+"""Power off an unused rented machine, to save its cost.
 
     idle_watch.py check              check for use, then warn or power off if due; called by the timer, as root
     idle_watch.py status             show signs of use and when the machine will power off; changes nothing
@@ -117,7 +117,7 @@ def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: flo
     if now < BOOT_GRACE_SECONDS:
         work.append(f"it booted {format_duration(now)} ago")
     if state.stay_until is not None:
-        work.append(f"it was told to stay on for another {format_duration(state.stay_until - now)}")
+        work.append(f"it was requested to stay on for another {format_duration(state.stay_until - now)}")
     if work:
         return PowerDecision("nothing", IdleState(stay_until=state.stay_until), None, "; ".join(work))
     idle_since = None if signs.people else (now if state.idle_since is None else state.idle_since)
@@ -125,9 +125,11 @@ def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: flo
     if settings.ttl is not None:
         limits.append((settings.ttl, f"it has been on for {format_duration(settings.ttl)}"))
     if settings.after is not None and idle_since is not None:
-        limits.append((idle_since + settings.after, f"nobody has used it for {format_duration(settings.after)}"))
+        limits.append((idle_since + settings.after, f"it has been unused for {format_duration(settings.after)}"))
     if not limits:
-        return PowerDecision("nothing", IdleState(idle_since), None, "; ".join(signs.people) or "both limits are off")
+        return PowerDecision(
+            "nothing", IdleState(idle_since), None, "; ".join(signs.people) or "both limits are disabled"
+        )
     due, reason = min(limits)
     if now < due - WARNING_SECONDS:
         return PowerDecision("nothing", IdleState(idle_since), due, "; ".join(signs.people) or "nobody uses it")
@@ -170,10 +172,10 @@ def unit_signs(unit_list: str) -> list[str]:
 def process_signs(processes: Sequence[Process], run_users: Collection[int]) -> UsageSigns:
     """Return signs of use from the machine's processes.
 
-    Anyone can choose a process's name and environment, so work counts only if it is of someone who may do it.
+    Anyone can choose a process's name and environment, so work counts only if its user is authorized.
 
     Args:
-        run_users: uids of those whose runs keep the machine on.
+        run_users: UIDs of users whose runs keep the machine on.
     """
     runs = sum(
         process.uid in run_users and b"\0MUSTER_RUN_DIRECTORY=" in b"\0" + process.environ for process in processes
@@ -198,7 +200,7 @@ def run(argv: Sequence[str], text: str = "") -> str:
 
 
 def read_processes(proc: str) -> list[Process]:
-    """Return all processes but this one, as far as they are readable."""
+    """Return all readable processes except this one."""
     processes = []
     for name in os.listdir(proc):
         if name.isdigit() and int(name) != os.getpid():
@@ -215,9 +217,9 @@ def read_processes(proc: str) -> list[Process]:
 
 
 def find_run_users(user: str, uids: Collection[int]) -> set[int]:
-    """Return those of some uids that are root, of administrators, or of a user.
+    """Return the UIDs among these that belong to root, administrators, or a user.
 
-    Asks for each uid, since directories of accounts, such as LDAP, do not list all of theirs.
+    Queries each UID, because account directories such as LDAP do not list all accounts.
     """
     names = {user}
     groups = set()
@@ -236,7 +238,7 @@ def find_run_users(user: str, uids: Collection[int]) -> set[int]:
 
 
 def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns:
-    """Return the current signs of use of this machine. user: who runs the jobs, besides administrators, or ""."""
+    """Return the current signs of use of this machine. user: who runs the jobs besides administrators, or ""."""
     processes = read_processes(proc)
     process_usage = process_signs(processes, find_run_users(user, {process.uid for process in processes}))
     work, people = list(process_usage.work), list(process_usage.people)
@@ -312,7 +314,7 @@ def format_warning(decision: PowerDecision, now: float) -> str:
 
 
 def check(settings: IdleSettings, path: str, signs: UsageSigns, now: float, run: CommandRunner) -> str:
-    """Do what is due now; return a line for the journal."""
+    """Perform the actions that are due; return a line for the journal."""
     decision = decide(settings, read_state(path, now), signs, now)
     write_state(path, decision.state)
     if decision.action == "warn":

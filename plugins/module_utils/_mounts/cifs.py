@@ -159,8 +159,8 @@ class Cifs(MountDriver):
         ),
         KnownFailure(
             r"mount error\((?:112|115|110|104|103|11)\)|host is down|timed out|temporarily unavailable"
-            "|no answer within|not mounted within",
-            "the server does not answer",
+            "|no reply within|not mounted within",
+            "the server does not respond",
             "check that it is running, that this node is in its private network and region, and that no firewall "
             "between them drops port 445",
         ),
@@ -170,7 +170,7 @@ class Cifs(MountDriver):
             "correct the source",
         ),
         KnownFailure(
-            r"(?:nothing can be written there|cannot be removed): (?:permission denied|read-only file system)",
+            r"(?:it is not writable|cannot be removed): (?:permission denied|read-only file system)",
             "this user may read the share, but not write to it",
             "grant the user write access on the server, or set read_only: true",
         ),

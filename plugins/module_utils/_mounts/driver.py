@@ -91,7 +91,7 @@ class MountDriver:
         return not mount.read_only
 
     def diagnose(self, text: str) -> tuple[str, str] | None:
-        """Return cause and remedy of a failure from messages of journal and programs, None if unknown."""
+        """Return cause and remedy of a failure from messages of journal and programs, or None if unknown."""
         for failure in self.causes:
             match = re.search(failure.pattern, text, re.IGNORECASE)
             if match:

@@ -36,7 +36,7 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.units_on_n
 STEP_ERRORS = {
     "stat": "cannot access it",
     "list": "cannot list it",
-    "write": "nothing can be written there",
+    "write": "it is not writable",
     "read": "a written file cannot be read",
     "remove": "a written file cannot be removed",
 }
@@ -161,7 +161,7 @@ def validate_mount_point(mount: DesiredMount, is_mounted: bool, is_managed: bool
         return
     status = mount_probe.inspect_path(path)
     if status.get("hangs"):
-        raise MountError(f"{path}: a parent directory does not answer. Choose a path in a local directory")
+        raise MountError(f"{path}: a parent directory does not respond. Choose a path in a local directory")
     if status["exists"] and status["real"] != path:
         raise MountError(f"{path} leads through a link to {status['real']}. Use {status['real']}")
     if status["exists"] and not status["is_directory"]:
@@ -209,7 +209,7 @@ def start_mount(kind: MountDriver, mount: DesiredMount, unit: str) -> dict[str, 
         if "listing" in result:
             if mount_probe.mounted_at(mount.path):
                 return result
-            error = "the mount ended at once"
+            error = "the mount ended immediately"
         else:
             error = f"{STEP_ERRORS[result['step']]}: {result['error']}"
     messages = f"{started.text}\n{read_failure_messages(kind, unit, started_at)}"
@@ -222,7 +222,7 @@ def verify_mount(kind: MountDriver, mount: DesiredMount, seconds: float) -> dict
     """Use a mount as its user; fail if nothing is mounted, since the local directory below would pass."""
     probe = f"{PROBE}{socket.gethostname()}-{os.getpid()}" if kind.may_probe(mount) else ""
     if not mount_probe.mounted_at(mount.path):
-        return {"step": "stat", "errno": 0, "error": "the mount ended at once"}
+        return {"step": "stat", "errno": 0, "error": "the mount ended immediately"}
     return mount_probe.verify_access(mount.path, mount.uid, mount.gid, probe, seconds)
 
 
@@ -302,7 +302,7 @@ def ensure_unmounted(kind: MountDriver, mount: DesiredMount, check_mode: bool, a
             systemd.force_unmount(path, unit)
             if mount_probe.mounted_at(path):
                 raise MountError(
-                    f"{path} does not answer, and is still mounted after `umount --lazy {path}`, so its unit and "
+                    f"{path} does not respond, and is still mounted after `umount --lazy {path}`, so its unit and "
                     "credentials were kept. Try that command on the node to see its error, or reboot the node, then "
                     "run this again"
                 )

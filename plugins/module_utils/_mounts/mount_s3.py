@@ -90,7 +90,7 @@ class MountS3(MountDriver):
         KnownFailure(
             "No space left on device|not enough (disk )?space",
             "the disk of the cache directory is full",
-            "make room there, choose another cache directory, or a smaller max-cache-size",
+            "free up space on it, choose another cache directory, or a smaller max-cache-size",
         ),
         KnownFailure(
             "No signing credentials|no credentials|Unable to load credentials|Failed to load credentials",

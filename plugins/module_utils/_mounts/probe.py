@@ -31,7 +31,7 @@ BROKEN = (
 
 
 def mounted_at(path: str) -> dict[str, str] | None:
-    """Return type, source and options of the mount at a path, None if there is none."""
+    """Return type, source and options of the mount at a path, or None if there is none."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         return parse_mountinfo(stream.read()).get(path)
 
@@ -84,7 +84,7 @@ def use_mount(path: str, uid: int, gid: int, probe: str = "") -> dict[str, Any]:
 def inspect_path(path: str) -> dict[str, Any]:
     """Describe a path: real (its path without links), exists, is_directory, entries (at most one of them).
 
-    For paths where nothing is mounted. Only `hangs` if a parent directory does not answer.
+    For paths where nothing is mounted. Only `hangs` if a parent directory does not respond.
     """
 
     def describe() -> dict[str, Any]:
@@ -106,7 +106,7 @@ def verify_access(path: str, uid: int, gid: int, probe: str, seconds: float) -> 
     """Return the result of use_mount(), or {"step": "stat", "error": ..., "hangs": True} after the timeout."""
     result = call_in_children({"it": lambda: use_mount(path, uid, gid, probe)}, max(0.5, seconds)).get("it")
     if result is None:
-        return {"step": "stat", "errno": errno.ETIMEDOUT, "error": f"no answer within {seconds:.0f} s", "hangs": True}
+        return {"step": "stat", "errno": errno.ETIMEDOUT, "error": f"no reply within {seconds:.0f} s", "hangs": True}
     return dict(result)
 
 

@@ -60,7 +60,7 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
 
 
 def credential_text(credentials: Mapping[str, str]) -> str:
-    """Return an environment file for the AWS tools, with both spellings: s3fs before 1.87 knows only the older."""
+    """Return an environment file for the AWS tools, with both spellings: s3fs before 1.87 supports only the older."""
     if not credentials:
         return ""
     names = {
@@ -128,12 +128,12 @@ CAUSES = (
     ),
     KnownFailure(
         "COULDNT_CONNECT|Connection refused|connect error|unable to connect|SOCKET_(CONNECT|TIMEOUT|NO_ROUTE)[A-Z_]*",
-        "nothing answers at the endpoint, or it cannot be reached",
-        "check the endpoint's URL, its server, and firewalls between (curl -v URL on this node)",
+        "the endpoint does not respond, or it cannot be reached",
+        "check the endpoint's URL, its server, and firewalls in between (curl -v URL on this node)",
     ),
     KnownFailure(
         "OPERATION_TIMEDOUT|ABORTED_BY_CALLBACK|timed out|timeout",
-        "the endpoint accepted the request but did not answer in time",
+        "the endpoint accepted the request but did not respond in time",
         "check whether its server or the network is overloaded (curl -v URL on this node)",
     ),
     KnownFailure(

@@ -105,7 +105,7 @@ def find_users(path: str) -> list[str]:
 
 
 def unmount(path: str) -> None:
-    """Unmount a mount that answers; raise MountError with its users if it is busy."""
+    """Unmount a responding mount; raise MountError with its users if it is busy."""
     result = call("umount", path)
     if mounted_at(path):
         users = find_users(path)
@@ -118,7 +118,7 @@ def unmount(path: str) -> None:
 
 
 def abort_requests(path: str) -> None:
-    """Abort all requests to a FUSE mount with an error, since an unavailable server will not answer them."""
+    """Abort all requests to a FUSE mount with an error, because an unavailable server will not respond."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         for line in stream:
             fields = line.split(" ")

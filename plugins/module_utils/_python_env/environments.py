@@ -33,7 +33,7 @@ CREATED = frozenset(
 
 
 class RemovalError(Exception):
-    """An environment cannot be removed; the message says why."""
+    """An environment cannot be removed; the message explains why."""
 
 
 def home_of(directory: str, name: str) -> str:
@@ -49,13 +49,13 @@ def list_names(directory: str) -> list[str]:
 
 
 def contents(home: str, name: str) -> list[str]:
-    """Return the files and directories of an environment; those of the default one are in a directory with others."""
+    """Return the files and directories of an environment; the default environment shares its directory with others."""
     entries = sorted(os.listdir(home))
     return [os.path.join(home, entry) for entry in entries if name != DEFAULT_NAME or entry in CREATED]
 
 
 def disk_usage(paths: list[str]) -> tuple[int, int]:
-    """Return the bytes that files use, and how many of them a removal frees: the others have links elsewhere."""
+    """Return the bytes that files use, and how many of them a removal frees: the rest is also linked elsewhere."""
     seen: dict[tuple[int, int], list[int]] = {}
     for top in paths:
         for directory, _names, files in os.walk(top):
@@ -122,7 +122,7 @@ def run_of(pid: int) -> str:
 
 
 def describe(directory: str, name: str) -> Data:
-    """Return what a person wants to know of an environment."""
+    """Return the properties of an environment that users need."""
     home = home_of(directory, name)
     environment = EnvironmentPaths({"directory": home}).environment
     size, freed = disk_usage(contents(home, name))
@@ -163,7 +163,9 @@ def remove_as_owner(paths: list[str], uid: int) -> None:
         finally:
             os._exit(code)
     if os.waitpid(child, 0)[1]:
-        raise RemovalError(f"not everything in {os.path.dirname(paths[0])} could be removed; look at it on the node")
+        raise RemovalError(
+            f"some files in {os.path.dirname(paths[0])} could not be removed; check the directory on the node"
+        )
 
 
 def remove(directory: str, name: str) -> None:
@@ -181,7 +183,7 @@ def remove(directory: str, name: str) -> None:
 
 
 def main(request: Data) -> Data:
-    """Return the environments of this node; remove one of them if nobody uses it.
+    """Return the environments of this node; remove one of them if it is unused.
 
     request: directory of all environments, remove (a name or ""), check (only report what would be done).
     """
@@ -197,7 +199,7 @@ def main(request: Data) -> Data:
             if match["runs"]
             else f"sudo kill {match['processes'][0]} there"
         )
-        error = f"{match['path']} is in use by {user}. Wait for its end, or stop it ({advice})"
+        error = f"{match['path']} is in use by {user}. Wait until it has ended, or stop it ({advice})"
         return {"environments": environments, "removed": False, "changed": False, "error": error}
     try:
         if not request["check"]:

@@ -52,11 +52,11 @@ class StoreHandler(http.server.SimpleHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, *_args: Any) -> None:
-        """Log nothing: nobody would read it."""
+        """Log nothing: the log would not be read."""
 
 
 class StoreServer(http.server.ThreadingHTTPServer):
-    """Serves each connection in a thread of its own, up to MAX_CONNECTIONS at once; others are closed."""
+    """Serves each connection in its own thread, up to MAX_CONNECTIONS at once; others are closed."""
 
     slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
 

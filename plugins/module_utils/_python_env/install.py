@@ -188,5 +188,7 @@ def install(request: Data) -> Data:  # noqa: C901
             os.unlink(os.path.join(paths.store, name))
     reply = {"changed": True, "installed": missing, "removed": unneeded}
     if unneeded and not request["url"]:  # reported once, by the first node
-        reply["notice"] = f"{describe_packages(unneeded)} removed from all nodes, since nothing requires it any more"
+        reply["notice"] = (
+            f"{describe_packages(unneeded)} removed from all nodes, because no package requires it any more"
+        )
     return reply

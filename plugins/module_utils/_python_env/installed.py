@@ -70,7 +70,7 @@ def distribution_names(lock: Data) -> set[str]:
 
 
 def unneeded_packages(paths: EnvironmentPaths, lock: Data) -> list[str]:
-    """Return the packages that a lock's layer installed here and that no layer needs any longer."""
+    """Return the packages that a lock's layer installed on this node and that no layer needs any more."""
     other_needs = [read_record(paths, layer)["needs"] for layer in installed_layers(paths) if layer != lock["layer"]]
     if None in other_needs:  # installed before such records were kept
         return []

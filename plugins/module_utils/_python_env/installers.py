@@ -73,7 +73,7 @@ def download(url: str, path: str, digest: str, setting: str) -> None:
     """
     if not digest and os.geteuid() == 0:
         raise StepError(
-            f"the hash of {url} is unknown, and root would run its content. Set its sha256 ({setting}), as its "
+            f"the hash of {url} is unknown, and root would execute its content. Set its sha256 ({setting}), as its "
             "publisher lists it, or use an environment of a user who is not root (python_env_user)"
         )
     actual = hashlib.sha256()
@@ -91,7 +91,7 @@ def download(url: str, path: str, digest: str, setting: str) -> None:
 
 
 def download_external(url: str, path: str, digest: str, setting: str) -> None:
-    """Download from an external server. Raise Fault if it does not answer."""
+    """Download from an external server. Raise Fault if it does not respond."""
     try:
         download(url, path, digest, setting)
     except OSError as problem:

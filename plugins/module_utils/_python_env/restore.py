@@ -136,7 +136,7 @@ def download(paths: EnvironmentPaths, request: Data, entries: list[Data]) -> boo
 
 
 def unavailable_message(entries: list[Data]) -> str:
-    """Return which files of a lock cannot be restored, and what to do."""
+    """Return which files of a lock cannot be restored, with a remedy."""
     names = [entry["file"] for entry in entries]
     text = ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
     return (

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that root runs programs only from a directory that nobody else can change."""
+"""Check that root runs programs only from a directory that no other user can change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_env.paths 
 
 
 def describe_other_writers(path: str, allow_sticky: bool = False) -> str:
-    """Return why others than root can replace or change a path, or an empty string if they cannot."""
+    """Return why users other than root can replace or change a path, or an empty string."""
     info = os.lstat(path)
     if info.st_uid != 0:
         try:
@@ -26,7 +26,7 @@ def describe_other_writers(path: str, allow_sticky: bool = False) -> str:
     if stat.S_ISLNK(info.st_mode) or (allow_sticky and info.st_mode & stat.S_ISVTX):
         return ""
     if info.st_mode & stat.S_IWOTH:
-        return "is writable by everybody"
+        return "is world-writable"
     if info.st_mode & stat.S_IWGRP and has_other_members(info.st_gid):
         return "is writable by its group"
     return ""
@@ -46,7 +46,7 @@ def parent_directories(path: str) -> list[str]:
 def check_root_safety(paths: EnvironmentPaths) -> None:
     """As root, raise StepError if anyone else can put programs into the directory, or has put some.
 
-    All files in it are examined once. Then a marker is written that nobody else could create or move there: it belongs
+    All files in it are checked once. Then a marker is written that no other user could create or move there: it belongs
     to root and contains the directory's inode number.
     """
     if os.geteuid() != 0:

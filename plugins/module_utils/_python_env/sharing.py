@@ -49,7 +49,7 @@ def other_homes(home: str) -> list[str]:
 
 
 def link(source: str, target: str) -> bool:
-    """Replace a file by a link to another; return whether that was possible."""
+    """Replace a file with a link to another; return whether that was possible."""
     with contextlib.suppress(OSError):
         os.unlink(target + ".link")
     try:

@@ -80,7 +80,7 @@ def earlier_packages(paths: EnvironmentPaths, request: Data) -> dict[str, Data]:
 
 
 def torch_index_url(request: Data, earlier: dict[str, Data]) -> str:
-    """Return the index of the installed torch, empty if there is none or it is unknown.
+    """Return the index of the installed torch, or "" if torch is missing or its index is unknown.
 
     Role pytorch, which chooses the build, may not run together with this one: then it is that of the installed version.
     """
@@ -240,7 +240,7 @@ def get_companions(paths: EnvironmentPaths, request: Data, pins: list[str]) -> l
 
 
 def compiler_advice(paths: EnvironmentPaths) -> str:
-    """Return how to install what a build needs, if it is missing on this node, or an empty string."""
+    """Return how to install the missing build dependencies on this node, or an empty string."""
     query = "import sysconfig; print(sysconfig.get_paths()['include'])"
     header = os.path.join(read_output([paths.python, "-c", query]).strip(), "Python.h")
     missing = [

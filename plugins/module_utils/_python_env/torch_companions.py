@@ -38,8 +38,8 @@ def companion_pins(resolved: list[Data], earlier: dict[str, Data], companions: S
 
 
 def unavailable_advice(pins: list[str], index: str) -> str:
-    """Return what to do if torch's index lacks a package."""
+    """Return the remedy if torch's index lacks a package."""
     return (
         f"{', '.join(pins)} must come from {index}, the index of torch, to match its build. Check that it can be "
-        "reached, or remove the versions from the project's requirements, so that a release which it has is chosen"
+        "reached, or remove the versions from the project's requirements, so that a release in the index is chosen"
     )

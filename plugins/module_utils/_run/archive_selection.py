@@ -72,7 +72,7 @@ CURVES = re.compile(r"events\.out\.tfevents\..*|(?:metrics|summary|results)\.csv
 
 
 def is_log_directory(name: str) -> bool:
-    """Return whether a name is that of a log, or of a directory of logs: the ranks', or a later attempt's."""
+    """Return whether a name is that of a log, or of a log directory: the ranks', or a later attempt's."""
     return name in LOGS or bool(name and ATTEMPT_LOGS.fullmatch(name))
 
 
@@ -100,7 +100,7 @@ def output_files(
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the absolute path and lstat result of each output file outside the run directory, once.
 
-    limit: number of files to scan in each output directory. walks: to which the walk of each is added.
+    limit: number of files to scan in each output directory. walks: list to which the walk of each is appended.
     """
     seen_paths = set()
     for root in output_paths(plan, extra):
@@ -120,7 +120,7 @@ def output_files(
 
 
 def archive_name(path: str, plan: Data) -> str:
-    """Return the name of a file outside the run directory: work/PATH in the working directory, else root/PATH."""
+    """Return the name of a file outside the run directory: work/PATH in the working directory, otherwise root/PATH."""
     work = plan["working_directory"].rstrip("/") + "/"
     return f"work/{path[len(work) :]}" if path.startswith(work) else f"root{path}"
 
@@ -207,7 +207,7 @@ class ArchiveWriter:
         self.omitted: list[OmittedFile] = []
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a file with this content into the archive."""
+        """Add a file with this content to the archive."""
         import tarfile
 
         member = tarfile.TarInfo(os.path.join(self.base, name))
@@ -215,7 +215,7 @@ class ArchiveWriter:
         self.tar.addfile(member, io.BytesIO(data))
 
     def add_whole(self, name: str) -> None:
-        """Put a regular file into the archive, or all those below a directory."""
+        """Add a regular file to the archive, or all regular files below a directory."""
         import tarfile
 
         path = os.path.join(self.directory, name)
@@ -236,7 +236,7 @@ class ArchiveWriter:
                     raise
 
     def add_end(self, name: str, limit: int) -> None:
-        """Put the end of a file into the archive, if it exists."""
+        """Add the end of a file to the archive, if it exists."""
         try:
             data, size = read_end(os.path.join(self.directory, name), limit)
         except OSError:
@@ -246,7 +246,7 @@ class ArchiveWriter:
             self.omitted.append({"file": name, "size": size, "kept": len(data)})
 
     def add_measured(self, plan: Data, logs: bool) -> None:
-        """Put the job's measurements into the archive, whole files only, as far as the limit allows."""
+        """Add the job's measurements to the archive, only whole files, up to the limit."""
         room, count = MEASURED_LIMIT, 0
         for name, size, path in measured_files(self.directory, plan, logs):
             if size > room or count == MEASURED_COUNT:
@@ -277,7 +277,7 @@ def pack_run(tar: tarfile.TarFile, path: str, plan: Data, logs: bool, rank_logs:
         tar: the archive.
         path: the run directory.
         plan: the run's plan.
-        logs: whether to pack all logs, or only the files that show how the run went.
+        logs: whether to pack all logs, or only the files about the outcome of the run.
         rank_logs: rank 0's logs, whose ends are always packed.
     """
     archive = ArchiveWriter(tar, path, f"node{plan['node']['node_rank']}")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The work that each attempt of a run lost: what its ranks did after the newest checkpoint at its end."""
+"""The work that each attempt of a run lost: the steps of its ranks since the newest checkpoint at its end."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STEP = re.compile(
 )
 SUCCEEDED = "succeeded"
 
-# Of an attempt. steps: None if unknown; unit: of the steps; seconds: of the job's time, None if unknown.
+# The loss of an attempt. steps: None if unknown; unit: of the steps; seconds of the job's time, None if unknown.
 Loss = collections.namedtuple("Loss", "steps unit seconds")
 
 
 def last_step(text: str, unit: str) -> int | None:
-    """Return the last step, or epoch, that the end of a job's output names; None if it names none."""
+    """Return the last step, or epoch, in the end of a job's output, or None."""
     last = None
     for match in STEP.finditer(text):
         if (match[1].lower() == "epoch") == (unit == "epoch"):
@@ -32,7 +32,7 @@ def last_step(text: str, unit: str) -> int | None:
 
 
 def loss_of(record: Mapping[str, Any], knows_checkpoints: bool) -> Loss:
-    """Return what an attempt lost. knows_checkpoints: whether the supervisors knew where the checkpoints are."""
+    """Return the loss of an attempt. knows_checkpoints: whether the supervisors knew where the checkpoints are."""
     unit = str(record.get("unit") or "step")
     if record.get("end_class") == SUCCEEDED:
         return Loss(0, unit, 0.0)
@@ -47,19 +47,19 @@ def loss_of(record: Mapping[str, Any], knows_checkpoints: bool) -> Loss:
 
 
 def losses(records: Sequence[Mapping[str, Any]], knows_checkpoints: bool) -> list[Loss]:
-    """Return what each attempt lost; none of an attempt that still runs."""
+    """Return the loss of each attempt that has ended."""
     return [loss_of(record, knows_checkpoints) for record in records]
 
 
 def format_loss(loss: Loss) -> str:
-    """Return a loss for a person, such as "40 steps"; "unknown" if neither steps nor time are known."""
+    """Return a loss as text, such as "40 steps"; "unknown" if neither steps nor time are known."""
     if loss.steps is not None:
         return f"{loss.steps} {loss.unit}{'' if loss.steps == 1 else 's'}"
     return "unknown" if loss.seconds is None else f"{loss.seconds:.0f} s of work"
 
 
 def total_loss(lost: Sequence[Loss]) -> Loss:
-    """Return the sum of losses; unknown if any is."""
+    """Return the sum of losses, which is unknown if any loss is unknown."""
     steps = None if any(loss.steps is None for loss in lost) else sum(loss.steps for loss in lost)
     seconds = None if any(loss.seconds is None for loss in lost) else sum(loss.seconds for loss in lost)
     return Loss(steps, lost[0].unit if lost else "step", seconds)

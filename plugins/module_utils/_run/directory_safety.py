@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check who can write to a run's directories: nobody else may replace the programs that we run from there."""
+"""Check who can write to a run's directories: no other user may replace the programs that we run from them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def path_components(path: str) -> Iterator[str]:
 def others_may_write(status: os.stat_result) -> bool:
     """Return whether anyone but the owner and root may add and remove names in a directory.
 
-    The owner's private group, with the owner's name and no other member, does not count.
+    The owner's private group, with the owner's name and no other member, is ignored.
     """
     if not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or stat.S_ISLNK(status.st_mode):
         return False
@@ -61,7 +61,7 @@ def others_may_write(status: os.stat_result) -> bool:
 
 
 def is_private_directory(path: str) -> bool:
-    """Return whether this user owns a directory and nobody else may write to it."""
+    """Return whether this user owns a directory and no other user may write to it."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -77,7 +77,7 @@ def is_private_run_directory(directory: str) -> bool:
 def check_ownership(path: str) -> None:
     """Raise RunError if another user could replace a file below a path, as far as it exists.
 
-    Checks from the root down, so that nobody who owns a parent can replace a directory already found safe.
+    Checks from the root down, so that no owner of a parent can replace a directory that was already checked.
     """
     for component in path_components(path):
         try:
@@ -102,7 +102,7 @@ def check_ownership(path: str) -> None:
 
 
 def make_run_directory(directory: str, run_id: str) -> None:
-    """Create a run's directory on this node, where nobody else can replace its files."""
+    """Create a run's directory on this node, so that no other user can replace its files."""
     run_directory = os.path.dirname(directory)
     runs_directory = os.path.dirname(run_directory)
     try:

@@ -55,7 +55,7 @@ class GitCheckout(TypedDict):
 
 
 class MachineIdentity(TypedDict, total=False):
-    """What identifies a machine; "" if unknown."""
+    """The identity of a machine; "" if unknown."""
 
     serial: str
     asset: str
@@ -106,7 +106,7 @@ class Lifeline(TypedDict):
 class TestTimeouts(TypedDict, total=False):
     """Timeouts that only tests change."""
 
-    gpu_free: float  # for the GPU memory of the last attempt to become free
+    gpu_free: float  # until the GPU memory of the last attempt is free
 
 
 class Timeouts(TestTimeouts):
@@ -132,7 +132,7 @@ class NoticeSettings(TypedDict):
 
 
 class SaveNotice(TypedDict):
-    """A notice that all ranks shall save now."""
+    """A notice to all ranks to save now."""
 
     source: str  # ec2 | gcp | azure | request | the name of a limit
     node: str
@@ -166,7 +166,7 @@ class OtherGpus(TypedDict, total=False):
 
 
 class AttemptFields(TypedDict, total=False):
-    """What a launcher needs anew in each attempt: texts with {values} of attempt_plan.py."""
+    """The parts of a launcher's setup that change in each attempt: texts with {values} of attempt_plan.py."""
 
     arguments: dict[str, str]  # value by option
     environment: dict[str, str]
@@ -175,7 +175,7 @@ class AttemptFields(TypedDict, total=False):
 
 
 class RestartPlan(TypedDict):
-    """Whether and how a run restarts: the user's wishes, and what the supervisors need for it."""
+    """Whether and how a run restarts: the user's settings, and the data that the supervisors need."""
 
     restarts: int  # attempts after the first
     when: list[str]  # classes of an attempt's end, see restart_policy.py
@@ -341,7 +341,7 @@ class NodeReport(TypedDict):
     shortened: str  # how logs beyond log_limit were shortened
     last_log: str  # of the rank that failed first, the launcher, or the first rank that was ended; "" if nothing failed
     last_lines: str  # of that log
-    stacks: list[Data]  # what its ranks did before they were ended: groups as in _run/hang_analysis.py
+    stacks: list[Data]  # activity of its ranks before they were ended: groups as in _run/hang_analysis.py
     operations: list[Data]  # in which collectives its ranks were, by torch's flight recorder: _run/flight_records.py
 
 
@@ -359,7 +359,7 @@ class NodeResult(NodeStatus):
 
     report: NodeReport | None
     why: str  # why it was lost
-    survived: bool  # an elastic run went on without it
+    survived: bool  # an elastic run continued without it
     launcher_log: str
 
 
@@ -380,10 +380,10 @@ class RankZeroStatus(TypedDict, total=False):
     nodes: list[NodeStatus]
     hang: Data | None  # as in the result
     attempt: int
-    slow: list[str]  # which GPUs or ranks are slower than the others
+    slow: list[str]  # GPUs or ranks that are slower than the others
     hub: int  # node_rank of the node whose supervisor leads the run; of all nodes of a run that may restart
-    exited: str  # which ranks exited a while ago, and for which the run still waits; "" if none
-    lost: str  # what the attempts so far lost, such as "40 steps"; "" if none has ended
+    exited: str  # ranks that exited a while ago, and the ranks that the run still waits for; "" if none
+    lost: str  # work that the attempts so far lost, such as "40 steps"; "" if none has ended
     missing: list[Data]  # nodes that new ones can replace: node_rank, name, excluded
 
 
@@ -401,7 +401,7 @@ class Status(RankZeroStatus):
     updated: float
     launcher_pid: int | None
     report: NodeReport | None
-    health: list[str]  # what is wrong with this node now
+    health: list[str]  # current problems of this node
     ended_ranks: dict[str, float]  # when ranks exited while the launcher runs: this node's, on rank 0 all nodes'
 
 
@@ -424,4 +424,4 @@ class Result(TypedDict):
     notice: SaveNotice | None  # which ended the run
     broken: list[dict[str, str]]  # hardware, in all attempts: node and text
     hub: int  # node_rank of the node whose supervisor wrote this
-    cut_off: bool  # it reached fewer than half of the nodes: the others may have gone on
+    cut_off: bool  # it reached fewer than half of the nodes: the others may have continued

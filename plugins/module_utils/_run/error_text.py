@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from ansible_collections.muster.training.plugins.module_utils._run.output_formats import plain_output
+
 MAX_ERROR = 2000  # characters of an error ...
 MAX_ERROR_LINES = 12  # ... and lines: some messages name each parameter that does not fit
 MAX_BANNER_LINES = 40  # between two lines of dashes; Open MPI's longest help text has 30
@@ -40,6 +42,19 @@ PROGRESS = re.compile(
 )
 TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^'\n]{1,200})'\s{1,4}what\(\): ")
 FATAL_PYTHON = re.compile(r"^Fatal Python error: [^\n]{1,300}", re.MULTILINE)
+# glibc's assert() and its checks of the heap and the stack.
+FATAL_C = re.compile(
+    r"^(?:[^\n]{1,300}:\d{1,6}: [^\n]{1,300}: Assertion [`'][^\n]{1,300}' failed\.|malloc\(\): [^\n]{1,80}|"
+    r"(?:free|munmap_chunk|realloc)\(\): invalid [^\n]{1,40}|double free or corruption [^\n]{1,40}|"
+    r"corrupted [^\n]{1,60}|\*\*\* (?:stack smashing|buffer overflow) detected \*\*\*)[^\n]{0,80}$",
+    re.MULTILINE,
+)
+RANK_OF_TRACEBACK = re.compile(
+    r"^\[(?:rank|default)(?P<rank>\d{1,9})\]:\s?Traceback \(most recent call last\):", re.MULTILINE
+)
+MAX_RANKS = 64  # ranks that share a log, each with a traceback of its own
+# Exceptions whose message contains the frames of another process.
+REMOTE = ("ray.exceptions.", "ray::")
 NO_MESSAGE = re.compile(r"[A-Za-z_][\w.]{0,200}(?:Error|Exception)")
 SOURCE = re.compile(r'  File "(?P<path>[^"\n]{1,500})", line (?P<line>\d{1,9})')
 RULE = re.compile(r"[-=*_#+~ ]{10,}")
@@ -48,9 +63,24 @@ RULE = re.compile(r"[-=*_#+~ ]{10,}")
 def first_error(text: str) -> str:
     """Return the exception ("ValueError: boom", with all lines of its message) that ended a program, or "".
 
-    An exception after which the program continued did not end it. If lines have process prefixes, the first counts.
+    An exception after which the program continued did not end it. If lines have process prefixes, return the first.
     """
-    lines = without_prefix(RANK_PREFIX.sub("", text)).splitlines()
+    text = plain_output(text)
+    ranks = list(dict.fromkeys(RANK_OF_TRACEBACK.findall(text)))[:MAX_RANKS]
+    if len(ranks) > 1:  # their lines may alternate
+        errors = (last_exception(lines_of_rank(text, rank)) for rank in ranks)
+        return next(filter(None, errors), "")
+    return last_exception(without_prefix(RANK_PREFIX.sub("", text)).splitlines())
+
+
+def lines_of_rank(text: str, rank: str) -> list[str]:
+    """Return the lines with torch's prefix of a rank, without it."""
+    prefix = re.compile(rf"\[(?:rank|default){rank}\]:\s?")
+    return [prefix.sub("", line, count=1) for line in text.splitlines() if prefix.match(line)]
+
+
+def last_exception(lines: list[str]) -> str:
+    """Return the message of the last traceback in the lines of a process, or "" if the process survived it."""
     starts = [
         index
         for index, line in enumerate(lines)
@@ -74,7 +104,7 @@ def without_prefix(text: str) -> str:
 
 
 def add_statement(message: str, frames: list[str]) -> str:
-    """Return the message; for an exception without any, such as of a bare assert, with the statement that raised it."""
+    """Return the message; without a message, as for a bare assert, the statement that raised the exception."""
     position = next((index for index in reversed(range(len(frames))) if SOURCE.match(frames[index])), None)
     if position is None or position + 1 >= len(frames) or not NO_MESSAGE.fullmatch(message):
         return message
@@ -93,6 +123,7 @@ def count_progress(lines: list[str]) -> int:
 def message_at(lines: list[str], index: int) -> str:
     """Return the message of the exception at an index of lines, without the frames of a worker's own traceback."""
     message, in_frames = [lines[index].strip()], False
+    remote = message[0].startswith(REMOTE)
     for line in lines[index + 1 :][: 4 * MAX_BANNER_LINES]:
         if (
             len(message) >= MAX_ERROR_LINES
@@ -100,7 +131,7 @@ def message_at(lines: list[str], index: int) -> str:
             or PROGRESS.search(line[:500])
         ):
             break
-        in_frames = line == ORIGINAL or (in_frames and line[:1].isspace())
+        in_frames = line == ORIGINAL or ((in_frames or remote) and line[:1].isspace())
         if line.strip() and not in_frames:
             message.append(line.rstrip())
     return "\n".join(message)[:MAX_ERROR]
@@ -109,16 +140,19 @@ def message_at(lines: list[str], index: int) -> str:
 def fatal_error(text: str) -> str:
     """Return the message with which a C++ library or the interpreter ended the process, or ""."""
     text = RANK_PREFIX.sub("", text)
+    asserted = list(FATAL_C.finditer(text))
     thrown = list(TERMINATE.finditer(text))
     if thrown:
         message = text[thrown[-1].end() :][:MAX_ERROR].splitlines()[:1]
         return f"{thrown[-1]['type']}: {''.join(message).strip()}"[:MAX_ERROR]
+    if asserted:
+        return asserted[-1][0][:MAX_ERROR]
     fatal = FATAL_PYTHON.findall(text)
     return str(fatal[-1]) if fatal else ""
 
 
 def final_message(text: str) -> str:
-    """Return the exception that ended a program, else its last message, or "": a banner, or its last line."""
+    """Return the exception that ended a program, otherwise its last message (a banner, or its last line), or ""."""
     error = first_error(text)
     if error:
         return error
@@ -132,7 +166,7 @@ def final_message(text: str) -> str:
 def tail_lines(text: str) -> str:
     """Return the last lines of an output as a terminal would show them, with C++ frames as one line.
 
-    More than are shown: the line that tells the cause may stand above a banner or many frames.
+    Returns more lines than are shown: the line with the cause may precede a banner or many frames.
     """
     lines: list[str] = []
     frames = 0

@@ -56,7 +56,7 @@ def private_plan(path: str) -> Data | None:
 
 
 def modification_time(path: str) -> float:
-    """Return when a file or directory was last written, 0 if it was removed."""
+    """Return when a file or directory was last written, or 0 if it was removed."""
     try:
         return os.lstat(path).st_mtime
     except OSError:
@@ -67,7 +67,7 @@ def live_runs(request: Data) -> dict[str, Data]:
     """Return the plans of this user's requested runs that are alive on this machine, by directory.
 
     A run without a valid plan has a substitute for it. Its node is unknown: if several nodes of one machine share the
-    run, it counts for each, since stopping it on any node ends it on all.
+    run, it is returned for each, because stopping it on any node ends it on all.
     """
     searched = runs_directory(request)
     runs: dict[str, Data] = {}
@@ -81,7 +81,7 @@ def live_runs(request: Data) -> dict[str, Data]:
 
 
 def substitute_plan(supervisor: Data, node: str) -> Data:
-    """Return what is known of a run's plan from its process alone."""
+    """Return the parts of a run's plan that are known from its process alone."""
     directory = supervisor["directory"]
     rank = int(os.path.basename(directory)[len("node") :])
     return {

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which GPUs of a node the runs on it use, so that runs with different GPUs can share the node.
+"""The GPUs used by the runs on a node, so that runs with different GPUs can share the node.
 
-GPUs are numbered as nvidia-smi does. An empty list stands for all GPUs of the node.
+GPUs are numbered as nvidia-smi does. An empty list means all GPUs of the node.
 """
 
 from __future__ import annotations
@@ -29,6 +29,6 @@ def claim_of(directory: str) -> Data:
 
 
 def describe_gpus(gpus: Iterable[int]) -> str:
-    """Return " on GPUs 0, 1" for a message, "" for all GPUs."""
+    """Return " on GPUs 0, 1" for a message, or "" for all GPUs."""
     numbers = [str(gpu) for gpu in gpus]
     return f" on GPU{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}" if numbers else ""

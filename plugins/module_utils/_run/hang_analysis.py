@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare what the ranks of a run do, and name those for which the others wait; used on nodes and the controller."""
+"""Compare the activity of a run's ranks, and name the ranks that others wait for; used on nodes and the controller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Data = Dict[str, Any]
 
-HANG = "hang: "  # begins the reason of a run that was ended since it hung
+HANG = "hang: "  # prefix of the reason of a run that was ended because it hung
 WAITING = (COLLECTIVE, IN_BACKWARD, ON_GPU)
 STATES = ("", "R", "S", "D", "T", "t", "I", "Z", "X", "W", "P", "K")  # of a process, as in /proc/PID/stat
 GPU_WAITS = "waits"  # a group's `gpu` if the GPUs of its ranks are busy at low power: see gpu_waits.py
@@ -90,7 +90,7 @@ def checked_hang(value: Any) -> Data | None:
 
 
 def merge_groups(groups: Iterable[Mapping[str, Any]]) -> list[Data]:
-    """Return the groups with those that do the same united, the largest first."""
+    """Return the groups, merging those with the same activity, the largest first."""
     merged: dict[tuple[Any, ...], Data] = {}
     for group in groups:
         key = tuple(group[name] for name in KEY)
@@ -141,7 +141,7 @@ def location(group: Mapping[str, Any]) -> str:
 
 
 def activity(group: Mapping[str, Any]) -> str:
-    """Return what a group does, as a clause after "rank 3 on gpu1" or "3 of 4 ranks"."""
+    """Return the activity of a group, as a clause after "rank 3 on gpu1" or "3 of 4 ranks"."""
     many = len(group["ranks"]) > 1
     is_, wait = ("are", "wait") if many else ("is", "waits")
     kind = group["kind"]
@@ -160,7 +160,7 @@ def activity(group: Mapping[str, Any]) -> str:
     else:
         clause = f"{is_} in {group['function']} ({location(group)})"
     if group["state"] == "D":
-        clause += ", in uninterruptible sleep (process state D: a disk or network file system does not answer)"
+        clause += ", in uninterruptible sleep (process state D: a disk or network file system does not respond)"
     if group.get("gpu"):
         clause += ", and the GPU is busy at low power, as in a wait of NCCL"
     if group["workers"]:
@@ -171,7 +171,7 @@ def activity(group: Mapping[str, Any]) -> str:
 def describe(
     groups: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]], ended: Iterable[int] = ()
 ) -> tuple[str, list[int]]:
-    """Return what the ranks of a run do as one sentence, and the ranks for which the others wait.
+    """Return the activity of a run's ranks as one sentence, and the ranks that the others wait for.
 
     Args:
         groups: merged.
@@ -203,7 +203,7 @@ def describe(
 
 
 def format_stacks(groups: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what each group does, with its frames, as lines for a terminal."""
+    """Return the activity of each group, with its frames, as lines for a terminal."""
     lines = []
     for group in groups:
         lines.append(f"{locate_ranks(group['ranks'], nodes)} {activity(group)}")
@@ -215,5 +215,5 @@ def format_stacks(groups: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[s
 
 
 def list_ranks(ranks: Sequence[int]) -> str:
-    """Return ascending ranks as text, an empty string without any."""
+    """Return ascending ranks as text, or an empty string without ranks."""
     return format_ranks(ranks) if ranks else ""

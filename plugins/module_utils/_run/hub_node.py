@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Any, Mapping
 
-LEAST_NODES = 3  # of two nodes, the one that is left is no majority
+LEAST_NODES = 3  # of two nodes, the remaining one is not a majority
 
 
 def leads_run(plan: Mapping[str, Any]) -> bool:

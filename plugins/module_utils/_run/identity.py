@@ -66,7 +66,7 @@ def become_user() -> None:
 
 
 def run_as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """Run a command as root; return the completed process, None if root's rights are not available."""
+    """Run a command as root; return the completed process, or None if root's rights are not available."""
 
     def run(argv: list[str]) -> subprocess.CompletedProcess[str]:
         regain = None if os.getuid() == os.geteuid() else regain_root

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files in a run directory that muster itself writes: a job's output files are all others."""
+"""The files in a run directory that muster itself writes: all others are the job's output files."""
 
 from __future__ import annotations
 

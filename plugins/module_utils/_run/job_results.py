@@ -48,7 +48,7 @@ def depth(value: Any) -> int:
 
 
 def parse_report(line: str) -> Data | None:
-    """Return the report in a line ``MUSTER_RESULT {...}``, None if it is missing or not safe to use.
+    """Return the report in a line ``MUSTER_RESULT {...}``, or None if it is missing or not safe to use.
 
     A job may print anything, and must not crash the code that shows the report or reads the record later.
     """
@@ -56,7 +56,7 @@ def parse_report(line: str) -> Data | None:
 
 
 def read_object(text: str) -> Data | None:
-    """Return the JSON object of a report, None if it is not an object, or nested too deeply."""
+    """Return the JSON object of a report, or None if it is not an object, or nested too deeply."""
     try:
         report = parse_json(text)
     except ValueError:

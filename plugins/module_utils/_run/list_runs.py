@@ -64,7 +64,7 @@ def describe(path: str, plan: Data) -> Data:
 def main(request: Data) -> Data:
     """List this node's runs, after removing those named in ``remove`` that are not alive here.
 
-    With ``active``, only return which runs have a supervisor on this machine, or nothing if that cannot be seen.
+    With ``active``, only return which runs have a supervisor on this machine, or nothing if that is unknown.
     """
     try:
         if request.get("active"):

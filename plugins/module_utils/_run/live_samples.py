@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 FILE = "samples.jsonl"
-MAX_FILE_BYTES = 4 * 2**20  # beyond which older samples become sparser
+MAX_FILE_BYTES = 4 * 2**20  # beyond which older samples are thinned out
 CHUNK = 524288  # bytes in one reply
 MAX_GPUS = 64  # of a node
 HEADER = re.compile(rb'\{"node": ("(?:[^"\\]|\\.)*"), "number": [0-9]{1,12}, "time": ([0-9]{1,11}(?:\.[0-9]{1,9})?), ')
@@ -90,7 +90,7 @@ def read_samples(path: str, cursor: list[int]) -> tuple[list[Data], list[int]]:
     try:
         with open(path, "rb", opener=open_regular) as stream:
             status = os.fstat(stream.fileno())
-            if status.st_ino != inode or status.st_size < offset:  # older samples have become sparser
+            if status.st_ino != inode or status.st_size < offset:  # older samples were thinned out
                 offset = 0
             stream.seek(offset)
             data = stream.read(CHUNK)

@@ -34,7 +34,7 @@ def archive_path(path: str) -> str:
 
 
 def pack(request: Data) -> Data:
-    """Pack a run's files into one archive on the node: all logs, or only the files that show how the run went.
+    """Pack a run's files into one archive on the node: all logs, or only the files about its outcome.
 
     Return its size in bytes (None if the run does not exist), its first piece, and the omitted files.
     """

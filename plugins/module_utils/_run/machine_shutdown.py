@@ -17,7 +17,7 @@ SIGNS = ("/run/nologin", "/run/systemd/shutdown/scheduled")  # files that exist 
 
 
 def is_shutting_down() -> bool:
-    """Return whether this machine is being shut down or rebooted, as far as systemd says so."""
+    """Return whether this machine is being shut down or rebooted, according to systemd."""
     if any(map(os.path.exists, SIGNS)):
         return True
     if not os.path.isdir("/run/systemd/system"):

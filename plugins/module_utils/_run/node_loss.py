@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-SHUT_DOWN = "was rebooted or shut down"  # of a node whose supervisor could still say so
+SHUT_DOWN = "was rebooted or shut down"  # of a node whose supervisor could still report it
 RESTARTED = "the node was restarted during the run"
 SUPERVISOR_DIED = "the supervisor was killed, or stopped because it hung, while the node itself stayed up"
 UNKNOWN = "the supervisor died without reporting a result (killed, stopped because it hung, or the node went down)"
 
 
 def boot_identity() -> str:
-    """Return what changes with each boot of this machine, or of the container that it is."""
+    """Return an identifier that changes with each boot of this machine or container."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
             boot = stream.read().strip()
@@ -24,7 +24,7 @@ def boot_identity() -> str:
 
 
 def death_message(recorded: str) -> str:
-    """Return why a supervisor died; recorded: boot_identity() when it started, "" if unknown."""
+    """Return why a supervisor died; recorded: boot_identity() when it started, or "" if unknown."""
     current = boot_identity()
     if not recorded or not current:
         return UNKNOWN

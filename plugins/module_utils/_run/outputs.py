@@ -52,7 +52,7 @@ def job_files(
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield name and lstat result of each file that the job wrote; only links in launch_outputs are followed.
 
-    walks: to which the walk of each directory is added.
+    walks: list to which the walk of each directory is appended.
     """
     walks.append(FileWalk(directory, MAX_SCANNED_FILES))
     for path, status in walks[0]:
@@ -90,7 +90,7 @@ def open_file(path: str) -> int:
 
 
 def file_hash(path: str) -> str | None:
-    """Return the SHA-256 of a file, None if it cannot be read."""
+    """Return the SHA-256 of a file, or None if it cannot be read."""
     try:
         digest = hashlib.sha256()
         with os.fdopen(open_file(path), "rb") as stream:

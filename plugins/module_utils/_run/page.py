@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Replies for the live page of a run: news of the run, and a search in the output of a node's ranks."""
+"""Replies for the live page of a run: updates of the run, and a search in the output of a node's ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_LINE = 400  # characters of a match that are sent
 
 
 def page(request: Data) -> Data:
-    """Return the news that watch() has immediately, and the samples of all nodes."""
+    """Return the updates that watch() has immediately, and the samples of all nodes."""
     reply = watch({**request, "wait": 0})
     path = os.path.join(reply["directory"], live_samples.FILE)
     samples, cursor = live_samples.read_samples(path, request["sample_cursor"])

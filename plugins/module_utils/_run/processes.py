@@ -72,9 +72,9 @@ def is_rank(pid: int, directory: str) -> bool:
 
 
 def local_rank_of(pid: int, directory: str) -> int | None:
-    """Return the local rank of a process that is, or was started by, a rank of the run in this directory; else None.
+    """Return the local rank of a process that is, or was started by, a rank of the run in this directory, or None.
 
-    Reads its environment: in a container, parent and pid are of no use.
+    Reads its environment: in a container, parent and PID are useless.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as stream:

@@ -20,7 +20,7 @@ ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
 
 
 def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple[str, str]:
-    """Return the (stdout, stderr) paths of a local rank; the launcher's log if ranks have no logs of their own."""
+    """Return the (stdout, stderr) paths of a local rank; the launcher's log if ranks have no separate logs."""
     directory = log_directory(plan, directory)
     if plan["rank_logs"] == "torchrun":
         attempt = attempt_directory(os.path.join(directory, "ranks"), local_rank)
@@ -37,7 +37,7 @@ def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple
 def earlier_logs(plan: Mapping[str, Any], directory: str, local_rank: int, first: int = 0) -> list[str]:
     """Return a local rank's logs before the newest: of the run's earlier attempts, and of torchrun's own restarts.
 
-    first: the first attempt that counts.
+    first: the first attempt to include.
     """
     logs: list[str] = []
     if (plan.get("attempt") or 0) < first:
@@ -89,7 +89,7 @@ def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
 
 
 def directories(path: str) -> list[str]:
-    """Return the directories in a directory, at most MAX_DIRECTORIES and no links; [] if it cannot be read."""
+    """Return the directories in a directory, at most MAX_DIRECTORIES and no links, or [] if it cannot be read."""
     try:
         with os.scandir(path) as entries:
             paths = (entry.path for entry in entries if entry.is_dir(follow_symlinks=False))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a run was, and how it went, in a few words: from its directory on a node, in which a job may write anything."""
+"""A short summary of a run and its outcome, from its directory on a node, in which a job may write anything."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ NODE_DIRECTORY = re.compile(r"node[0-9]{1,6}")
 
 
 def command_line(pid: int) -> list[str]:
-    """Return the arguments of a process, [] if it has ended."""
+    """Return the arguments of a process, or [] if it has ended."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as stream:
             return stream.read().decode("utf-8", "surrogateescape").split("\0")[:-1]
@@ -60,7 +60,7 @@ def is_private_to(user: int, directory: str) -> bool:
 
 
 def parent_of(pid: int) -> int:
-    """Return the pid of the parent of a process, 0 if it has ended."""
+    """Return the pid of the parent of a process, or 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
             return int(stream.read().rpartition(b")")[2].split()[1])
@@ -69,7 +69,7 @@ def parent_of(pid: int) -> int:
 
 
 def owner_of(pid: int) -> int | None:
-    """Return the uid of a process, None if it has ended."""
+    """Return the uid of a process, or None if it has ended."""
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:

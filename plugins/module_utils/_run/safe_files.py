@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read and write the files of a run directory safely, whatever a job has put there."""
+"""Read and write the files of a run directory safely, whatever a job has written there."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write_private(path: str, text: str) -> None:
 def open_private(path: str, flags: int) -> int:
     """Open a file for writing, private to its user if it is new: an opener for open().
 
-    Raise OSError if it is a pipe, on which opening could wait forever for a reader, a link, or no regular file.
+    Raise OSError if it is a link or not a regular file, such as a pipe, whose opening could wait forever for a reader.
     """
     return os.open(path, flags) if path == os.devnull else open_regular(path, flags)
 
@@ -66,7 +66,7 @@ def read_tail(path: str, size: int = TAIL_BYTES) -> str:
 
 
 def make_private_directory(path: str) -> None:
-    """Make a directory private to this user. Raise OSError if it exists and is not private."""
+    """Create a directory private to this user. Raise OSError if it exists and is not private."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
     status = os.lstat(path)

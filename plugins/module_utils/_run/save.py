@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Request that a run saves now, from outside."""
+"""Request that a run save now, from outside the job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EVENT = {"time": float, "event": str, "text": str}
 
 
 def save(request: Data) -> Data:
-    """Request that a run saves; with ``stop``, that it ends afterwards. Return what its supervisors reported.
+    """Request that a run save and, with ``stop``, end afterwards. Return the reports of its supervisors.
 
     Only the node that leads the run takes the request, and passes it on to all ranks.
     """
@@ -47,7 +47,7 @@ def save(request: Data) -> Data:
 
 
 def request_save(path: str, stop: bool) -> list[str]:
-    """Leave a request in a run directory, wait until its supervisor has taken it, and return what it reported."""
+    """Write a request into a run directory, wait until its supervisor has accepted it, and return the reports."""
     start_time = time.time()
     name = os.path.join(path, "drain" if stop else "save")
     try:

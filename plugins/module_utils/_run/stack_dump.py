@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read what faulthandler wrote about a process, and classify what its main thread does.
+"""Read the output of faulthandler for a process, and classify the activity of its main thread.
 
 The text is the job's: a process may write anything into its file.
 """
@@ -43,7 +43,7 @@ WAITING_LINE = re.compile(r"\.(?:wait|synchronize|monitored_barrier|barrier)\(")
 # A line that waits for the GPU there: a method that copies a tensor from it.
 GPU_LINE = re.compile(r"\.(?P<call>item|tolist|cpu)\(\)")
 
-# What a rank does; the first three may all be a wait for other ranks.
+# Activities of a rank; the first three may all be a wait for other ranks.
 COLLECTIVE, IN_BACKWARD, ON_GPU, CODE, STOPPED, NO_STACK = "collective", "backward", "gpu", "code", "stopped", "none"
 KINDS = (COLLECTIVE, IN_BACKWARD, ON_GPU, CODE, STOPPED, NO_STACK)
 
@@ -88,7 +88,7 @@ def called_function(frames: list[Frame], position: int) -> Frame | None:
 
 
 def kind_of(frames: list[Frame], source: str) -> str:
-    """Return what a stack does; source: the user's innermost line, or "" if unknown."""
+    """Return the activity in a stack; source: the user's innermost line, or "" if unknown."""
     working = [frame for frame in frames if not is_standard(frame) and frame.function not in DECORATORS]
     if not working:
         return CODE
@@ -119,7 +119,7 @@ def short(frame: Frame) -> str:
 
 
 def classify(frames: list[Frame], source: str = "") -> Data:
-    """Return what a stack does: kind, call (the library's function), function, file, line, text and frames.
+    """Return the activity in a stack: kind, call (the library's function), function, file, line, text and frames.
 
     frames: not empty, innermost first. source: the text of the user's line.
     """

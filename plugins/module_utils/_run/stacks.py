@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask the supervisor of a run on this node what the node's ranks do at the moment."""
+"""Query the supervisor of a run on this node for the current activity of the node's ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPLY = "stacks.json"
 
 
 def read_stacks(request: Data) -> Data:
-    """Return what the ranks of a run on this node do, as groups of ranks that do the same."""
+    """Return the activity of the ranks of a run on this node, as groups of ranks with the same activity."""
     runs = node_directories(request)
     if not runs:
         check_alive_elsewhere(request)
@@ -53,4 +53,4 @@ def read_stacks(request: Data) -> Data:
             described = {name: node[name] for name in ("name", "first_rank", "slots")}
             return {"changed": False, "node": described, "groups": checked_groups(reply.get("groups"), ranks)}
         time.sleep(STATUS_POLL_INTERVAL)
-    raise RunError(f"the supervisor of run {plan['run_id']} did not answer within {STACKS_REQUEST_TIMEOUT:.0f} s")
+    raise RunError(f"the supervisor of run {plan['run_id']} did not respond within {STACKS_REQUEST_TIMEOUT:.0f} s")

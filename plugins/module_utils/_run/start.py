@@ -286,5 +286,5 @@ def spawn_detached(arguments: list[str]) -> None:
 
 
 def supervision_label(unit: str) -> str:
-    """Return what ends a run's processes if its supervisor is killed: its unit, or its process group."""
+    """Return the mechanism that ends a run's processes if its supervisor is killed: its unit, or its process group."""
     return f"unit {unit}" if unit else "process group"

@@ -111,7 +111,7 @@ def list_texts(status: Data, name: str) -> list[str]:
 
 
 def describe_job(plan: Data) -> str:
-    """Return what runs, and where: "train.py --epochs 3 in /home/me/project"."""
+    """Return the command and its directory: "train.py --epochs 3 in /home/me/project"."""
     from ansible_collections.muster.training.plugins.module_utils._run.run_summary import job_line
 
     return f"{job_line(plan)} in {plan['working_directory']}"

@@ -85,7 +85,7 @@ SAVED_GRACE_PERIOD = (
     5.0  # for ranks that have saved to end by themselves, which is at most the rest of the grace period
 )
 SAVE_REQUEST_TIMEOUT = 10.0  # for a supervisor to take a request to save
-SAVE_REPLY_INTERVAL = 1.0  # for the reports of all nodes to reach rank 0 after it
+SAVE_REPLY_INTERVAL = 1.0  # for the reports of all nodes to reach rank 0 afterwards
 
 # Stop
 SHUTDOWN_QUERY_TIMEOUT = 2.0  # for systemd to say whether the machine is shutting down; nothing else happens meanwhile
@@ -107,7 +107,7 @@ COPY_TIMEOUT = 1800.0  # for the nodes to copy the parts of a checkpoint before 
 SERVE_TIMEOUT = 15.0  # for a node to offer the parts that others lack
 CHECKPOINT_READ_TIMEOUT = 10.0  # for the newest checkpoints of a job to be read before it starts
 
-# Calls from the controller: after them, a node that is reachable counts as not answering
+# Calls from the controller: after them, a node that is reachable counts as not responding
 CALL_TIMEOUT = 300.0  # for a reply to a request that takes a node a few seconds
 STOP_CALL_TIMEOUT = 1800.0  # for runs to be stopped, whose stop graces the controller may not know
 MAX_STOP_GRACE = 1500  # for launch_stop_grace; less than STOP_CALL_TIMEOUT
@@ -119,10 +119,10 @@ NODE_CALL_GRACE_PERIOD = 10.0  # beyond these until the kernel ends what a call 
 LONG_POLL_TIMEOUT = 5.0  # for which the node waits for news before it replies
 REPLY_GRACE_PERIOD = 15.0  # beyond LONG_POLL_TIMEOUT until a reply counts as missing: ssh may wait for many minutes
 COLLECT_INTERVAL = 0.5  # for which output is collected before a reply: each reply costs a new process
-WATCH_POLL_INTERVAL = 0.1  # between checks for news
+WATCH_POLL_INTERVAL = 0.1  # between checks for updates
 LAST_OUTPUT_GRACE_PERIOD = 0.2  # for the last output of a dead supervisor to reach the disk
 STATUS_POLL_INTERVAL = 0.2  # between checks whether a run has ended
-RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does not answer
+RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does not respond
 
 # Live page
 PAGE_STREAM_INTERVAL = 0.5  # at least between two pieces of news of a run while someone views it

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Wait for news of a run on a node: lines of a rank, events, the end."""
+"""Wait for updates of a run on a node: lines of a rank, events, the end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BACKLOG = 8 * CHUNK  # bytes of a log not yet shown, beyond which only its end i
 
 
 def watch(request: Data) -> Data:  # noqa: C901
-    """Wait up to ``wait`` seconds for news of a run on this node: lines of a rank, events, the end."""
+    """Wait up to ``wait`` seconds for updates of a run on this node: lines of a rank, events, the end."""
     runs = node_directories(request)
     if not runs:
         check_alive_elsewhere(request)
@@ -74,7 +74,7 @@ def watch(request: Data) -> Data:  # noqa: C901
             if text:
                 outputs[log] = text
                 if log in earlier and file_size(log) > cursors[log]:
-                    break  # the next reply goes on here
+                    break  # the next reply continues here
         events = []
         for line in read_new(os.path.join(path, "events.jsonl"), cursors, False).splitlines():
             with contextlib.suppress(ValueError):  # a full disk may cut a line

@@ -97,7 +97,7 @@ def allocate(request: Data) -> Data:
         raise RunError(
             f"nnodes is {request['count']}, but the inventory has {len(candidates)} nodes: use a smaller number"
         )
-    end = batch_script.JobEnd(request.get("notice") or 0, False)
+    end = batch_script.JobEnd(request.get("notice") or 0, batch_script.NO_REQUEUE)
     arguments = allocation_arguments(request["count"], candidates, cluster, request["options"], end)
     return {"changed": True, "job": queue.submit(arguments, holder_script())}
 

@@ -24,14 +24,29 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 
-# How a job ends. notice: seconds before it at which the run is to save, or 0 for no notice. requeue: whether Slurm may
-# start the job again.
+# How a job ends. notice: seconds before it at which the run is to save, or 0 for no notice. requeue: the option of
+# sbatch for whether Slurm may start the job again.
 JobEnd = collections.namedtuple("JobEnd", "notice requeue")
-UNANNOUNCED = JobEnd(0, False)
-END_SIGNAL = "USR2"  # to the batch script: the run is over, although srun waits for tasks of lost nodes
+NO_REQUEUE = "--no-requeue"
+REQUEUE = "--requeue"
+EXPEDITED_REQUEUE = "--requeue=expedite"  # immediately and before all other jobs
+UNANNOUNCED = JobEnd(0, NO_REQUEUE)
+EXPEDITED_RELEASE = (25, 11)
+# To the batch script, for its exit code: the run is over, although srun waits for tasks of lost nodes.
+END_SIGNALS = {0: "HUP", 1: "USR2"}
 MAX_NOTICE = 65535  # seconds, what sbatch accepts
 OPTIONS = ("partition", "account", "qos", "time", "gres", "exclude", "reservation", "dependency")
 """Options of sbatch that a user may set."""
+
+
+# With --requeue=expedite, Slurm requeues and holds a job whose script fails while its nodes are healthy. A run that has
+# failed for good must not stay in the queue. If Slurm ends the job, the exit code of the script does not matter.
+END_OF_EXPEDITED_JOB = (
+    'if [ -n "$ended" ]; then status=0\n'
+    'elif [ "$status" -ne 0 ] && [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; then\n'
+    '  scontrol update JobId="$SLURM_JOB_ID" Requeue=0 || status=0\n'
+    "fi\n"
+)
 
 
 class UnknownNodeError(Exception):
@@ -61,6 +76,14 @@ def match_nodes(nodes: Iterable[Mapping[str, str]], cluster: Sequence[Mapping[st
             )
         result.append(match)
     return result
+
+
+def requeue_option(configuration: str) -> str:
+    """Return the option of sbatch for a job that Slurm may start again, from the output of `scontrol show config`."""
+    settings = dict(re.findall(r"(?m)^(SLURM_VERSION|SlurmctldParameters)\s*=\s*(.*?)\s*$", configuration))
+    release = tuple(int(number) for number in re.findall(r"[0-9]+", settings.get("SLURM_VERSION", ""))[:2])
+    is_enabled = "enable_expedited_requeue" in settings.get("SlurmctldParameters", "").split(",")
+    return EXPEDITED_REQUEUE if is_enabled and release >= EXPEDITED_RELEASE else REQUEUE
 
 
 def gpu_count(resources: str) -> int:
@@ -96,7 +119,7 @@ def submit_arguments(
         f"--nodelist={','.join(node['NodeName'] for node in nodes)}",
         "--exclusive",
         "--mem=0",
-        "--requeue" if end.requeue else "--no-requeue",
+        end.requeue,
         "--no-kill",
         *signal_argument(options.get("time", ""), end.notice),
         "--chdir=/",
@@ -106,7 +129,9 @@ def submit_arguments(
     ]
 
 
-def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequence[str], requeue: bool = False) -> str:
+def batch_script(
+    run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequence[str], requeue: str = NO_REQUEUE
+) -> str:
     """Return the script that starts each node's supervisor as a task of one step.
 
     The supervisors end the run: a task that fails must not end the others, and a lost node must not end the job. A
@@ -115,7 +140,7 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
     Args:
         nodes: address and run directory of each node, in rank order.
         names: their names in Slurm.
-        requeue: whether the job may be requeued. The data kept for that is removed once the run has finally ended.
+        requeue: the option of sbatch. What is kept for another start is removed once the run has finally ended.
     """
     cases = "".join(
         f"{shlex.quote(name)}) set -- {shlex.quote(node['directory'])} {shlex.quote(node['address'])};;\n"
@@ -137,13 +162,16 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
         "--wait=0",  # a supervisor that hands the run over ends before the others
     ]
     cleanup = ""
-    if requeue:  # a job that is requeued or cancelled has received SIGTERM
+    if requeue != NO_REQUEUE:  # a job that is requeued or cancelled has received SIGTERM
         command = ["timeout", str(REQUEUE_CLEANUP_TIMEOUT), *step, "/bin/sh", "-c", f'{choice}rm -rf -- "$1/{KEPT}"']
         cleanup = f'[ -n "$ended" ] || {" ".join(map(shlex.quote, command))}\n'
+    if requeue == EXPEDITED_REQUEUE:
+        cleanup += END_OF_EXPEDITED_JOB
     step += ["/bin/sh", "-c", task]
     directories = "".join(
         f"{shlex.quote(name)}) directory={shlex.quote(node['directory'])};;\n" for node, name in zip(nodes, names)
     )
+    ends = "".join(f"trap 'over={code}' {name}\n" for code, name in END_SIGNALS.items())
     return (
         "#!/bin/sh\n"
         f'case "$SLURMD_NODENAME" in\n{directories}esac\n'
@@ -152,7 +180,7 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
         f'  mv -f "$directory/{REQUEST}.new" "$directory/{REQUEST}"\n'
         "}\n"
         "trap announce USR1\n"
-        f"over=\ntrap 'over=yes' {END_SIGNAL}\n"
+        f"over=\n{ends}"
         "ended=\ntrap 'ended=yes' TERM\n"  # Slurm ends the tasks as well, and the supervisors write how the run ended
         f"{' '.join(map(shlex.quote, step))} &\n"
         "step=$!\n"
@@ -160,12 +188,12 @@ def batch_script(run_id: str, nodes: Sequence[Mapping[str, str]], names: Sequenc
         '  wait "$step"\n'
         "  status=$?\n"
         '  kill -0 "$step" 2> /dev/null || break\n'
-        '  [ -z "$over" ] || { status=1; sleep '
-        f'{LOST_NODE_JOB_TIMEOUT}; kill -KILL "$step"; break; }}\n'
+        f'  [ -z "$over" ] || {{ sleep {LOST_NODE_JOB_TIMEOUT}; kill -KILL "$step"; break; }}\n'
         "done\n"
         # a signal may have interrupted the last wait; 127 if the step was already waited for
         'wait "$step" 2> /dev/null\n'
         "last=$?\n"
-        '[ "$last" -eq 127 ] || [ -n "$over" ] || status=$last\n'
+        '[ "$last" -eq 127 ] || status=$last\n'
+        '[ -z "$over" ] || status=$over\n'
         f'{cleanup}exit "$status"\n'
     )

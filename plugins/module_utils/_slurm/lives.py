@@ -175,8 +175,9 @@ def end_job_of_lost_nodes(directory: str, environment: Mapping[str, str]) -> Non
     """
     result, job = read_result(directory), environment.get("SLURM_JOB_ID", "")
     if result is not None and job.isdigit() and any(node["state"] == "lost" for node in result["nodes"]):
+        name = batch_script.END_SIGNALS[0 if result["state"] == "succeeded" else 1]
         with contextlib.suppress(RunError):  # then the job ends once Slurm knows that the nodes are down
-            queue.run("scancel", "--batch", f"--signal={batch_script.END_SIGNAL}", job)
+            queue.run("scancel", "--batch", f"--signal={name}", job)
 
 
 def forget(directory: str) -> None:

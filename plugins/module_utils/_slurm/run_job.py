@@ -37,7 +37,10 @@ def submit(request: Data) -> Data:
     except batch_script.UnknownNodeError as error:
         raise RunError(str(error)) from None
     log = os.path.join(request["nodes"][0]["directory"], queued_run.LOG)
-    end = batch_script.JobEnd(request.get("notice") or 0, bool(request.get("requeue")))
+    requeue = batch_script.NO_REQUEUE
+    if request.get("requeue"):
+        requeue = batch_script.requeue_option(queue.run("scontrol", "show", "config"))
+    end = batch_script.JobEnd(request.get("notice") or 0, requeue)
     arguments = batch_script.submit_arguments(request["run_id"], log, nodes, request["options"], end)
     names = [node["NodeName"] for node in nodes]
     script = batch_script.batch_script(request["run_id"], request["nodes"], names, end.requeue)

@@ -39,7 +39,7 @@ Record = Dict[str, Any]
 
 
 class AuthorityError(Exception):
-    """The authority cannot be used or changed; the message says why and what to do."""
+    """The authority cannot be used or changed; the message explains why, with a remedy."""
 
 
 def parse_duration(duration: str) -> int:

@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.text import
 
 
 def owner(pid: int, proc: str = "/proc") -> tuple[int, int]:
-    """Return a process's parent and its owner's uid; (0, 0) if it has ended."""
+    """Return a process's parent and its owner's UID, or (0, 0) if it has ended."""
     text = read(f"{proc}/{pid}/status")
     parent, uid = re.search(r"(?m)^PPid:\s*(\d+)$", text), re.search(r"(?m)^Uid:\s*(\d+)", text)
     return (int(parent.group(1)), int(uid.group(1))) if parent and uid else (0, 0)

@@ -44,7 +44,7 @@ def has_current_settings(paths: list[str]) -> bool:
 
 
 def configuration_errors(settings: dict[str, str], main_file: str, revoked_file: str) -> list[str]:
-    """Return the settings that keep sshd from joining the mesh, as messages."""
+    """Return the settings that prevent sshd from joining the mesh, as messages."""
     errors = []
     if not re.search(r"(?mi)^\s*Include\s.*/etc/ssh/sshd_config\.d/\*\.conf", main_file):
         errors.append(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that a node's disk has room for the files, before any is copied.
+"""Check that a node's disk has space for the files, before any is copied.
 
     free_space.py DIRECTORY RESERVE_GIB < SIZES
 
@@ -40,7 +40,7 @@ def missing_bytes(directory: str, sizes: dict[str, int]) -> int:
 
 
 def check_space(directory: str, reserve: float, sizes: dict[str, int]) -> dict[str, Any]:
-    """Return the bytes that are needed. Raise StepError if the disk has no room for them.
+    """Return the required bytes. Raise StepError if the disk lacks space for them.
 
     Args:
         reserve: Space to keep free, in GiB.

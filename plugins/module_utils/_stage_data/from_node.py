@@ -106,7 +106,8 @@ class DirectorySource:
         """Return the error message for a file whose content is wrong at the source."""
         return (
             f"{entry.path} does not have the checksum that the first node reported, and was discarded. "
-            f"If another program writes to {self.root} there, stop it and run this again; else check that node's disk"
+            f"If another program writes to {self.root} there, stop it and run this again; otherwise check that "
+            "node's disk"
         )
 
     def read(self, transfer: Any, entry: FileEntry, start: int, length: int) -> bytes:

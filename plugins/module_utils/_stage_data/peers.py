@@ -82,7 +82,7 @@ class Peers:
 
     Args:
         request: `me` (this node's number), `addresses`, `port` and `token` are used.
-        fallback: What replaces an unavailable peer, for the log.
+        fallback: the replacement for an unavailable peer, for the log.
     """
 
     def __init__(self, request: dict[str, Any], fallback: str) -> None:

@@ -90,7 +90,7 @@ def find_unsafe_paths(entries: list[FileEntry]) -> list[str]:
 
 
 def is_entry(entry: FileEntry) -> bool:
-    """Return whether the fields of an entry from another node have their types and ranges."""
+    """Return whether the fields of an entry from another node have valid types and ranges."""
     texts = (entry.path, entry.key, entry.etag, entry.sha256, entry.link)
     if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in texts):
         return False
@@ -112,6 +112,6 @@ def parse_plan(plan: bytes) -> list[FileEntry]:
     if unsafe:
         raise StepError(
             f"the first node names {unsafe[0]!r}, which is not a path below the directory. Nothing was written. "
-            "Check whether somebody else has access to the first node"
+            "Check whether someone else has access to the first node"
         )
     return entries

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One node's part of a transfer: which files and pieces it has, and how it gets the rest."""
+"""One node's part of a transfer: its files and pieces, and how it gets the rest."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class NodeTransfer:
         return matches is not False
 
     def is_present(self, file_index: int) -> bool:
-        """Return whether a file already exists, from an earlier call or another origin."""
+        """Return whether a file already exists, from an earlier call or another source."""
         entry = self.entries[file_index]
         if entry.link:
             return os.path.islink(self.target(file_index)) and os.readlink(self.target(file_index)) == entry.link
@@ -407,7 +407,7 @@ class NodeTransfer:
         self.write_status()
 
     def serve_peers(self) -> None:
-        """Tell the peers that this node is complete, and serve them until they are, too."""
+        """Tell the peers that this node is complete, and serve them until they are complete, too."""
         other_nodes = self.peers.other_nodes
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
 

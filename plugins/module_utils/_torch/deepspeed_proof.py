@@ -67,7 +67,7 @@ print(json.dumps([deepspeed.__version__, built]))
 
 
 def build_environment() -> dict[str, str]:
-    """Return the environment variables: none of other jobs, and the environment's programs first in PATH."""
+    """Return the environment variables: without those of other jobs, the environment's programs first in PATH."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
     path = os.path.dirname(sys.executable) + os.pathsep + inherited.get("PATH", "/usr/bin:/bin")
     # without a GPU, choose the CPU: DeepSpeed does not rely on torch alone
@@ -117,7 +117,7 @@ def check_step() -> None:
             try:
                 out, _errors = process.communicate(timeout=TIMEOUT)
             except subprocess.TimeoutExpired:
-                out = f"no answer within {TIMEOUT} s"
+                out = f"no reply within {TIMEOUT} s"
                 for running in ranks:
                     running.kill()
             # mean gradient (1 + 2) / 2, learning rate 0.5: 1 - 0.75

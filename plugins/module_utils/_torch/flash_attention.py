@@ -156,7 +156,7 @@ def capabilities(request: Data) -> Data:
     except FileNotFoundError:
         return {"capabilities": [], "changed": False}
     except subprocess.TimeoutExpired:
-        raise nvidia_smi_error("did not answer within 60 s") from None
+        raise nvidia_smi_error("did not respond within 60 s") from None
     except OSError as problem:
         raise nvidia_smi_error(f"cannot be run: {problem.strerror}") from None
     text = completed.stdout

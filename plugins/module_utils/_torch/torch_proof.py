@@ -173,7 +173,7 @@ def check_sum(count: int) -> str:
             try:
                 out, errors = process.communicate(timeout=TIMEOUT)
             except subprocess.TimeoutExpired:
-                out, errors = "", f"no answer within {TIMEOUT} s"
+                out, errors = "", f"no reply within {TIMEOUT} s"
                 for running in ranks:
                     running.kill()
             if out.split() != ["3.0", "3.0"]:

@@ -24,7 +24,7 @@ def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
             error(
                 "amd-smi-hangs",
                 [name],
-                problem="amd-smi did not answer within 10 s",
+                problem="amd-smi did not respond within 10 s",
                 requirement="a driver that responds",
                 remedy="look for amdgpu in dmesg, stop the processes that use the GPUs (fuser -v /dev/kfd), and reboot "
                 "the node",

@@ -46,7 +46,7 @@ def contract_of(context: CheckContext) -> Contract:
 
 
 def is_one_machine(context: CheckContext) -> bool:
-    """Return whether all nodes are one machine, so that no node is lost alone."""
+    """Return whether all nodes are the same machine, so that no node is lost alone."""
     machines = {context.facts[node.name].get("machine") for node in context.nodes}
     return context.all_loopback or (len(machines) == 1 and None not in machines and "" not in machines)
 
@@ -58,7 +58,10 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
     if not contract.local_nodes:
         problem = f"{contract.path} ({contract.source}) is a different mount on each node"
     else:
-        problem = f"{contract.path} ({contract.source}) is on the node's own disk: if the node is lost, so are they"
+        problem = (
+            f"{contract.path} ({contract.source}) is on the node's own disk: if the node is lost, the checkpoints are "
+            "lost, too"
+        )
     nodes = contract.local_nodes or tuple(node.name for node in context.nodes)
     remedy = (
         "save below a shared mount (docs/data.md shows how to set one up), or have them copied to a bucket: "
@@ -67,7 +70,7 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
     )
     requirement = "checkpoints that outlive the node that saved them"
     make_finding = warning
-    if context.job.restarts:  # a restart after the loss of a node is what they are for
+    if context.job.restarts:  # they exist for restarts after the loss of a node
         make_finding, requirement = error, f"{requirement}, since the run restarts after the loss of one"
         remedy += ". To launch anyway, if only rank 0 saves and loads them: -e preflight_skip=checkpoint-node-local"
     return [make_finding("checkpoint-node-local", nodes, problem=problem, requirement=requirement, remedy=remedy)]
@@ -83,7 +86,7 @@ def check_restarts(context: CheckContext, contract: Contract) -> list[Finding]:
             [],
             problem="the run may restart, but neither its arguments nor launch_checkpoints say where it saves "
             "checkpoints",
-            requirement="a directory of checkpoints: without it, a restart may begin with the first step",
+            requirement="a checkpoint directory: without it, a restart may begin at the first step",
             remedy="-e launch_checkpoints=DIRECTORY on a shared mount, and --resume or the like, or "
             '-e \'{"launch_resume_args": ["--resume", "{checkpoint}"]}\'; to hide this: '
             "-e preflight_skip=restart-no-checkpoint",
@@ -136,7 +139,7 @@ def check_torn(context: CheckContext, contract: Contract) -> list[Finding]:
                 "checkpoint-torn",
                 nodes,
                 problem=f"{checkpoint['path']} is not complete: {checkpoint['reason']}; {fallback}",
-                requirement="a complete checkpoint, as many scripts load the newest without a check",
+                requirement="a complete checkpoint, because many scripts load the newest without checking it",
                 remedy=set_aside_command(checkpoint, complete),
             )
         )
@@ -231,7 +234,7 @@ CHECKS: tuple[Callable[[CheckContext, Contract], list[Finding]], ...] = (
 
 
 def check_checkpoints(context: CheckContext) -> list[Finding]:
-    """Check the contract of the job's checkpoints, if it says where they are."""
+    """Check the contract of the job's checkpoints, if their location is known."""
     contract = contract_of(context)
     if not contract.path:
         return check_restarts(context, contract)

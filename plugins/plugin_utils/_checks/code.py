@@ -25,12 +25,15 @@ COPY_HINT = "copy it with: ansible-playbook site.yml --tags code"
 NOT_COPIED_TEXTS = {
     "": ("even after copying", f"check whether code_ignore_existing keeps it; {COPY_HINT}"),
     "as_is": ("not copied because code is as_is", f"remove code: as_is to have the launch copy it, or {COPY_HINT}"),
-    "later": ("not copied yet", f"nothing: a launch copies it before the start. To copy it now, {COPY_HINT}"),
+    "later": ("not copied yet", f"no action needed: a launch copies it before the start. To copy it now, {COPY_HINT}"),
     "in_use": (
         "not copied because a run on other GPUs of the node uses it",
-        "wait for that run, or add -e code=as_is to start with the code that the nodes have",
+        "wait for that run, or add -e code=as_is to start with the existing code on the nodes",
     ),
-    "refused": ("not copied because the run cannot start", "nothing: the next launch that can start copies it first"),
+    "refused": (
+        "not copied because the run cannot start",
+        "no action needed: the next launch that can start copies it first",
+    ),
 }
 
 
@@ -45,7 +48,7 @@ def describe_difference(code: Mapping[str, Any]) -> str:
 
 
 def facts_after_copy(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a node's facts as they will be after the code is copied, as far as known now."""
+    """Return a node's facts as they will be after the code is copied, as far as they are known now."""
     code = facts.get("code")
     if not code or code["same"]:
         return facts
@@ -92,7 +95,7 @@ def check_requirements(context: CheckContext) -> list[Finding]:
 
 
 def check_code(context: CheckContext) -> list[Finding]:
-    """Check that the nodes have the controller's code, unless the user prefers the nodes' own."""
+    """Check that the nodes have the controller's code, unless the user prefers the code on the nodes."""
     code = context.code
     if code.problem:
         is_required = code.skip_reason != "as_is"

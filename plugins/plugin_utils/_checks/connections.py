@@ -160,7 +160,7 @@ def check_tcp(context: CheckContext) -> list[Finding]:
 
 
 def check_probe_timing(context: CheckContext) -> list[Finding]:
-    """Report nodes queried too far apart in time to test their connections, which says nothing about the network."""
+    """Report nodes queried too far apart in time to test their connections, which is inconclusive about the network."""
     untested = inconclusive_pairs(context)
     if not untested:
         return []
@@ -231,7 +231,7 @@ def check_full_packets(context: CheckContext) -> list[Finding]:
         error(
             "mtu-black-hole",
             nodes,
-            problem=describe_failures(nodes, failures, "connections open, but full-size packets do not get through")
+            problem=describe_failures(nodes, failures, "connections open, but full-size packets are lost")
             + f" (MTU {format_list(format_mtus(context, nodes))})",
             requirement="a path that carries packets as large as the interfaces send",
             remedy="lower the MTU of the nodes' interfaces to what the switch, tunnel or VPN between them carries: ip "

@@ -48,7 +48,7 @@ class ControllerCode:
 
 @dataclass(frozen=True)
 class CheckContext:
-    """What every check reads. `facts` contains only nodes that replied."""
+    """The input of every check. `facts` contains only nodes that replied."""
 
     job: Job
     table: RankTable
@@ -77,7 +77,7 @@ class CheckContext:
         return self.names_needed or get_launcher(self.job).uses_names
 
     def interpreter_of(self, name: str) -> str:
-        """Return the interpreter of the job on a node: of several that it may use, the first that the node has."""
+        """Return the interpreter of the job on a node: the first candidate that exists there."""
         return str(self.facts[name].get("interpreter") or self.job.interpreter)
 
     def nodes_with(self, part: str) -> list[tuple[Node, Any]]:

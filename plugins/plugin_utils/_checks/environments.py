@@ -35,7 +35,7 @@ def shared_projects(context: CheckContext, names: list[str]) -> list[str]:
 
 
 def use_project_environment(context: CheckContext, names: list[str]) -> str:
-    """Return how to use an environment that a project has on all of these nodes, "" if there is none."""
+    """Return how to use an environment that a project has on all of these nodes, or "" if there is none."""
     shared = shared_projects(context, names)
     if not shared:
         return ""
@@ -53,7 +53,7 @@ def is_project_job(context: CheckContext) -> bool:
 def lacks_environment(context: CheckContext, name: str) -> bool:
     """Return whether a job cannot run on a node because its project has no environment there.
 
-    Another interpreter that has what the job needs is as good.
+    Another interpreter with the job's packages is equally good.
     """
     facts = context.facts[name]
     software = facts.get("software") or {}
@@ -73,7 +73,7 @@ def nodes_without_environment(context: CheckContext) -> list[str]:
 
 
 def facts_without_software(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a node's facts without what the interpreter that a job falls back to has and lacks: it does not matter."""
+    """Return a node's facts without those about the fallback interpreter of a job, which are irrelevant."""
     rest = {name: value for name, value in facts.items() if name != "software"}
     if rest.get("imports"):
         rest["imports"] = {**rest["imports"], "failures": [], "cuda": []}
@@ -83,7 +83,7 @@ def facts_without_software(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_project_environment(context: CheckContext) -> list[Finding]:
-    """Report nodes on which the project has no environment: the one cause of all that its job lacks there."""
+    """Report nodes on which the project has no environment, which causes everything else that its job lacks there."""
     lacking = nodes_without_environment(context)
     if not lacking:
         return []

@@ -7,18 +7,19 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
-SEVERITIES = ("error", "warning")
+SEVERITIES = ("error", "warning", "note")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem on some nodes, or on the cluster if none are named: what is wrong, what a run needs, what to do."""
+    """A problem on some nodes, or on the cluster if none are named, with the requirement and the remedy."""
 
     severity: str
     id: str
@@ -49,8 +50,18 @@ def warning(check_id: str, nodes: Iterable[str], problem: str, requirement: str,
     return Finding("warning", check_id, tuple(nodes), problem, requirement, remedy)
 
 
+def note(check_id: str, nodes: Iterable[str], problem: str, requirement: str, remedy: str) -> Finding:
+    """Return a finding that is only worth knowing, and is shown in one line."""
+    return Finding("note", check_id, tuple(nodes), problem, requirement, remedy)
+
+
+def count_severities(findings: Iterable[Finding]) -> Counter[str]:
+    """Return the number of findings of each severity."""
+    return Counter(finding.severity for finding in findings)
+
+
 def sort_by_severity(findings: Iterable[Finding]) -> list[Finding]:
-    """Sort errors before warnings, otherwise keep the order."""
+    """Sort errors before warnings, and notes last, otherwise keep the order."""
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
@@ -86,10 +97,13 @@ def merge(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def render_findings(findings: Iterable[Finding]) -> str:
-    """Render findings for a terminal, three lines each, errors first."""
+    """Render findings for a terminal, three lines each, errors first; a note is a single line."""
     blocks = []
     for finding in sort_by_severity(findings):
         nodes = ", ".join(finding.nodes) or "the cluster"
+        if finding.severity == "note":
+            blocks.append(f"note: {nodes}: {printable(finding.problem)}; {finding.remedy}")
+            continue
         blocks.append(
             f"{finding.severity.upper()} {finding.id} on {nodes}: {printable(finding.problem)}\n"
             f"    needed: {finding.requirement}\n"

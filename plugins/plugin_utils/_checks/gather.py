@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.context im
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import (
     Finding,
     merge,
+    note,
     sort_by_severity,
     warning,
 )
@@ -57,19 +58,29 @@ def fill_slots(
             node_facts = facts.get(node["name"])
             slots = (node_facts["gpu_count"] if node_facts else 0) or 1
             if node_facts and node_facts["gpu_count"] == 0:
-                findings.append(
-                    warning(
-                        "no-gpu",
-                        [node["name"]],
-                        problem="the node has no visible GPU and the inventory has no node_slots: one process is "
-                        "started, on the CPU",
-                        requirement="GPUs with a working driver, or the number of processes in node_slots",
-                        remedy=f"run {vendor_of(node_facts.get('gpus')).tool} on the node; or set node_slots, or add "
-                        "-e nproc_per_node=N",
-                    )
-                )
+                findings.append(report_no_gpu(node["name"], node_facts, facts))
         filled.append({**node, "slots": slots})
     return filled, findings
+
+
+def report_no_gpu(name: str, node_facts: Mapping[str, Any], facts: Mapping[str, Any]) -> Finding:
+    """Return a warning about a node without a visible GPU, or a note if no node has one, not even on its PCI bus."""
+    if not any(other["gpu_count"] or (other.get("gpus") or {}).get("pci", 1) for other in facts.values()):
+        return note(
+            "no-gpu",
+            [name],
+            problem="no GPU, so one process is started on the CPU of each node",
+            requirement="the number of processes in node_slots",
+            remedy="more: -e nproc_per_node=N, or node_slots in the inventory",
+        )
+    return warning(
+        "no-gpu",
+        [name],
+        problem="the node has no visible GPU and the inventory has no node_slots: one process is started, on the CPU",
+        requirement="GPUs with a working driver, or the number of processes in node_slots",
+        remedy=f"run {vendor_of(node_facts.get('gpus')).tool} on the node; or set node_slots, or add "
+        "-e nproc_per_node=N",
+    )
 
 
 def collect_replies(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:

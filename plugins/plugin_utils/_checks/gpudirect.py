@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, warning
 
-EFA_DRIVER = "efa"  # it brings its own support for GPU memory
+EFA_DRIVER = "efa"  # it has its own support for GPU memory
 
 
 def nodes_with_rdma(context: CheckContext) -> set[str]:

@@ -39,7 +39,7 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
             error(
                 "nvidia-smi-hangs",
                 [name],
-                problem="nvidia-smi did not answer within 10 s",
+                problem="nvidia-smi did not respond within 10 s",
                 requirement="a driver that responds",
                 remedy="look for 'NVRM: Xid' in dmesg, stop the processes that use the GPUs, and reboot the node",
             )
@@ -87,7 +87,7 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
                 [name],
                 problem=f"the PCI bus has {gpus['pci']} NVIDIA GPU{'' if gpus['pci'] == 1 else 's'}, but "
                 f"{f'driver {loaded}' if loaded else 'the driver'} cannot drive any of them: {message}",
-                requirement="a driver that finds all GPUs of the node",
+                requirement="a driver that detects all GPUs of the node",
                 remedy="look for 'NVRM' in dmesg: if it says that the driver does not support the GPU, install another "
                 "branch or the open kernel modules (ansible-playbook site.yml --tags nvidia_driver, from Blackwell on "
                 "with -e nvidia_driver_open=true); "
@@ -116,7 +116,7 @@ DRIVER_FINDINGS: dict[str, Callable[[str, dict[str, Any], CheckContext], list[Fi
 
 
 def check_health(context: CheckContext) -> list[Finding]:
-    """Check that each GPU answers all queries and has no memory errors."""
+    """Check that each GPU responds to all queries and has no memory errors."""
     findings = []
     for node, gpus in context.nodes_with("gpus"):
         vendor = vendor_of(gpus)
@@ -195,7 +195,7 @@ def missing_gpus(name: str, gpus: dict[str, Any], selection: tuple[int, ...]) ->
         [name],
         problem=f"the node has no {missing}: it has {total or 'no'} GPU{'' if total == 1 else 's'}",
         requirement="the GPUs that launch_gpus names",
-        remedy=f"choose from those that {vendor_of(gpus).tool} shows on the node, with -e gpus=0,1, or leave it out to "
+        remedy=f"choose from those that {vendor_of(gpus).tool} shows on the node, with -e gpus=0,1, or omit it to "
         "use all",
     )
 

@@ -192,7 +192,7 @@ def check_nvlinks(context: CheckContext) -> list[Finding]:
 
 
 def check_ports(context: CheckContext) -> list[Finding]:
-    """Report active RDMA ports with many errors, and nodes whose ports are slower than those of most."""
+    """Report active RDMA ports with many errors, and nodes whose ports are slower than those of most nodes."""
     if context.environment.get("NCCL_IB_DISABLE") == "1" or context.environment.get("NCCL_NET") == "Socket":
         return []
     findings, rates = [], {}

@@ -120,7 +120,7 @@ def check_skew(context: CheckContext) -> list[Finding]:
     ]
 
 
-TOOLKITS = ("nvidia",)  # vendors whose GPUs a container gets only by a toolkit
+TOOLKITS = ("nvidia",)  # vendors whose GPUs need a toolkit in containers
 
 
 def check_toolkit(context: CheckContext) -> list[Finding]:

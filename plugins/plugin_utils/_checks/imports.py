@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of what a job needs from its Python: libraries that import, GPUs that compute, compilers."""
+"""Checks of a job's requirements for its Python: importable libraries, working GPUs, compilers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"cannot import name|has no attribute|requires? .*(version|[<>=]=)|is required|conflict",
-        "the installed versions do not fit together: pin those that do in the project's requirements and run "
+        "the installed versions are incompatible: pin compatible versions in the project's requirements and run "
         f"{REINSTALL}",
     ),
     (r"SyntaxError", "correct it, or set launch_python to the Python version that the script is written for"),
@@ -62,7 +62,7 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
 )
 MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-# Packages that are named otherwise than their modules.
+# Packages whose names differ from their modules.
 PACKAGE_NAMES = {
     "Bio": "biopython",
     "OpenSSL": "pyopenssl",
@@ -138,7 +138,7 @@ def one_line(text: str) -> str:
 
 
 def choose_remedy(text: str, remedies: tuple[tuple[str, str], ...], default: str) -> str:
-    """Return what to do about an exception."""
+    """Return the remedy for an exception."""
     return next((remedy for pattern, remedy in remedies if re.search(pattern, text, re.IGNORECASE)), default)
 
 
@@ -150,14 +150,14 @@ def describe_location(failure: dict[str, Any]) -> str:
 
 
 def python_name(context: CheckContext, name: str) -> str:
-    """Return what ran the test: the job's interpreter on a node, or its image."""
+    """Return the environment of the test: the job's interpreter on a node, or its image."""
     return f"image {context.job.image}" if context.job.image else str(context.facts[name]["interpreter"])
 
 
 def missing_module(failure: Mapping[str, Any]) -> str:
-    """Return the name of the module that a failed import did not find, "" if it failed for another reason.
+    """Return the name of the module that a failed import did not find, or "" if it failed for another reason.
 
-    A part of an installed package counts only if another package provides it.
+    A part of an installed package is returned only if another package provides it.
     """
     match = MISSING_MODULE.fullmatch(one_line(failure["error"]))
     return match[1] if match and ("." not in match[1] or match[1] in PACKAGE_NAMES) else ""
@@ -170,11 +170,11 @@ def has_old_requirements(context: CheckContext, name: str) -> bool:
 
 
 def install_remedy(modules: list[str], is_certain: bool, is_outdated: bool) -> str:
-    """Return how to install modules that are missing.
+    """Return how to install missing modules.
 
     Args:
         modules: their names.
-        is_certain: False if they may be the user's own.
+        is_certain: False if they may be the user's own modules.
         is_outdated: whether the project's requirements, which may include them, are not installed.
     """
     packages = [PACKAGE_NAMES.get(module, module) for module in modules if module not in ROLE_OPTIONS]
@@ -238,12 +238,12 @@ def group_failures(failures: list[dict[str, Any]], is_outdated: bool) -> list[tu
 def describe_slow_import(failures: list[dict[str, Any]]) -> str:
     """Describe an import test that has not ended."""
     if not failures:
-        return "the GPUs did not answer in time"
+        return "the GPUs did not respond in time"
     return f"{failures[0]['statement'] or 'the first import'} has not ended: {failures[0]['error']}"
 
 
 def check_import_failures(context: CheckContext) -> list[Finding]:
-    """Report imports of the job that fail; a module that the job may find by a path of its own is a warning."""
+    """Report failing imports of the job; a module that the job may find through its own search path is a warning."""
     findings = []
     for node, imports in context.nodes_with("imports"):
         if imports["ended"] == "time":
@@ -252,7 +252,7 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
                     "import-slow",
                     [node.name],
                     problem=describe_slow_import(imports["failures"]),
-                    requirement="libraries that load in time: the other ranks wait for a late one only until a timeout",
+                    requirement="libraries that load in time: the other ranks wait for it only until a timeout",
                     remedy="put the environment on a local disk instead of a network drive, and check the disk; "
                     f"{SKIP_HINT}",
                 )
@@ -274,7 +274,7 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
 
 
 def check_cuda(context: CheckContext) -> list[Finding]:
-    """Report GPUs on which the job's torch runs no kernel, unless the driver or a process has been reported."""
+    """Report GPUs on which the job's torch cannot run a kernel, unless the driver or a process has been reported."""
     causes = [*check_driver(context), *check_free(context), *check_fabric(context)]
     explained = {name for finding in causes for name in finding.nodes if finding.severity == "error"}
     findings = []
@@ -286,7 +286,9 @@ def check_cuda(context: CheckContext) -> list[Finding]:
                 continue  # the job does not use it
             vendor = vendor_of(context.facts[node.name].get("gpus"))
             subject = (
-                f"{vendor.platform} does not start" if failure["gpu"] < 0 else f"GPU {failure['gpu']} runs no kernel"
+                f"{vendor.platform} does not start"
+                if failure["gpu"] < 0
+                else f"GPU {failure['gpu']} cannot run a kernel"
             )
             text = one_line(failure["error"])
             default = f"look for '{vendor.kernel_messages}' in dmesg, and reboot the node"

@@ -43,7 +43,7 @@ def is_internal(interface: str) -> bool:
 def selected_interfaces(variable: str, value: str, interfaces: list[str]) -> tuple[list[str], list[str]]:
     """Return the interfaces that a variable selects, and the names in it that match none.
 
-    NCCL takes a list of prefixes; "=" demands exact names, "^" excludes them (src/misc/socket.cc). A name may be
+    NCCL takes a list of prefixes; "=" requires exact names, "^" excludes them (src/misc/socket.cc). A name may be
     followed by a port. gloo and TensorPipe take exact names.
     """
     excludes = is_exact = False
@@ -65,7 +65,7 @@ def selected_interfaces(variable: str, value: str, interfaces: list[str]) -> tup
 
 
 def interface_problem(variable: str, value: str, interfaces: Mapping[str, Mapping[str, Any]]) -> tuple[str, bool]:
-    """Return the problem of a variable on a node, and whether the run cannot work; ("", False) if there is none."""
+    """Return the problem of a variable on a node, and whether it prevents the run, or ("", False)."""
     selected, unknown = selected_interfaces(variable, value, list(interfaces))
     is_exclusion = value.startswith("^")
     if unknown and not variable.startswith("NCCL"):
@@ -131,7 +131,7 @@ def needs_cache(context: CheckContext, name: str, variable: str, cache: Mapping[
 
 
 def check_caches(context: CheckContext) -> list[Finding]:
-    """Check that the job can write to its home, its temporary directory and its caches, and that there is room."""
+    """Check that the job can write to its home, its temporary directory and its caches, and that they have space."""
     denied: dict[tuple[str, str, str], list[str]] = {}
     small: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for node, caches in context.nodes_with("caches"):
@@ -168,7 +168,7 @@ def check_caches(context: CheckContext) -> list[Finding]:
                 "cache-no-room",
                 [name for name, _free in entries],
                 problem=f"{format_gib(min(free for _name, free in entries))} free at {path} ({variable})",
-                requirement=f"{format_gib(MIN_CACHE_BYTES)} for what the job's libraries store there",
+                requirement=f"{format_gib(MIN_CACHE_BYTES)} for the caches of the job's libraries",
                 remedy=f"free up space, or set {variable} in launch_environment to a directory on a larger disk",
             )
         )
@@ -246,7 +246,7 @@ def _clocks(context: CheckContext) -> list[tuple[Any, Any]]:
     return [(node, context.facts[node.name]) for node, clock in context.nodes_with("clock") if "after" in clock]
 
 
-# Service: check id, what needs it, what to do.
+# Service: check ID, purpose, remedy.
 SERVICES = {
     "hub": (
         "hub-unreachable",
@@ -293,7 +293,7 @@ def check_services(context: CheckContext) -> list[Finding]:
 
 
 def check_wandb_key(context: CheckContext) -> list[Finding]:
-    """Check that rank 0 can log in to W&B: without a terminal it cannot ask."""
+    """Check that rank 0 can log in to W&B: without a terminal, it cannot prompt."""
     first = context.table.master.name
     services = (context.facts.get(first) or {}).get("services") or {}
     wandb = services.get("wandb")

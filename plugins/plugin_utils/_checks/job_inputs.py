@@ -96,13 +96,13 @@ def check_shards(context: CheckContext, option: str, entries: Mapping[str, Mappi
 
 
 def is_requested(arguments: tuple[str, ...], name: str) -> bool:
-    """Return whether an argument such as --bf16 switches a precision on."""
+    """Return whether an argument such as --bf16 enables a precision."""
     value = argument_value(arguments, name)
     return value is not None and (value.lower() in TRUE or value.lower() not in ("false", "0", "no"))
 
 
 def section_enabled(config: Mapping[str, Any], kind: str) -> bool | None:
-    """Return whether a section of the configuration enables a precision; None if it leaves that open."""
+    """Return whether a section of the configuration enables a precision, or None if it is unspecified."""
     section = config.get(kind)
     value = section.get("enabled") if isinstance(section, Mapping) else section
     return value if isinstance(value, bool) else None
@@ -162,7 +162,7 @@ def check_deepspeed_arguments(context: CheckContext) -> list[Finding]:
 
 
 def model_parameters(arguments: tuple[str, ...]) -> float:
-    """Return the number of parameters in the name of the job's model, such as Llama-3.1-70B; 0 if it is unknown.
+    """Return the number of parameters in the name of the job's model, such as Llama-3.1-70B, or 0 if unknown.
 
     Names of mixtures of experts, such as 8x7B and 30B-A3B, are unknown.
     """

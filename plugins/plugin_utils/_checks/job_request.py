@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a node is told about a job, so that it can read what the job needs: never a secret."""
+"""The data about a job that is sent to nodes, so that they can read its inputs: never a secret."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import module_source
 
-# Variables that decide what a job finds on a node. None holds a secret, so that their values may be sent and shown.
+# Variables that determine which files a job uses on a node. None holds a secret, so their values may be sent and shown.
 PLAIN_VARIABLES = frozenset(
     (
         *(
@@ -61,7 +61,7 @@ def plain_environment(environment: Mapping[str, Any]) -> dict[str, str]:
         if name in PLAIN_VARIABLES
         and not isinstance(value, (dict, list, bool))
         and value is not None
-        and not ("://" in str(value) and "@" in str(value))  # a URL may have a password
+        and not ("://" in str(value) and "@" in str(value))  # a URL may contain a password
     }
 
 

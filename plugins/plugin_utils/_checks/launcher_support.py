@@ -212,7 +212,7 @@ def check_config(context: CheckContext) -> list[Finding]:
 
 
 def check_batch(context: CheckContext) -> list[Finding]:
-    """Check that the batch sizes fit the number of ranks; DeepSpeed only checks this after loading the model."""
+    """Check that the batch sizes match the number of ranks; DeepSpeed only checks this after loading the model."""
     config = next(
         (entry["config"] for entry in deepspeed_configs(context).values() if entry["config"] is not None), None
     )

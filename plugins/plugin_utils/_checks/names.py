@@ -167,8 +167,8 @@ def check_names_known(context: CheckContext) -> list[Finding]:
             warning(
                 "name-unanswered",
                 slow,
-                problem="the resolver did not answer within 3 s for node names",
-                requirement="names that resolve at once: every process group looks them up when it starts",
+                problem="the resolver did not respond within 3 s for node names",
+                requirement="names that resolve immediately: every process group looks them up when it starts",
                 remedy=f"{HOSTS_FILE_REMEDY}, or fix the name servers in /etc/resolv.conf",
             )
         )

@@ -128,7 +128,7 @@ def check_candidates(context: CheckContext) -> list[Finding]:
                     [node.name],
                     problem=f"{format_list(dict.fromkeys(extra_interfaces))} is in the network {networks[0]} as well "
                     f"as {facts['interface']}",
-                    requirement="one interface in the nodes' network, or routing rules for each",
+                    requirement="a single interface in the nodes' network, or routing rules for each",
                     remedy="shut down the other interface, move it to another network, or set "
                     "net.ipv4.conf.all.arp_filter=1 and a routing rule for each",
                 )

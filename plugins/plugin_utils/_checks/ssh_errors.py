@@ -143,8 +143,8 @@ KNOWN_FAILURES = (
         "if the machine has just started, wait a minute; otherwise set ansible_port to the port of its SSH server",
     ),
     ConnectionFailure(
-        r"timed out|no answer within|Timeout|did not answer",
-        "it did not answer in time",
+        r"timed out|no (?:answer|reply) within|Timeout|did not (?:answer|respond)",
+        "it did not respond in time",
         NETWORK_REQUIREMENT,
         "check that the machine is running, and that the firewall of its provider allows SSH from this machine",
     ),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a launch: is each node reachable and free, and does it have what the job needs?"""
+"""Checks of a launch: whether each node is reachable, free, and meets the job's requirements."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def nodes_with_facts(table: RankTable, facts: Facts) -> list[Node]:
 
 
 def live_runs(address: str, runs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the runs that are alive on a node. If nodes share a machine, only runs with its address count."""
+    """Return the runs that are alive on a node. If nodes share a machine, only runs with its address are included."""
     literal = ip_literal(address)
     is_shared_machine = literal is not None and literal.is_loopback
     return [run for run in runs if run["address"] == address or not is_shared_machine]
 
 
 def live_run_ids(address: str, runs: Iterable[Mapping[str, Any]], gpus: Iterable[int] = ()) -> list[str]:
-    """Return the ids of runs that are alive on a node and use any of these GPUs, or any at all."""
+    """Return the IDs of runs that are alive on a node and use any of these GPUs, or any GPU."""
     return sorted({run["run_id"] for run in live_runs(address, runs) if share_gpus(run.get("gpus") or [], gpus)})
 
 
 def describe_free_gpus(node: Node, facts: Mapping[str, Any]) -> str:
-    """Return how to choose GPUs that no run uses, "" if all are in use or the number of GPUs is unknown."""
+    """Return how to choose GPUs that no run uses, or "" if all are in use or the number of GPUs is unknown."""
     runs = live_runs(node.address, facts["runs"])
     gpus = facts.get("gpus") or {}
     used = {gpu for run in runs for gpu in run.get("gpus") or ()}
@@ -61,7 +61,7 @@ def describe_free_gpus(node: Node, facts: Mapping[str, Any]) -> str:
 
 
 def describe_owner(run: Mapping[str, Any]) -> str:
-    """Return whose run it is, which another account may have started, and where: the same text on all its nodes."""
+    """Return the owner of a run, which may be another account, and its directory: the same text on all its nodes."""
     return f" of {run['owner']}, in {os.path.dirname(run['directory'])}," if run.get("owner") else ""
 
 
@@ -189,7 +189,7 @@ def check_interpreter(job: Job, table: RankTable, facts: Facts) -> list[Finding]
 
 
 def lacks_directory(facts: Facts, name: str) -> bool:
-    """Return whether a node lacks the working directory. One on a dead mount is reported as the mount's problem."""
+    """Return whether a node lacks the working directory. If it is on a dead mount, the mount is reported instead."""
     directory = facts[name]["working_directory"]
     return not directory["is_directory"] and not directory.get("dead_mount")
 
@@ -211,7 +211,7 @@ def check_working_directory(table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def suggest_script(path: str, code_path: str, directory: str, files: Iterable[str]) -> str:
-    """Return the path of the project's file that was probably meant, as the user types it, "" if none is similar.
+    """Return the path of the project's file that was probably meant, as the user types it, or "" if none is similar.
 
     Args:
         path: of the missing script on a node.
@@ -236,7 +236,7 @@ def find_sources(program: str, files: Iterable[str]) -> list[str]:
 
 
 def describe_missing_script(job: Job, facts: Mapping[str, Any], code: ControllerCode) -> tuple[str, str]:
-    """Return what is wrong with a node's script, and what to do."""
+    """Return the problem of a node's script, and its remedy."""
     path, part = facts["script"]["path"], facts.get("code")
     directory = facts["working_directory"]["path"]
     if part and code.source and not part["script"] and path.startswith(part["path"] + "/"):
@@ -349,9 +349,7 @@ def check_launch(
 ) -> list[Finding]:
     """Run all checks of this file on the nodes that replied."""
     busy = check_busy(job, table, facts)
-    is_master_busy = any(
-        table.master.name in finding.nodes for finding in busy
-    )  # which most likely holds the ports, too
+    is_master_busy = any(table.master.name in finding.nodes for finding in busy)  # which probably uses the ports, too
     return [
         *check_run_id(job, table, facts),
         *([] if replace else busy),

@@ -274,7 +274,7 @@ def check_limits(context: CheckContext) -> list[Finding]:
 
 
 def clock_offset(clock: Mapping[str, float]) -> tuple[float, float]:
-    """Return the least and the greatest number of seconds that a node's clock may be ahead of the controller's.
+    """Return the minimum and maximum number of seconds that a node's clock may be ahead of the controller's.
 
     The node read its clock at the start and the end of the call; both are between the controller's before and after.
     """
@@ -282,7 +282,7 @@ def clock_offset(clock: Mapping[str, float]) -> tuple[float, float]:
 
 
 def check_clocks(context: CheckContext) -> list[Finding]:
-    """Check that the nodes' clocks agree. Only a difference beyond the uncertainty from the call's duration counts."""
+    """Check that the nodes' clocks agree. Differences within the uncertainty of the call's duration are ignored."""
     offsets = {node.name: clock_offset(clock) for node, clock in context.nodes_with("clock") if "before" in clock}
     if len(offsets) < 2:
         return []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def find_active_runs(directory: Path, addresses: Collection[str]) -> list[str]:
-    """Return the names of the runs on these addresses that are not known to have ended.
+    """Return the names of the runs on these addresses that may still be active.
 
     A run record in the directory contains the run's token until the run's end was observed. Unreadable records are
     ignored.

@@ -23,7 +23,7 @@ def choose_free_block(used_blocks: Iterable[str], prefix: int = 16) -> str:
     """Return the first free private block of a size, such as 10.0.0.0/16.
 
     Args:
-        used_blocks: CIDR blocks of the account's and this machine's networks. Docker's are always considered used;
+        used_blocks: CIDR blocks of the account's and this machine's networks. Docker's always count as used;
             IPv6 blocks are ignored.
         prefix: prefix length, 8 to 28.
 

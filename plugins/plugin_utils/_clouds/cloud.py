@@ -71,7 +71,7 @@ class CloudRequest(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A variant that can fulfil the request, and its plan.
+    """A variant that can satisfy the request, and its plan.
 
     description: part of a sentence. location: shown next to the cost. pool: offers of an exhausted one are skipped.
     """
@@ -121,7 +121,7 @@ class Attempt(NamedTuple):
 
 
 class CloudTemplate(NamedTuple):
-    """An image made from a machine of the cluster, which outlives it."""
+    """An image of a machine of the cluster, which outlives the machine."""
 
     id: str
     name: str
@@ -221,7 +221,7 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
 
     @abc.abstractmethod
     def prices(self, offer: OfferT | None, disks: bool) -> CloudPrices:
-        """Return the prices of an offer, or of existing machines. disks: whether those of disks are needed."""
+        """Return the prices of an offer, or of existing machines. disks: whether the prices of disks are needed."""
 
     def describe_failure(self, offer: OfferT, attempt: Attempt) -> str:
         """Return why an offer did not yield the cluster."""
@@ -229,7 +229,7 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
         return f"{offer.description}: {attempt.refusal or reasons}"
 
     def find_templates(self, machine_ids: Sequence[str]) -> list[CloudTemplate]:
-        """Return the templates made from these machines, and those in the journal."""
+        """Return the templates created from these machines, and those in the journal."""
         return []
 
     def unattached_disks(self, account: AccountT, cluster: str) -> list[str]:
@@ -273,7 +273,7 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
         """Finish the setup of a cluster whose machines are all ready."""
 
     def check_stoppable(self, account: AccountT, names_by_id: Mapping[str, str]) -> None:
-        """Raise PlanRefusedError if machines can only be removed."""
+        """Raise PlanRefusedError if machines cannot be stopped, only removed."""
 
     @abc.abstractmethod
     def stop(self, names_by_id: Mapping[str, str]) -> list[str]:
@@ -281,7 +281,7 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
 
     @abc.abstractmethod
     def delete_machines(self, names_by_id: Mapping[str, str]) -> dict[str, str]:
-        """Remove machines and what is billed with them, and wait; return the reason of each failure, by resource."""
+        """Remove machines and everything billed with them, and wait; return the reason of each failure, by resource."""
 
     @abc.abstractmethod
     def delete(self, step: Step) -> str:

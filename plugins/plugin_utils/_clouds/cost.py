@@ -92,7 +92,7 @@ def budget_error(cost: ClusterCost, limit: float | None, machine_type: str, page
         )
     if cost["per_hour"] > limit:
         price = format_usd(cost["per_hour"])
-        return f"with {machine_type} the cluster costs {price} an hour, but max_usd_per_hour is {limit:g}"
+        return f"with {machine_type}, the cluster costs {price} an hour, but max_usd_per_hour is {limit:g}"
     return ""
 
 
@@ -131,7 +131,7 @@ def format_cost(cost: ClusterCost, state: DesiredState) -> str:
 
 
 def format_plan(desired: DesiredCluster, plan: ClusterPlan) -> list[str]:
-    """Return lines that show a plan: existing resources, steps, and what is left unchanged."""
+    """Return lines that show a plan: existing resources, steps, and unchanged resources."""
     cluster = desired["cluster"]
     lines = []
     if plan["network"]:

@@ -40,7 +40,7 @@ class DesiredCluster(TypedDict):
 
 
 class Machine(TypedDict):
-    """A machine in the account, in a cluster or not."""
+    """A machine in the account, which may belong to a cluster."""
 
     id: str
     name: str

@@ -31,4 +31,4 @@ class CloudError(Exception):
 
 
 class ClusterError(Exception):
-    """The cluster is not in the desired state. str() says what exists now and what to do."""
+    """The cluster is not in the desired state. str() describes the existing resources and the remedy."""

@@ -52,7 +52,7 @@ class ClusterJournal:
         self.content = content
 
     def record_request(self, what: str, name: str, now: float) -> None:
-        """Record that a resource is about to be requested. An entry with an id is an older one, removed by now."""
+        """Record that a resource is about to be requested. An entry with an ID is older and has been removed since."""
         entry = self.find_entry(what, name)
         if entry is None or entry["id"]:
             self._drop(what, name)

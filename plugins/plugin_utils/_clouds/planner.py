@@ -163,7 +163,7 @@ def _refuse_taken_name(desired: DesiredCluster, notes: JournalNotes, plan: Clust
 
 
 def _refuse_differences(desired: DesiredCluster, plan: ClusterPlan) -> None:
-    """Raise PlanRefusedError if a resource exists in another form: nothing is retyped, resized or moved."""
+    """Raise PlanRefusedError if a resource exists with other properties: nothing is retyped, resized or moved."""
     differences = []
     network = plan["network"]
     if network and network["region"] != desired["region"]:

@@ -19,7 +19,7 @@ DEFAULT_CLOUD = PaperspaceCloud.name
 
 
 def find_cloud(name: str) -> type[AnyCloud]:
-    """Return the provider of this name. Raise PlanRefusedError if there is none."""
+    """Return the provider of this name. Raise PlanRefusedError if it is unknown."""
     if name not in CLOUDS:
         similar = difflib.get_close_matches(name, CLOUDS, n=1, cutoff=0.5)
         hint = f" Did you mean {similar[0]}?" if similar else ""

@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.terraform
 
 
 class ResponseError(Exception):
-    """The response is not what the API documents; the message says what is wrong."""
+    """The response deviates from the API documentation; the message describes how."""
 
 
 class LambdaInstance(NamedTuple):
@@ -30,7 +30,7 @@ def parse_instances(document: Any, region: str = "") -> list[LambdaInstance]:
 
     Args:
         document: The parsed response of `GET /instances`.
-        region: Only instances of this region, such as `us-east-1`. If empty, of all.
+        region: Only instances of this region, such as `us-east-1`. If empty, of all regions.
 
     Raises:
         ResponseError: `data` is not a list.
@@ -55,7 +55,7 @@ def sort_key(entry: tuple[str, str, LambdaInstance]) -> tuple[Any, str]:
 
 
 def make_variables(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the host variables of an instance; values that the API does not list are left out."""
+    """Return the host variables of an instance, omitting values that the API does not list."""
     cents = _number(entry, "instance_type", "price_cents_per_hour")
     gpus = _number(entry, "instance_type", "specs", "gpus")
     private = _address(entry, "private_ip")

@@ -28,7 +28,7 @@ HOST_LINE = re.compile(
 SLOTS_OPTION = re.compile(r"\s(slots|cpu)\s*=\s*([0-9]+)")
 EXAMPLES = "`gpu1`, `gpu1 slots=8`, `10.0.0.4:8`"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "127.0.1.1")
-HEADER = """# The machines of {source}. Use it together with ranks.yml, which puts them in order:
+HEADER = """# The machines of {source}. Use it together with ranks.yml, which orders them:
 #
 #   ansible-playbook muster.training.launch -i static.yml -i ranks.yml -e nnodes={nnodes} -e launch_script=train.py
 #

@@ -22,12 +22,12 @@ MAX_DEPTH = 32
 
 
 class StateError(Exception):
-    """The output cannot be used; the message says why and what to do."""
+    """The output cannot be used; the message explains why, with a remedy."""
 
 
 @dataclass(frozen=True)
 class ResourceType:
-    """Where a resource type has what a node needs: paths of attributes, `a.0.b`, the first that is set counts."""
+    """The attributes of a resource type for a node's fields: paths such as `a.0.b`; the first that is set is used."""
 
     name: tuple[str, ...]
     public: tuple[str, ...]
@@ -77,7 +77,7 @@ def find_machines(document: Any) -> list[StateMachine]:
     if not isinstance(root, Mapping):
         raise StateError(
             "it is not the output of `tofu show -json` or `terraform show -json` of an applied configuration. Run "
-            "`tofu apply` first; the file terraform.tfstate has another format"
+            "`tofu apply` first; the file terraform.tfstate has a different format"
         )
     machines = [make_machine(resource) for resource in _resources(root) if resource.get("type") in RESOURCE_TYPES]
     addresses: dict[str, list[str]] = {}
@@ -85,7 +85,7 @@ def find_machines(document: Any) -> list[StateMachine]:
         addresses.setdefault(machine.name, []).append(machine.address)
     for name, same in addresses.items():
         if len(same) > 1:
-            raise StateError(f"{', '.join(same)} are all named {name}. Give each machine a name of its own")
+            raise StateError(f"{', '.join(same)} are all named {name}. Give each machine a unique name")
     return machines
 
 
@@ -155,6 +155,6 @@ def _address(value: Any) -> str:
 
 
 def host_name(text: str) -> str:
-    """Return a name that Ansible accepts: `gpu[0]` becomes `gpu-0`. Not the name of a group that has a meaning."""
+    """Return a name that Ansible accepts: `gpu[0]` becomes `gpu-0`. Reserved group names are avoided."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:63] or "machine"
     return f"{name}-machine" if name in ("all", "localhost", "training", "ungrouped") else name

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Adapt commands in messages to what this user must type."""
+"""Adapt commands in messages to the form that this user must type."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def code_options(cli_args: Mapping[str, Any]) -> str:
 
 
 def environment_options(variables: Mapping[str, Any]) -> str:
-    """Return the options that choose the Python environment, of the typed variables."""
+    """Return the options among the typed variables that choose the Python environment."""
     return "".join(
         f" -e {name}={shlex.quote(str(variables[name]))}" for name in ENVIRONMENT_VARIABLES if variables.get(name)
     )
 
 
 def code_arguments_typed(cli_args: Mapping[str, Any]) -> str:
-    """Return what code_options() does, as arguments of ./muster."""
+    """Return the result of code_options(), as arguments of ./muster."""
     extra_vars = [str(text) for text in cli_args.get("extra_vars") or ()]
     files = [path_as_typed(text[1:]) for text in extra_vars if text.startswith("@")]
     variables = typed_variables(extra_vars)
@@ -81,7 +81,7 @@ def code_arguments_typed(cli_args: Mapping[str, Any]) -> str:
 
 
 def sibling_playbook(playbook: str, name: str) -> str:
-    """Return the path of a playbook next to this one if it exists there, else its full name."""
+    """Return the path of a playbook next to this one if it exists there, otherwise its full name."""
     if playbook.startswith(f"{COLLECTION}."):
         return f"{COLLECTION}.{name}"
     sibling = os.path.join(os.path.dirname(playbook), f"{name}.yml")
@@ -97,6 +97,6 @@ def inventory_sources(cli_args: Mapping[str, Any]) -> list[str]:
 
 
 def shorten_path(path: str) -> str:
-    """Return the path relative to the current directory if it is below, else unchanged."""
+    """Return the path relative to the current directory if it is below, otherwise unchanged."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

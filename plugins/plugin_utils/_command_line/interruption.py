@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What Ctrl-C leaves behind, and how to continue."""
+"""The effects of Ctrl-C, and how to continue."""
 
 from __future__ import annotations
 
 READING = "nothing was changed"
-CONTINUING = "what is complete stays; the same command continues from there"
+CONTINUING = "completed work is kept; the same command resumes from there"
 COSTING = "machines may exist and cost money: ansible-playbook cost.yml shows them; the same command continues"
 STATE_AFTER = {
     **dict.fromkeys(("ping", "preflight", "status", "logs", "report", "shell", "cost"), READING),
@@ -15,7 +15,7 @@ STATE_AFTER = {
     "launch": "nothing was started",
     "page": "the page is closed; runs are not affected",
     "benchmark": "nothing was started",
-    "stop": "the run may still be active: ansible-playbook status.yml shows whether it is",
+    "stop": "the run may still be active: ansible-playbook status.yml shows its state",
 }
 """By playbook; all others continue where they stopped."""
 RUNS_TESTS = ("site",)
@@ -29,7 +29,7 @@ def describe_interruption(playbook: str, launched: bool = False) -> str:
     if not playbook:
         return "interrupted: nothing was started"
     state = (
-        "its run had ended: ansible-playbook status.yml shows how"
+        "its run had ended: ansible-playbook status.yml shows the result"
         if launched and playbook not in RUNS_TESTS
         else STATE_AFTER.get(playbook, CONTINUING)
     )

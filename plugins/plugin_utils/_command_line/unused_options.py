@@ -159,7 +159,7 @@ def names_in_templates(names: Collection[str], files: Iterable[Path]) -> set[str
 
 
 def describe_unread(name: str, read_names: Collection[str], intended_names: Mapping[str, str]) -> str:
-    """Return what to do about a variable that nothing reads. intended_names: probably intended variables by name."""
+    """Return the remedy for a variable that nothing reads. intended_names: probably intended variables by name."""
     if intended_names.get(name, "") in read_names:
         return f"nothing reads it; did you mean {intended_names[name]}?"
     for path in (COLLECTION / "roles").glob("*/meta/argument_specs.yml"):

@@ -22,12 +22,21 @@ from ansible_collections.muster.training.plugins.module_utils._run.node_loss imp
     SHUT_DOWN,
     SUPERVISOR_DIED,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.output_formats import plain_output
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import (
     Confidence,
     Explanation,
     clean_line,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.explain import (
+    explain_chain,
+    explain_crash,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.tracebacks import (
+    RaisedError,
+    chain_of,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import CAUSE, REMEDY, WAITED_FOR
 from ansible_collections.muster.training.plugins.plugin_utils._failures.local_advice import local_advice
@@ -52,6 +61,11 @@ SUBJECT = re.compile(
 )
 SOURCE_FILE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|hpp)$|/site-packages/|/dist-packages/|^/(?:dev|proc)/")
 MAX_SUBJECT_TEXT = 4000  # characters of a message in which to look for its subjects
+SHARED_LOG = re.compile(r"one of ranks \d{1,9} to \d{1,9}: ")
+LAST_OUTPUT = re.compile(
+    r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with [^,\n]{1,60}, its last output: (?P<text>.{1,2000})"
+)
+CRASHES = ("native-crash", "aborted")  # whose place in the code a dump of faulthandler shows
 LAST_ERROR = re.compile(
     r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE
 )
@@ -182,22 +196,62 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
             refine it: then for possible causes; if it is only an exit code or a signal, also for hints and
             consequences.
     """
-    lines = list(last_lines)[-MAX_TAIL_LINES:]
+    lines = plain_output("\n".join(list(last_lines)[-MAX_TAIL_LINES:])).split("\n")
     for pattern, explanation in EXPLAINED:
         if pattern.match(error):
             return explanation
     own = next(iter(explain(error)), None)
-    of_log = causes_in_log(lines, error, own)
-    match = better_match(error, own, of_log)
+    explanation = explain_by_catalogue(error, lines, own)
+    explanation = explain_by_frames(error, lines, own, explanation) or explanation
+    return None if explanation is None else with_local_advice(explanation, [error, *lines])
+
+
+def explain_by_catalogue(error: str, lines: list[str], own: Match | None) -> Explanation | None:
+    """Return the explanation of a failure by the catalogue, or None; own: the error's own match."""
+    match = better_match(error, own, causes_in_log(lines, error, own))
     if match is not None:
         match = refinement(match, causes_in_log(lines, error, match)) or match
-        return with_local_advice(explanation_of(match, "log", match.line), [error, *lines])
+        return explanation_of(match, "log", match.line)
     if own is None:
         return None
     if own.entry.weak:
-        clue = unexplained_line(error, lines)
-        return with_local_advice(explanation_of(own, "log", clue), [error, *lines])
-    return with_local_advice(explanation_of(own, "error", ""), [error, *lines])
+        return explanation_of(own, "log", unexplained_line(error, lines))
+    return explanation_of(own, "error", "")
+
+
+def explain_by_frames(
+    error: str, lines: list[str], own: Match | None, explanation: Explanation | None
+) -> Explanation | None:
+    """Return an explanation by the traceback if the catalogue has none, or only a general one, or None.
+
+    Args:
+        error: The error that ended the process.
+        lines: The end of its log.
+        own: The error's own match in the catalogue.
+        explanation: The catalogue's explanation.
+    """
+    if says_little(error, own):
+        output = LAST_OUTPUT.match(error)
+        if output is None or not EXCEPTION.match(output["text"]) or explanation is not None:
+            return explain_crash(lines) if explanation is None or explanation["id"] in CRASHES else None
+        error = output["text"]
+    if own is not None and (explanation is None or explanation["id"] != own.entry.id):
+        return None  # a line of the log says more
+    chain = chain_of(SHARED_LOG.sub("", error), lines)
+    earlier = cause_in_chain(chain) if own is None else None
+    if earlier is not None:
+        return earlier
+    return explain_chain(chain, None if own is None else own.entry.id, fallback=explanation is None or own is not None)
+
+
+def cause_in_chain(chain: list[RaisedError]) -> Explanation | None:
+    """Return the explanation of an exception that led to another one, if the catalogue knows its cause, or None."""
+    for number, raised in enumerate(chain):
+        match = next((match for match in explain(raised.text) if priority(match) == 0), None)
+        if match is not None:
+            handled = any(later.link == "context" for later in chain[:number])
+            return explanation_of(match, "log" if handled else "error", match.line if handled else "")
+    return None
 
 
 def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | None:

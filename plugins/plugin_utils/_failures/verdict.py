@@ -24,7 +24,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts
     summarize,
     unknown_values,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import shows_cause
+from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import (
+    explain_failure,
+    shows_cause,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang, recorded_stacks
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
@@ -38,6 +41,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.duration imp
 
 # Of these, the messages that may also name a cause, such as a service that does not answer.
 UNCERTAIN = re.compile(r"socket timeout|timed out|DistBackendError|DistNetworkError|StoreError", re.IGNORECASE)
+EXIT_CODE_ONLY = re.compile(
+    r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with exit code [1-9]\d{0,2}, its last output: "
+)
 CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' failures
 AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
 ENDED_AS_ASKED = ("succeeded", "stopped", "interrupted")  # states of runs of which no rank failed first
@@ -157,16 +163,29 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def earliest_failure(failures: list[dict[str, Any]], first_node: str | None) -> dict[str, Any] | None:
-    """Return the earliest cause, or None. A rank that exited without any output is skipped if another shows why."""
+    """Return the earliest cause, or None.
+
+    A rank that exited without an error of its own, or whose log is cut off before it, is skipped if another shows why.
+    """
 
     def order(failure: dict[str, Any]) -> tuple[Any, ...]:
         return (failure["weight"], failure["node"] != first_node, failure["since"], not failure["first"])
 
     best = min(failures, key=order, default=None)
-    if best is None or not best["silent"]:
+    if best is None or not (best["silent"] or shows_nothing(best)):
         return best
     rivals = [failure for failure in failures if failure["weight"] == best["weight"] and shows_cause(failure["error"])]
     return min(rivals, key=order, default=best)
+
+
+def shows_nothing(failure: Mapping[str, Any]) -> bool:
+    """Return whether a rank's log is cut off within a traceback, and shows no cause before it."""
+    return (
+        failure["rank"] is not None
+        and bool(EXIT_CODE_ONLY.match(failure["error"]))
+        and any(TRACEBACK in line for line in failure["last_lines"])
+        and explain_failure(failure["error"], failure["last_lines"]) is None
+    )
 
 
 def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -15,6 +15,10 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.collective_progress import (
+    describe_difference,
+    read_works,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import clean_line
 
 TIMEOUT = re.compile(r"timed[ -]?out|time-?out", re.IGNORECASE)
@@ -28,8 +32,6 @@ WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout|"
     r"Received a dump signal due to a collective timeout from this local rank"
 )
-GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\d{1,6})\b")  # the process group of that operation, since torch 2.3
-POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # differ between two ranks that communicate with each other
 # The last output of a rank with separate work, as opposed to a rank that trains, which may wait like the others.
 WORKING = re.compile(
     r"\b(?:scann|tokeni|download|generat|load|sav(?:e|ing)\b|evaluat|validat|build|extract|pre-?process|prepar|convert|cach|pack|"
@@ -113,19 +115,16 @@ def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
 
 
 def name_different_collectives(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the first failure, with the collectives in which two ranks waited if these differ."""
-    collectives: dict[tuple[str, str], int] = {}
-    groups = set()
-    for failure in waiting_failures(failures):
-        match = collective_of(failure)
-        if match and match["name"] not in POINT_TO_POINT:
-            collectives.setdefault((match["name"], match["number"] or ""), failure["rank"])
-            group = GROUP.search("\n".join([failure["error"], *failure["last_lines"]]))
-            groups.add(group["group"] if group else "")
-    if len({name for name, _number in collectives}) < 2 or len(groups) > 1:
+    """Return the first failure, with the collectives in which ranks waited if these differ.
+
+    A rank that is behind the others becomes the first failure.
+    """
+    waiting = waiting_failures(failures)
+    difference, behind = describe_difference(read_works(waiting))
+    if not difference:
         return first
-    texts = [f"rank {rank} in {name} {number}".rstrip() for (name, number), rank in collectives.items()]
-    return {**first, "error": f"ranks wait in different collectives: {', '.join(texts[:4])}; {first['error']}"}
+    culprit = next((failure for failure in waiting if failure["rank"] in behind), first)
+    return {**culprit, "error": f"{difference}; {culprit['error']}"}
 
 
 def name_last_output(

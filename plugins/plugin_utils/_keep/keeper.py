@@ -132,7 +132,7 @@ class Keeper:
         return self.steps.join(action.name) if isinstance(action, Join) else None
 
     def describe(self, action: Action, situation: Situation) -> None:
-        """Tell the user about the next action, each text once."""
+        """Tell the user about the next action, showing each text once."""
         missing = ", ".join(node.name for node in situation.missing)
         if isinstance(action, Rent):
             text = f"{missing} lost: creating machines until the cluster has {action.nnodes}"

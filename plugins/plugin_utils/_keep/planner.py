@@ -51,7 +51,7 @@ class Situation(NamedTuple):
     state: str  # ACTIVE | ENDED | UNKNOWN
     nodes: Collection[str]  # of the run, by name, missing ones included
     missing: tuple[MissingNode, ...]
-    unreachable: Collection[str]  # nodes of the run that did not answer
+    unreachable: Collection[str]  # nodes of the run that did not respond
     machines: tuple[str, ...]  # in the inventory
     rents: bool  # a provider creates the machines of this inventory
     has_budget: bool  # max_usd_per_hour is set

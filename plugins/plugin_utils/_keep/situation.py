@@ -60,7 +60,7 @@ def run_state(states: Mapping[str, str]) -> str:
 def missing_nodes(nodes: Sequence[Mapping[str, Any]], run_nodes: Collection[str]) -> tuple[MissingNode, ...]:
     """Return the nodes that the run has lost, according to the node that leads it: the only node that lists any.
 
-    Ignore duplicates and names of nodes outside the run: machines are rented for each entry.
+    Ignore duplicates and names of nodes outside the run: a machine is created for each entry.
     """
     for node in nodes:
         entries = node.get("missing")

@@ -120,7 +120,7 @@ def prepare_calls(*modules: str) -> None:
 
 
 def interpreter_assignment(task_vars: Mapping[str, Any], template: Any) -> str:
-    """Return a shell assignment of $P, the interpreter for the code: the configured one, else the system's."""
+    """Return a shell assignment of $P, the interpreter for the code: the configured one, otherwise the system's."""
     configured = template(task_vars.get("ansible_python_interpreter") or "")
     if configured and not str(configured).startswith("auto"):
         return f"P={shlex.quote(str(configured))}"
@@ -172,7 +172,7 @@ def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
 def execute_within(timeout: float, name: str, action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
     """Return the result of execute(). Raise AnsibleConnectionFailure if it takes longer than a timeout in seconds.
 
-    It runs in a thread, which is left behind then: nothing else ends a call whose node keeps the connection alive.
+    It runs in a thread, which is then abandoned: nothing else ends a call whose node keeps the connection alive.
     """
     outcomes: queue.Queue[dict[str, Any] | Exception] = queue.Queue()
     context = contextvars.copy_context()
@@ -188,7 +188,7 @@ def execute_within(timeout: float, name: str, action: ActionBase, command: str, 
         outcome = outcomes.get(timeout=timeout)
     except queue.Empty:
         raise AnsibleConnectionFailure(
-            f"{name} does not answer: it accepts connections, but sent no reply within {timeout:g} s. Processes on it "
+            f"{name} does not respond: it accepts connections, but sent no reply within {timeout:g} s. Processes on it "
             f"may wait for a disk or mount: list them with ansible {name} -m shell -a 'ps -eo pid,stat,wchan,args'"
         ) from None
     if isinstance(outcome, Exception):
@@ -197,7 +197,7 @@ def execute_within(timeout: float, name: str, action: ActionBase, command: str, 
 
 
 def parse_reply(text: str) -> dict[str, Any] | None:
-    """Return the reply in a line of a node's output; None if it is incomplete or nothing that a node sends."""
+    """Return the reply in a line of a node's output, or None if it is incomplete or not a reply."""
     try:
         reply = parse_json(text)
     except ValueError:
@@ -206,7 +206,7 @@ def parse_reply(text: str) -> dict[str, Any] | None:
 
 
 def without_orders(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a reply without ORDERS: plugins return replies as results of tasks, and nodes give no orders to Ansible.
+    """Return a reply without ORDERS: plugins return replies as results of tasks, and nodes must not control Ansible.
 
     With add_host, a node could change the variables of other hosts, and so the commands that are run on this machine.
     """
@@ -222,10 +222,10 @@ def call_node(
 ) -> dict[str, Any]:
     """Run main(request) of one of the module_utils, such as "_run.dispatch", on the node, and return its reply.
 
-    timeout: seconds until a node that sent no reply counts as not answering.
+    timeout: seconds until a node that sent no reply counts as not responding.
 
     Raises:
-        AnsibleConnectionFailure: the node is unreachable or does not answer.
+        AnsibleConnectionFailure: the node is unreachable or does not respond.
         NodeRequestError: the code on the node rejected the request.
         AnsibleActionFail: no reply: no Python, no memory, no new process.
     """

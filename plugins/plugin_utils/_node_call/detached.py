@@ -48,7 +48,7 @@ def last_lines(lines: list[str]) -> list[str]:
 
 
 def describe_last_line(line: str) -> str:
-    """Return the last line of a program for a progress report; a line with its result is not for a person."""
+    """Return the last line of a program for a progress report; a line with its result is not for users."""
     return f": {line[:120]}" if line and not line.startswith(RESULT_MARK) else ""
 
 
@@ -82,7 +82,7 @@ def task_result(rc: int, output: str, lost: bool, log: str = "") -> dict[str, An
 
 @contextlib.contextmanager
 def progress_lock() -> Iterator[int | None]:
-    """Open a file whose lock is held by the one node that reports progress: sixty at once would be unreadable.
+    """Open a file whose lock is held by the one node that reports progress: sixty in parallel would be unreadable.
 
     It is in a temporary directory shared by all workers of this ansible-playbook. None if it cannot be created.
     """

@@ -17,13 +17,13 @@ LAUNCHER = "_program.launcher"
 
 
 class UnknownProgramError(Exception):
-    """There is no module of this name."""
+    """A module with this name does not exist."""
 
 
 def program_sources(module: str, script: str = "") -> dict[str, str]:
     """Return the texts of a program's files, by path below its directory. The first path is the script.
 
-    A module that imports nothing of ours is the script, and starts itself.
+    A module without imports from this collection is the script, and starts itself.
 
     Args:
         module: the module with the program's main(arguments), such as "_stage_data.stage".

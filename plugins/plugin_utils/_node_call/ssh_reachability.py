@@ -57,7 +57,7 @@ def connect(action: ActionBase, name: str, variables: Mapping[str, Any], become:
 
 
 def login_error(node_action: ActionBase | None) -> str:
-    """Return why the node does not run a command, in the words of ssh or sudo, or an empty string."""
+    """Return why the node does not run a command, as reported by ssh or sudo, or an empty string."""
     error = ""
     for attempt in range(MAX_TRIES if node_action is not None else 0):
         error = try_login(node_action)

@@ -93,8 +93,9 @@ def thin(series: Series) -> None:
     for index, step in enumerate(series.step):
         kept.setdefault(int(parts * (step - start) / span), index)
     indices = sorted({*kept.values(), len(series.step) - 1})
-    for values in (series.step, series.value):
-        values[:] = array("d", [values[index] for index in indices])
+    for values in (series.step, series.value, series.epochs):
+        if values:  # only the Trainer's have epochs
+            values[:] = array("d", [values[index] for index in indices])
 
 
 def describe(name: str, series: Series) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 
 """The contract between a job and its checkpoints: where they are, whether they outlive a node, which one is resumed.
 
-Pure functions over the nodes' facts. What a node says about its files is data: types are checked here.
+Pure functions over the nodes' facts. What nodes report about their files is untrusted: types are checked here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHARED, BUCKET, COPIED, LOCAL, UNKNOWN = "shared", "bucket", "copied", "local", 
 
 @dataclass(frozen=True)
 class Contract:
-    """What is known about a job's checkpoints before it starts."""
+    """The known facts about a job's checkpoints before it starts."""
 
     path: str = ""  # directory or URL, "" if unknown
     source: str = ""  # where the job names it
@@ -95,7 +95,7 @@ def survival(
     locations: Mapping[str, Mapping[str, Any]],
     listings: Mapping[str, Sequence[Checkpoint]],
 ) -> tuple[str, str, list[str]]:
-    """Return what keeps the checkpoints if a node is lost, the same for a person, and the nodes without it."""
+    """Return what keeps the checkpoints if a node is lost, a description of it for users, and the nodes without it."""
     if facts and all(map(is_copied_to_bucket, facts.values())):
         bucket = next(iter(facts.values()))["service"].get("bucket", "")
         return BUCKET, f"copied to s3://{bucket}", []
@@ -114,7 +114,7 @@ def survival(
 
 
 def resumes(job: Job) -> bool:
-    """Return whether the job will load a checkpoint: by launch_resume_args, or by an argument of its own."""
+    """Return whether the job will load a checkpoint: by launch_resume_args, or by its own arguments."""
     if job.resume_args:
         return True
     for index, argument in enumerate(job.args):
@@ -127,7 +127,7 @@ def resumes(job: Job) -> bool:
 
 
 def named_by_job(job: Job, checkpoint: Checkpoint) -> bool:
-    """Return whether an argument names this very checkpoint."""
+    """Return whether an argument names exactly this checkpoint."""
     values = [argument.partition("=")[2] or argument for argument in job.args]
     path = checkpoint["path"]
     return any(
@@ -149,12 +149,12 @@ def kept_checkpoints(job: Job) -> int:
 
 
 def describe_step(checkpoint: Checkpoint) -> str:
-    """Return a checkpoint's step for a person, or its name if it has none."""
+    """Return a checkpoint's step for users, or its name if it has no step."""
     return f"{checkpoint['unit']} {checkpoint['step']}" if checkpoint["step"] is not None else checkpoint["name"]
 
 
 def format_size(size: float) -> str:
-    """Format a number of bytes as users know it from disks."""
+    """Format a number of bytes in the decimal units that disks use."""
     unit, divisor = ("GB", 1e9) if size >= 1e8 else ("MB", 1e6) if size >= 1e5 else ("kB", 1e3)
     return f"{size / divisor:.1f} {unit}"
 
@@ -168,7 +168,7 @@ def saving_seconds(contract: Contract, reported: float | None) -> float | None:
 
 
 def describe_contract(contract: Contract, world_size: int, reported: float | None = None) -> str:
-    """Return one line for the plan, "" if the job does not say where its checkpoints are.
+    """Return one line for the plan, or "" if the location of the job's checkpoints is unknown.
 
     reported: seconds that saving took in the last run.
     """
@@ -192,7 +192,7 @@ def describe_contract(contract: Contract, world_size: int, reported: float | Non
 
 
 def checkpoint_to_resume(contract: Contract, table_size: int) -> str:
-    """Return the path of the checkpoint for MUSTER_CHECKPOINT, "" if the nodes have none that this run can load."""
+    """Return the path of the checkpoint for MUSTER_CHECKPOINT, or "" if the nodes have none that this run can load."""
     checkpoint = contract.choice["checkpoint"]
     if checkpoint is None or contract.choice["missing"]:
         return ""

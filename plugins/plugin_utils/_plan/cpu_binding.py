@@ -70,7 +70,7 @@ def bind_ranks(job: Job | PlannedJob, slots: int, starts_ranks: bool, facts: Map
 
 
 def checked_numa(value: Any) -> dict[str, Any]:
-    """Return what a node says about its NUMA nodes, without invalid parts: it becomes part of the plan."""
+    """Return the NUMA nodes that a node reports, without invalid parts: they become part of the plan."""
     if not conforms(value, NUMA):
         return {"gpus": [], "cpus": {}}
     return {
@@ -96,7 +96,7 @@ def binding_environment(binding: CpuBinding) -> dict[str, str]:
 
 
 def render_binding(job: Job, binding: CpuBinding) -> list[str]:
-    """Render the CPUs of a node's ranks for a terminal; if there are none, say why if binding was requested."""
+    """Render the CPUs of a node's ranks for a terminal; without any, give the reason if binding was requested."""
     if not binding.cpus:
         return [f"  CPUs         ranks are not bound: {binding.reason}"] if job.numa_binding == "node" else []
     ranks: dict[str, list[int]] = {}

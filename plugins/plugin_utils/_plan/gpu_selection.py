@@ -75,7 +75,7 @@ VISIBLE_VARIABLES: dict[str, Callable[[str, bool], dict[str, str]]] = {"nvidia":
 def limit_facts(facts: Mapping[str, Any], selection: tuple[int, ...]) -> Mapping[str, Any]:
     """Return a node's facts as if it had only the selected GPUs: those that exist, and the processes that use them.
 
-    A device file has the number of its GPU. A process whose GPU is unknown counts: it may use any of them.
+    A device file has the number of its GPU. A process whose GPU is unknown is included: it may use any of them.
     """
     gpus = facts.get("gpus")
     if not selection or not gpus or "selected" in gpus:

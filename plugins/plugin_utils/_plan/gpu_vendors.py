@@ -73,6 +73,6 @@ def vendor_of_model(model: str) -> GpuVendor:
 
 
 def plan_fields(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the field of a node's plan that names the vendor; none for the default one."""
+    """Return the field of a node's plan that names the vendor, or no field for the default vendor."""
     name = vendor_name(facts.get("gpus"))
     return {} if name == DEFAULT else {"gpu_vendor": name}

@@ -38,7 +38,7 @@ UNSET: tuple[Any, ...] = ("", None, [], {})
 def launch_options(job: Job) -> dict[str, Any]:
     """Return the options of a job that differ from their defaults, as variables of the role launch.
 
-    Values of the job's environment are secrets, and not among them.
+    Values of the job's environment are secrets, and are omitted.
     """
     options = {}
     for name in OPTIONS:

@@ -48,7 +48,7 @@ def limit_problems(args: Mapping[str, Any]) -> list[str]:
         off = "launch_stacks is false" if not args["stacks"] else "launch_hang_timeout is 0"
         without_effect = ["launch_stall_limit"] if args["stall_limit"] not in ("", None, 0) else []
         without_effect += ["launch_on_hang: stop"] if args["on_hang"] == "stop" else []
-        problems += [f"{name} has no effect, since {off}, so no hang is noticed" for name in without_effect]
+        problems += [f"{name} has no effect, since {off}, so hangs are not detected" for name in without_effect]
     if args["cost_limit"] < 0:
         problems.append(f"launch_cost_limit is {args['cost_limit']:g}; must be more than 0, or 0 for no limit")
     if args["notice_grace"] < 1:

@@ -49,7 +49,7 @@ def extract_hardware(facts: Mapping[str, Any]) -> Hardware | None:
 
 
 def extract_identity(facts: Mapping[str, Any]) -> MachineIdentity | None:
-    """Return what identifies the machine in a node's facts, or None if it was not read."""
+    """Return the identity of the machine in a node's facts, or None if it was not read."""
     health = facts.get("health")
     return None if health is None else MachineIdentity(**summarize_identity(health))  # type: ignore[typeddict-item]
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide whether NCCL logs which network it uses: on nodes that have more than one."""
+"""Decide whether NCCL logs the network that it uses: on nodes with several networks."""
 
 from __future__ import annotations
 

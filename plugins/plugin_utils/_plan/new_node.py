@@ -115,7 +115,7 @@ def plan_of_new_node(launch_plan: Plan, attempt: Mapping[str, Any], node_rank: i
 
 
 def cpu_environment(plan: Plan, slots: int, facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variable with the CPUs of each rank of a new node, whose NUMA nodes may be others."""
+    """Return the variable with the CPUs of each rank of a new node, whose NUMA nodes may differ."""
     gpus = tuple(plan.get("gpus") or ())
     binding = (plan.get("options") or {}).get("launch_numa_binding", "auto")
     job = PlannedJob(binding, bool(plan.get("stacks")), tuple(plan.get("variables") or ()), gpus)

@@ -56,7 +56,7 @@ def read_targets(value: object) -> list[dict[str, Any]]:
 
 
 def target_problem(target: Mapping[str, Any]) -> str:
-    """Return what is wrong with a target, "" if it is valid."""
+    """Return the problem of a target, or "" if it is valid."""
     if set(target) - KEYS:
         return f"unknown key {ascii(sorted(set(target) - KEYS)[0])[:40]}; use url, kind and events"
     url = target.get("url")
@@ -79,7 +79,7 @@ def target_problem(target: Mapping[str, Any]) -> str:
 
 
 def event_problem(events: object) -> str:
-    """Return what is wrong with the events of a target, "" if they are valid."""
+    """Return the problem of a target's events, or "" if they are valid."""
     names = events.split(",") if isinstance(events, str) else events or []
     if not isinstance(names, list):
         return "events must be a list"

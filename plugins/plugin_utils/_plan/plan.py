@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The launch plan: what each node will do, from the nodes, their facts and a job."""
+"""The launch plan: the actions of each node, from the nodes, their facts and a job."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Launcher(Protocol):
     modules: tuple[str, ...]  # the Python packages it needs
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """Return what the job requests and the launcher does not support, as messages for the user."""
+        """Return the requested features that the launcher does not support, as messages for the user."""
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
         """Return the programs that must be on a node's PATH."""
@@ -102,7 +102,7 @@ class Launcher(Protocol):
         """Return our programs in bin of a node's run directory."""
 
     def attempt_fields(self, job: Job) -> AttemptFields:
-        """Return which parts of command, environment and files change in each attempt, and to what."""
+        """Return the parts of command, environment and files that change in each attempt, with their new values."""
 
 
 LAUNCHERS: dict[str, Callable[[Job], Launcher]] = {
@@ -172,7 +172,7 @@ def checkpoint_directory(job: Job, facts: Mapping[str, Any], run_directory: str)
 def build_node_plan(
     job: Job, table: RankTable, node: Node, facts: Mapping[str, Any], machines: RunMachines | None = None
 ) -> Plan:
-    """Return what one node will do: the content of its plan.json, which contains no secrets.
+    """Return the plan of one node: the content of its plan.json, which contains no secrets.
 
     Args:
         job: the job.
@@ -318,7 +318,7 @@ def build_restart_plan(job: Job, table: RankTable, launcher: Launcher, files: Ma
 
 
 def without_spares(job: Job, table: RankTable) -> RankTable:
-    """Return the table of the nodes that work from the start: the spares are the last ones."""
+    """Return the table of the nodes that work from the start, without the spares at the end."""
     return RankTable(table.nodes[: table.nnodes - job.spares])
 
 

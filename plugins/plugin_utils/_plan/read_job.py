@@ -118,7 +118,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
         problems.append(str(error))
     if bool(args["script"]) == bool(args["module"]) and (target_needed or args["script"]):
         problems.append(
-            "set launch_script (a file) or launch_module (a module's name), such as -e launch_script=train.py"
+            "set launch_script (a file) or launch_module (a module name), for example -e launch_script=train.py"
         )
     if args["no_python"] and args["module"]:
         problems.append("launch_no_python is for programs: set launch_script, not launch_module")
@@ -151,7 +151,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
         problems.append(f"launch_stop_grace is {args['stop_grace']} s; must be {MAX_STOP_GRACE} or less")
     problems += metric_problems(args["metrics"]) + limit_problems(args)
     if args["hang_timeout"] < 0:
-        problems.append(f"launch_hang_timeout is {args['hang_timeout']} s; must be 1 or more, or 0 to turn it off")
+        problems.append(f"launch_hang_timeout is {args['hang_timeout']} s; must be 1 or more, or 0 to disable it")
     problems += debugger_problems(args)
     if args["node_exporter_directory"] and not args["node_exporter_directory"].startswith("/"):
         problems.append(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How often to save a checkpoint: Young's formula, and what the last run of the same program reported."""
+"""How often to save a checkpoint: Young's formula, with the save time reported by the program's last run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def seconds_to_failure(gpus: int) -> float:
 
 
 def best_interval(seconds_to_save: float, between_failures: float) -> float:
-    """Return the seconds between two checkpoints with the least loss: of saving, and of work done again (Young)."""
+    """Return the seconds between two checkpoints that minimise the time lost to saving and to repeated work (Young)."""
     return math.sqrt(2 * seconds_to_save * between_failures)
 
 
 def reported_seconds(records: Path, program: str) -> float | None:
-    """Return how long saving took in the newest run of a program that reported checkpoint_seconds, None if none did.
+    """Return the save time of the newest run of a program that reported checkpoint_seconds, or None.
 
     records: directory of the run records.
     """
@@ -50,7 +50,7 @@ def reported_seconds(records: Path, program: str) -> float | None:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration for a person: 8 s, 25 min, 2 h 13 min."""
+    """Format a duration for users: 8 s, 25 min, 2 h 13 min."""
     if seconds < 100:
         return f"{seconds:.3g} s"
     minutes = round(seconds / 60)

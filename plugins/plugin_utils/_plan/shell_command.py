@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The command that opens a shell where a rank would run."""
+"""The command that opens a shell in the environment of a rank."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def end_of(collective: Mapping[str, Any]) -> float:
 
 
 def match_sequences(reference: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> Match | None:
-    """Return how two ranks' collectives match, or None: those of ranks in different groups do not."""
+    """Return how two ranks' collectives match, or None if the ranks are in different groups."""
     most = min(MAX_SHIFTS, int(MAX_SHIFT_SHARE * max(len(reference), len(other))))
     best: Match | None = None
     for shift in sorted(range(-most, most + 1), key=abs):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where the Python environment of a project is on the nodes.
+"""The location of a project's Python environment on the nodes.
 
 Each project has its own, named after the directory of its code on the nodes. Without code it is DEFAULT_NAME, whose
 directory is that of all environments, as it was before environments had names.

@@ -53,7 +53,7 @@ def find_removable(replies: Mapping[str, Any], name: str) -> list[str]:
     silent = [node for node, reply in replies.items() if not isinstance(reply, Mapping) or "environments" not in reply]
     if silent:
         raise ValueError(
-            f"{name} was not removed: {', '.join(silent)} did not answer. Check with ./muster ping, or leave these "
+            f"{name} was not removed: {', '.join(silent)} did not respond. Check with ./muster ping, or leave these "
             "machines out with --limit"
         )
     nodes, users = [], {}

@@ -100,7 +100,7 @@ def replace_project_paths(source: Path, name: str, text: str) -> str:
 
 
 def read_files(source: Path) -> dict[str, str]:
-    """Return the texts of requirements.txt and of all files of the project that it names, by their names in it."""
+    """Return the texts of requirements.txt and of all project files that it names, by their names in it."""
     texts: dict[str, str] = {}
     pending = [REQUIREMENTS]
     while pending:

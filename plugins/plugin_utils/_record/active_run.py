@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choose the run that a command without a name is about: the active one, or else the last one."""
+"""Choose the run that a command without a name refers to: the active run, or otherwise the last."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_ASKED = 8  # open runs, the newest, whose nodes are asked
 
 
 class OpenRun(NamedTuple):
-    """A run whose end is not in its record: it is active, or it ended while nobody watched it."""
+    """A run whose end is not in its record: it is active, or it ended unwatched."""
 
     run_id: str
     names: list[str]  # its nodes that are in the inventory
@@ -30,16 +30,16 @@ class OpenRun(NamedTuple):
 
     @property
     def asked(self) -> list[str]:
-        """The nodes that know whether the run is active: that of rank 0, or all that may lead it by now."""
+        """The nodes that know whether the run is active: that of rank 0, or all that may lead it now."""
         return self.names if self.can_move else self.names[:1]
 
 
 class ChosenRun(NamedTuple):
-    """The run that a command is about."""
+    """The run that a command refers to."""
 
     run_id: str  # empty if there is no record
     is_active: bool  # unless its record says that it has ended
-    note: str  # what to tell the user, empty if nothing
+    note: str  # message for the user, or empty
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def is_open(record: Path) -> bool:
-    """Return whether a record does not say that the run has ended."""
+    """Return whether a record lacks the end of the run."""
     return (record / "token").exists() and not (record / "result.json").exists()
 
 
@@ -72,15 +72,15 @@ def open_runs(directory: Path, members: Collection[str]) -> list[OpenRun]:
 
 
 def last_launched(directory: Path) -> str:
-    """Return the run that was launched last, empty if there is no record of it."""
+    """Return the run that was launched last, or an empty string if it has no record."""
     link = directory / LATEST
     return link.resolve().name if (link / "plan.json").exists() else ""
 
 
 def nodes_to_ask(runs: Sequence[OpenRun], last: str) -> list[str]:
-    """Return the nodes that know which of the open runs are active; none if it does not matter.
+    """Return the nodes that know which of the open runs are active, or none if it is irrelevant.
 
-    It does not for a single one that was launched last: the command is about it in any case.
+    It is irrelevant for a single run that was launched last: the command refers to it in any case.
 
     last: from last_launched().
     """
@@ -110,7 +110,7 @@ def describe_end(record: Path) -> str:
 
 
 def choose_run(directory: Path, members: Collection[str], replies: Mapping[str, Any], stop: bool) -> ChosenRun:
-    """Return the newest run that is active, or else the last one that was launched.
+    """Return the newest active run, or otherwise the last run that was launched.
 
     Args:
         directory: of the records.

@@ -44,7 +44,7 @@ class BadNode(TypedDict):
 
 
 class BadNodesError(ValueError):
-    """The file cannot be used; the message says why and what to do."""
+    """The file cannot be used; the message explains why, with a remedy."""
 
 
 def file_of(task_vars: Mapping[str, Any], group: str) -> Path:
@@ -73,7 +73,7 @@ def without_shared_gpus(identities: Mapping[str, Mapping[str, Any]]) -> dict[str
 
 
 def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], blamed: list[str]) -> BadNode:
-    """Return an entry; identity: as summarize_identity() returns it, {} if it is unknown."""
+    """Return an entry; identity: as summarize_identity() returns it, or {} if it is unknown."""
     texts = {name: "" for name in NUMBERS} | checked_texts(identity)
     return {
         "node": node,
@@ -89,7 +89,7 @@ def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], bl
 
 
 def checked_entry(value: Any) -> BadNode | None:
-    """Return an entry of the file with each field of its type, None if it has no node."""
+    """Return an entry of the file with each field of its type, or None if it has no node."""
     if not isinstance(value, dict) or not isinstance(value.get("node"), str) or not value["node"]:
         return None
     texts = {name: value[name] if isinstance(value.get(name), str) else "" for name in TEXTS}
@@ -103,10 +103,10 @@ def checked_entry(value: Any) -> BadNode | None:
 
 
 def read_entries(path: Path) -> list[BadNode]:
-    """Return the entries of the file, [] if it does not exist.
+    """Return the entries of the file, or [] if it does not exist.
 
     Raises:
-        BadNodesError: the file cannot be read. To ignore it would use machines that a user has excluded.
+        BadNodesError: the file cannot be read. Ignoring it would use machines that a user has excluded.
     """
     if not os.path.lexists(path):
         return []
@@ -120,7 +120,7 @@ def read_entries(path: Path) -> list[BadNode]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other commands from changing the file meanwhile."""
+    """Prevent other commands from changing the file meanwhile."""
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -130,7 +130,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def change_entries(path: Path, change: Callable[[list[BadNode]], list[BadNode]]) -> list[BadNode]:
-    """Replace the entries of the file by the result of a function of them, and return it.
+    """Replace the entries of the file with the result of a function of them, and return it.
 
     Raises:
         BadNodesError: the file cannot be read or written.
@@ -150,7 +150,7 @@ def with_entry(entries: list[BadNode], new: BadNode) -> list[BadNode]:
 
 
 def is_same_machine(entry: BadNode, other: BadNode) -> bool:
-    """Return whether two entries are about one machine."""
+    """Return whether two entries refer to the same machine."""
     return matches(entry, other["node"], other) and matches(other, entry["node"], entry)
 
 
@@ -181,7 +181,7 @@ def describe_entry(entry: BadNode) -> str:
 
 
 def number_of(entry: BadNode) -> str:
-    """Return what identifies the machine of an entry, for a table."""
+    """Return the identity of an entry's machine, for a table."""
     uuids = entry["blamed"] or entry["gpus"]
     candidates = (*uuids[:1], entry["serial"], entry["asset"], entry["machine_id"])
     return single_line(next(filter(None, candidates), "its name"), 60)

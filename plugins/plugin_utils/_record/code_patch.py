@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The changes of a run's code that are not committed, as a patch, and the code restored from a commit and a patch.
 
-Uses git with a repository of its own, which borrows the objects of the user's: that one stays as it is, and nothing in
+Uses git with a separate repository, which borrows the objects of the user's: that one is unchanged, and nothing in
 it is executed: no hook, filter or other command of its configuration. A source from a record may be hostile.
 """
 
@@ -53,14 +53,14 @@ LINK, EXECUTABLE, FILE = b"120000", b"100755", b"100644"  # modes in an index
 
 
 class CodePatch(NamedTuple):
-    """A patch, or why there is none."""
+    """A patch, or the reason why it is missing."""
 
     text: bytes
     problem: str = ""
 
 
 class Checkout(NamedTuple):
-    """Where a directory is in a git checkout."""
+    """The location of a directory in a git checkout."""
 
     top: str
     prefix: str  # of its files' names in the repository, "" at the top
@@ -76,7 +76,7 @@ class Blob(NamedTuple):
 
 
 class GitError(Exception):
-    """Git is missing or has failed; the message says why."""
+    """Git is missing or has failed; the message explains why."""
 
 
 def find_checkout(source: Path) -> Checkout | None:
@@ -226,7 +226,7 @@ def sizes_of(source: Path, names: Iterable[str]) -> dict[str, int]:
 def too_large(source: str, sizes: Mapping[str, int], tracked: Mapping[str, Blob] | None) -> str:
     """Return why the files of a directory are not read, or "" if they are small enough.
 
-    A file of another size than in the commit has certainly changed. tracked: None outside a checkout.
+    A file whose size differs from that in the commit has certainly changed. tracked: None outside a checkout.
     """
     committed = tracked or {}
     changed = [size for name, size in sizes.items() if name not in committed or committed[name].size != size]
@@ -297,7 +297,7 @@ def find_secret_in_changes(source: Path, names: list[str], patch: bytes) -> str:
 
 
 def has_plain_parents(directory: Path, name: str, cache: dict[str, bool]) -> bool:
-    """Return whether the directories between a directory and a file in it are no links. cache: results so far."""
+    """Return whether the directories between a directory and a file in it are not links. cache: results so far."""
     parent = posixpath.dirname(name)
     if not parent:
         return True
@@ -363,7 +363,7 @@ class RecordedCode(NamedTuple):
 def check_recorded(code: RecordedCode, source: Path, checkout: Checkout | None) -> None:
     """Raise GitError if the commit and the patch cannot be used."""
     if code.commit and not checkout:
-        raise GitError(f"{source} is no git checkout any more, or in the directory of the records")
+        raise GitError(f"{source} is no longer a git checkout, or in the directory of the records")
     if code.patch is not None and code.patch.stat().st_size > MAX_PATCH:
         raise GitError("the recorded patch is too large")
 

@@ -53,7 +53,7 @@ def is_safe_name(name: str) -> bool:
 def read_files(document: Any) -> dict[str, str] | None:
     """Return the files of a code.json, which may contain anything; None if it has none.
 
-    Names that would lead out of the directory are left out.
+    Names that would point outside the directory are omitted.
     """
     files = to_mapping(to_mapping(document).get("files"))
     entries = list(files.items())[:MAX_FILES]
@@ -67,7 +67,7 @@ def digest_of_files(files: Mapping[str, str]) -> str:
 
 
 def differing_files(trees: Sequence[Mapping[str, str] | None]) -> tuple[list[list[str]], int]:
-    """Return a row for each file that differs between runs, and the number of rows that were left out.
+    """Return a row for each file that differs between runs, and the number of omitted rows.
 
     A row has the file's name, and for each run the beginning of its fingerprint. trees: None for a run without one.
     """

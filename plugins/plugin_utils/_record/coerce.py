@@ -21,7 +21,7 @@ INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
 
 def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
-    """Return a value as one line without control characters and outer blanks, safe for a terminal or page.
+    """Return a value as one line without control characters and surrounding whitespace, safe for a terminal or page.
 
     Return an empty string for anything but a string or number. Text of more than `limit` characters is cut and ends
     with "…".

@@ -15,11 +15,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 
 
 def final_result(plan: Mapping[str, Any], watched: Any, reads: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the result that counts, None if there is none yet.
+    """Return the decisive result, or None if there is none yet.
 
     watched: the result that the watch has seen, None without it. reads: by node name, its run as read by training_run.
-    Each result is that of the node that wrote it; the last node that led the run decides. A node that was cut off does
-    not while others go on.
+    Each result is that of the node that wrote it; the last node that led the run decides. An isolated node does
+    not while others continue.
     """
     runs = {name: checked_read(run) for name, run in reads.items()}
     results = [checked_result(watched)]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that this machine's disk has room for data from nodes."""
+"""Check that this machine's disk has space for data from nodes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ansible.errors import AnsibleActionFail
 KEEP_FREE = 1 << 30  # bytes to keep free of data from nodes
 
 
-def require_free_space(path: Path, size: int, label: str, remedy: str = "look at the logs on the node") -> None:
+def require_free_space(path: Path, size: int, label: str, remedy: str = "read the logs on the node") -> None:
     """Raise AnsibleActionFail if a disk would have less than KEEP_FREE bytes free after `size` more.
 
     Args:
         path: A path on the disk.
         size: Bytes to write.
-        label: What is written, as a plural noun.
-        remedy: What to do other than free up space.
+        label: The written data, as a plural noun.
+        remedy: An alternative to freeing up space.
     """
     free = shutil.disk_usage(path).free
     if free - size < KEEP_FREE:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the job of a run came from on this machine: its job file, code and requirements, to repeat the run later."""
+"""The origin of a run's job on this machine: its job file, code and requirements, to repeat the run later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_PATH = 500
 
 
 class JobOrigin(TypedDict):
-    """The content of origin.json. Empty texts stand for what the run does not have."""
+    """The content of origin.json. Empty texts mean that the run lacks a part."""
 
     job_file: str
     source: str  # directory of the code

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the files to fetch from a run's nodes: each only once, and only what is missing on this machine.
+"""Choose the files to fetch from a run's nodes: each only once, and only files that are missing on this machine.
 
 Whoever controls a node controls the names it reports: a name that points outside the target directory is refused.
 """

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The settings and arguments of a run without secrets, for its record.
 
-Unlike output, they are used again: so a value is removed only if its name says that it is secret, or its form.
+Unlike output, they are used again: so a value is removed only if its name or its form marks it as secret.
 """
 
 from __future__ import annotations

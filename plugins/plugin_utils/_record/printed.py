@@ -85,7 +85,7 @@ def attempt_order(path: str) -> tuple[int, int, str]:
 def split_output(stream: IO[bytes], limit: int = MAX_LOG_SIZE) -> Iterator[str]:
     """Yield the lines of a log as a terminal shows them: a carriage return ends a line, too.
 
-    A progress bar is a single line of megabytes otherwise. Lines longer than MAX_LINE are left out.
+    A progress bar is a single line of megabytes otherwise. Lines longer than MAX_LINE are omitted.
     """
     remainder, skipping = b"", False
     while limit > 0 and (chunk := stream.read(min(CHUNK, limit))):

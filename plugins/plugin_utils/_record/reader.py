@@ -10,16 +10,18 @@ No link is followed out of the record, only regular files are opened, and only a
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
+from ansible_collections.muster.training.plugins.module_utils._run.job_results import encode_report, parse_report
 from ansible_collections.muster.training.plugins.plugin_utils._record import code_tree, origin, snapshot
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import read_files
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import (
@@ -38,6 +40,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.printed im
     limited_time,
     rank_zero_logs,
     split_output,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.attempt_curves import (
+    drop_repeated_steps,
+    group_by_source,
+    join_sources,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import (
     Curve,
@@ -73,6 +80,7 @@ MAX_FILES = 20_000  # listed below logs
 MAX_EVENT_FILES = 64
 HEAD_SIZE, TAIL_SIZE = 1 << 20, 64 << 10  # bytes of a log's beginning, where W&B prints its address, and of its end
 CSV_NAMES = ("metrics.csv", "summary.csv", "results.csv")  # of Lightning, timm and Ultralytics
+TABLE_NAMES = ("trainer_state.json", *CSV_NAMES, "said.jsonl")
 OUTPUT = "the output of rank 0"  # as the source of curves
 MAX_SMI_SIZE = 64 << 10  # bytes of nvidia-smi.txt
 
@@ -90,7 +98,7 @@ class NodeFiles:
 
 @dataclass
 class Record:
-    """All data of a run that a report shows, unchecked: plan and result are whatever their files contain."""
+    """All data of a run that a report shows, unchecked: plan and result are the raw content of their files."""
 
     run_id: str
     directory: Path
@@ -129,7 +137,9 @@ def read_record(directory: Path, run_id: str) -> Record:
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     paths = files.list_files("logs")
     if files.truncated:
-        record.notes.append(f"logs has more than {MAX_FILES} files, or too deep directories: the others were not read")
+        record.notes.append(
+            f"logs has more than {MAX_FILES} files, or deeply nested directories: the remaining files were not read"
+        )
     for rank, name in enumerate(names):
         record.nodes.append(
             read_node(files, f"logs/node{rank}", name, to_mappings(to_mapping(plan)["nodes"])[rank], result)
@@ -138,8 +148,11 @@ def read_record(directory: Path, run_id: str) -> Record:
     hub = to_int(to_mapping(result).get("hub"))  # a node other than the first if the first was lost
     events = files.read_lines(f"logs/node{hub}/events.jsonl", MAX_LINES_SIZE)
     record.events = [parse_json(line) for line in events][-10_000:]
-    first_logs = rank_zero_logs(paths, first_nodes(plan, result))
-    sources, record.event_files = read_curves(files, paths)
+    firsts = first_nodes(plan, result)
+    first_logs = rank_zero_logs(paths, firsts)
+    restarted = set(firsts.values()) if len(firsts) > 1 else None
+    reports = read_reports(files, first_logs) if restarted and len(restarted) > 1 else None
+    sources, record.event_files = read_curves(files, paths, restarted, reports)
     try:
         sources.append(read_user_metrics(files, first_logs, sources, to_mapping(plan).get("metrics")))
     except TooSlowError:
@@ -154,7 +167,7 @@ def read_record(directory: Path, run_id: str) -> Record:
         record.last_lines = read_last_lines(files, first_logs)
     left_out = sum(source.left_out for source in sources)
     if left_out:
-        record.notes.append(f"{left_out} values of curves were left out: too many curves, or too many values")
+        record.notes.append(f"{left_out} values of curves were omitted: too many curves, or too many values")
     record.links = find_wandb_links(files, first_logs)
     record.failure_log = read_failure_log(files, result, names)
     record.attempts = count_restarts(paths)
@@ -179,27 +192,66 @@ def read_node(files: RecordFiles, directory: str, name: str, planned: Any, resul
     return node
 
 
-def read_curves(files: RecordFiles, log_paths: list[str]) -> tuple[list[CurveSet], bool]:
-    """Return the curves of all files, in the order of their names, and whether there are TensorBoard event files."""
-    sources: list[CurveSet] = []
+def read_curves(
+    files: RecordFiles,
+    log_paths: list[str],
+    restarted: Collection[int] | None = None,
+    reports: CurveSet | None = None,
+) -> tuple[list[CurveSet], bool]:
+    """Return the curves of all files, and whether there are TensorBoard event files.
+
+    Args:
+        files: the files of the record.
+        log_paths: the paths below logs.
+        restarted: the nodes that had rank 0 in an attempt, if there were several attempts.
+        reports: the results that the job reported on several nodes. None: those in a file of one node.
+    """
     event_files = [path for path in log_paths if "tfevents" in path.rpartition("/")[2]]
-    groups: dict[str, list[str]] = {}
+    directories: dict[str, list[str]] = {}
     for path in event_files[:MAX_EVENT_FILES]:  # a restarted job continues its curves in another file
-        groups.setdefault(path.rpartition("/")[0], []).append(path)
-    for directory, paths in groups.items():
-        sources.append(from_events(source_name(directory), files.read_scalars(paths)))
-    for path in log_paths:
-        name = path.rpartition("/")[2]
-        if name == "trainer_state.json":
-            sources.append(from_trainer_state(source_name(path), files.read_json(path)))
-        elif name in CSV_NAMES:
-            lines = files.read_lines(path, MAX_LINES_SIZE)
-            sources.append(from_metrics(source_name(path), lines, position_required=name != "metrics.csv"))
-        elif name == "said.jsonl":
-            reported = from_job_reports(source_name(path), files.read_lines(path, MAX_LINES_SIZE))
-            reported.curves = {name: curve for name, curve in reported.curves.items() if len(curve.value) > 1}
-            sources.append(reported)
+        directories.setdefault(path.rpartition("/")[0] + "/", []).append(path)
+
+    def read_events(directory: str) -> CurveSet:
+        return from_events(source_name(directory.rstrip("/")), files.read_scalars(directories[directory]))
+
+    names = TABLE_NAMES if reports is None else TABLE_NAMES[:-1]
+    tables = [path for path in log_paths if path.rpartition("/")[2] in names]
+    kinds: list[tuple[list[str], Callable[[str], CurveSet]]] = [
+        (list(directories), read_events),
+        (tables, functools.partial(read_table, files)),
+    ]
+    sources = [] if reports is None else [reports]
+    for paths, read in kinds:
+        groups = [[path] for path in paths] if restarted is None else group_by_source(paths, restarted)
+        sources += [join_sources([read(path) for path in group]) for group in groups]
+    if restarted is not None:
+        for curve in (curve for source in sources for curve in source.list_curves()):
+            drop_repeated_steps(curve)
     return keep_longest_state(sources), bool(event_files)
+
+
+def read_table(files: RecordFiles, path: str) -> CurveSet:
+    """Return the curves of a file of Transformers, of a CSV file, or of the results that the job reported."""
+    name = path.rpartition("/")[2]
+    if name == "trainer_state.json":
+        return from_trainer_state(source_name(path), files.read_json(path))
+    lines = files.read_lines(path, MAX_LINES_SIZE)
+    if name in CSV_NAMES:
+        return from_metrics(source_name(path), lines, position_required=name != "metrics.csv")
+    return repeated_reports(from_job_reports(source_name(path), lines))
+
+
+def read_reports(files: RecordFiles, first_logs: Mapping[str, list[str]]) -> CurveSet:
+    """Return the curves of the results that the job reported in the output of rank 0, if it was on several nodes."""
+    output = (line for logs in first_logs.values() for line in files.read_output(logs) if line is not None)
+    reports = (report for line in output if (report := parse_report(line)) is not None)
+    return repeated_reports(from_job_reports(OUTPUT, map(encode_report, reports)))
+
+
+def repeated_reports(reports: CurveSet) -> CurveSet:
+    """Return the curves of the results that were reported more than once."""
+    reports.curves = {name: curve for name, curve in reports.curves.items() if len(curve.value) > 1}
+    return reports
 
 
 def curve_names(sources: list[CurveSet]) -> list[str]:

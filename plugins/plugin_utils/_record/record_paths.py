@@ -18,7 +18,7 @@ LATEST = "latest"  # the link to the newest record
 
 
 def records_directory(configured: str, group: str, task_vars: Mapping[str, Any]) -> Path:
-    """Return the records' directory: as configured, else the first host's launch_runs_directory, else `runs`.
+    """Return the records' directory: as configured, otherwise the first host's launch_runs_directory, otherwise `runs`.
 
     A relative path starts at the inventory, so that it does not depend on the current directory.
     """
@@ -29,14 +29,14 @@ def records_directory(configured: str, group: str, task_vars: Mapping[str, Any])
 
 
 def resolve_run_id(directory: Path, prefix: str) -> str:
-    """Return the full id of a run: the given one, or the only one that starts with it."""
+    """Return the full ID of a run: the passed ID, or the only one that starts with it."""
     if not prefix or not directory.is_dir() or (directory / prefix).exists():
         return prefix
     matches = sorted(path.name for path in directory.iterdir() if path.name != LATEST and path.name.startswith(prefix))
     if len(matches) > 1:
         raise AnsibleActionFail(
             f"{len(matches)} runs start with {prefix}: {', '.join(matches[-8:])}"
-            f"{' and older ones' if len(matches) > 8 else ''}; type more of the id"
+            f"{' and older ones' if len(matches) > 8 else ''}; type more of its name"
         )
     return matches[0] if matches else prefix
 

@@ -30,7 +30,7 @@ def own_gpus(blame: Blame, identities: Mapping[str, Mapping[str, Any]]) -> list[
 
 
 def remember_bad_nodes(path: Path, plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[str]:
-    """Record the blamed nodes in bad-nodes.json; return lines for a person, in terms of ansible-playbook."""
+    """Record the blamed nodes in bad-nodes.json; return lines for users, in terms of ansible-playbook."""
     blames = blamed_nodes(verdict)
     if not blames:
         return []

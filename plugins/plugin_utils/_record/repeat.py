@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a run is repeated from its snapshot: the settings to use, and the environment to restore."""
+"""Repeat a run from its snapshot: the settings to use, and the environment to restore."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot i
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-# Job options that are no part of what a run computes, or that each run has for itself.
+# Job options that do not affect a run's computation, or that are specific to each run.
 OWN_OPTIONS = ("environment", "run_id", "name", "master_port", "lifeline_port", "debug_rank", "debug_port")
 OTHER_NAMES = {"interpreter": "launch_python"}
 LAYER = re.compile(r"[a-z][a-z0-9_-]{0,40}")
@@ -97,7 +97,7 @@ def incomplete_settings(variables: Mapping[str, Any]) -> list[str]:
 def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any], directory: str) -> Restoration:
     """Return whether the nodes need the recorded environment, and where.
 
-    An environment of the same name with other packages stays as it is: then a new one is created next to it. So it is
+    An environment of the same name with other packages is unchanged: a new one is created next to it. So it is
     if the recorded one was elsewhere than the role creates environments: a node reported that directory.
 
     Args:
@@ -141,7 +141,7 @@ def is_environment(home: str, directory: str) -> bool:
 
 
 def other_home(directory: str, digest: str) -> str:
-    """Return the directory of an environment that no project has."""
+    """Return the directory of an environment that no project uses."""
     return posixpath.join(directory, "envs", f"like-{digest[:12]}")
 
 
@@ -217,7 +217,7 @@ def layers_to_restore(snapshot: Mapping[str, Any], home: str) -> list[dict[str, 
 
 
 def describe_differences(run_id: str, differences: Sequence[Difference], notes: Sequence[str] = ()) -> str:
-    """Render what differs from the run to repeat, one line each."""
+    """Render the differences from the run to repeat, one line each."""
     rows = [
         f"  {row.part:<11}{clean_text(row.name, 200)}: {clean_text(row.before, 200)} -> {clean_text(row.after, 300)}"
         for row in differences[:MAX_ROWS]
@@ -227,7 +227,7 @@ def describe_differences(run_id: str, differences: Sequence[Difference], notes: 
 
 
 def seed_note(snapshot: Mapping[str, Any]) -> str:
-    """Return what is known about the seeds of a run."""
+    """Return a description of a run's seeds."""
     seeds = to_mapping(snapshot.get("seeds"))
     if seeds:
         return f"seeds: {format_list(f'{name} {value}' for name, value in seeds.items())}"

@@ -41,7 +41,7 @@ MISSING = "missing"
 
 
 class RunFiles(NamedTuple):
-    """What the record of a run says about its inputs."""
+    """The inputs of a run according to its record."""
 
     record: Path
     snapshot: Mapping[str, Any] | None  # None if the run was launched by an older release
@@ -64,7 +64,7 @@ def read_run(record: Path) -> RunFiles:
 
 
 def input_differences(runs: Sequence[RunFiles], reports: Sequence[Report]) -> list[Difference]:
-    """Return the differences between two runs but for their code: from their snapshots, else from their reports."""
+    """Return the differences between two runs, except their code: from their snapshots or their reports."""
     snapshots = [run.snapshot for run in runs if run.snapshot is not None]
     if len(snapshots) == 2:
         return compare_snapshots(*snapshots)
@@ -173,5 +173,5 @@ def render_diff(runs: Sequence[RunFiles], reports: Sequence[Report], show_lines:
         lines += ["", *changed[:MAX_LINES]]
         lines += [f"and {len(changed) - MAX_LINES} more lines"] if len(changed) > MAX_LINES else []
     elif any(change.lines for change in changes):
-        lines.append("the changed lines: add -e lines=true")
+        lines.append("to see the changed lines: add -e lines=true")
     return "\n".join(lines)

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find secrets in source code and configuration, before a copy of it is kept.
+"""Find secrets in source code and configuration, before a copy of it is stored.
 
-Stricter than the redaction of output: there, `token = tokenizer(text)` loses a value, here it would refuse a file.
+Stricter than the redaction of output: there, `token = tokenizer(text)` only loses a value; here, it rejects a file.
 Words that secrets begin with are searched first, since these patterns would take long for megabytes.
 """
 
@@ -61,7 +61,7 @@ SENTENCE = re.compile(
     r"\b(?:the|an?|your|of|for|to|is|are|not|no|must|enter|if|or|with|password|passphrase|token|key|wrong|invalid)\b",
     re.IGNORECASE,
 )
-# The beginnings of what the patterns match, in small letters; "key" is that of SECRET_WORD's names that end with it.
+# The lower-case prefixes of the patterns' matches; "key" covers SECRET_WORD's names that end with it.
 NAMES = (
     "passw",
     "_pwd",
@@ -114,7 +114,7 @@ MAX_SCHEME = 22  # characters before "://"
 
 
 def find_secret(name: str, content: bytes) -> int:
-    """Return the number of the first line with a secret, 0 if there is none. name: of the file."""
+    """Return the number of the first line with a secret, or 0 if there is none. name: of the file."""
     text = content.decode("latin-1")  # one character a byte, so that positions in small letters are the same
     lowered = text.lower()
     positions = [*find_tokens(text, lowered), *find_assignments(name, text, lowered)]
@@ -194,13 +194,13 @@ def key_names(lowered: str) -> Iterator[int]:
 
 
 def is_url_password(url: str) -> bool:
-    """Return whether the user part of an address has a password that is written out."""
+    """Return whether the user part of a URL contains a literal password."""
     _user, colon, password = url.partition("://")[2][:-1].partition(":")
     return bool(colon) and bool(password) and not re.match(r"[<${%]", password)
 
 
 def is_secret(match: re.Match[str], kind: str) -> bool:
-    """Return whether an assignment gives a secret a value that is written out. kind: ending of the file's name."""
+    """Return whether an assignment sets a secret to a literal value. kind: ending of the file's name."""
     value, key = match["value"].replace("\\", ""), key_of(match)
     quoted = value[:1] in ("'", '"')
     literal = value.strip("\"'")
@@ -214,7 +214,7 @@ def is_secret(match: re.Match[str], kind: str) -> bool:
 
 
 def is_written_out(match: re.Match[str], kind: str, key: str, literal: str) -> bool:
-    """Return whether an unquoted value is one, rather than an expression or a word of a sentence."""
+    """Return whether unquoted text is a value, rather than an expression or a word of a sentence."""
     if kind in PROGRAMS:
         return False
     has_digit = any(character.isdigit() for character in literal)

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The snapshot of a run: everything that decides its result, as far as it is known, to repeat or to compare it.
+"""The snapshot of a run: everything known that affects its result, to repeat or to compare it.
 
-Pure functions. What nodes report is data: it is cleaned here.
+Pure functions. Reports of nodes are untrusted: they are sanitized here.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Difference(NamedTuple):
 
 
 class JobInputs(NamedTuple):
-    """What the controller knows about a job that is about to start."""
+    """The controller's data about a job that is about to start."""
 
     settings: Mapping[str, Any]  # role variables by name
     environment: Mapping[str, Any]  # variables, whose values may be secret
@@ -200,7 +200,7 @@ def is_same_environment(first: Mapping[str, Any], second: Mapping[str, Any]) -> 
 
 
 def node_snapshot(planned: Mapping[str, Any], facts: Mapping[str, Any]) -> NodeSnapshot:
-    """Return what a node contributes to the result of a run. planned: its entry in plan.json."""
+    """Return a node's contribution to the result of a run. planned: its entry in plan.json."""
     hardware, provenance = to_mapping(planned.get("hardware")), to_mapping(facts.get("provenance"))
     environment = to_mapping(provenance.get("environment"))
     return {
@@ -249,7 +249,7 @@ def find_repositories(facts: Mapping[str, Any], arguments: Sequence[str], names:
 
 
 def initial_checkpoint(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return path, step and size of the checkpoint that a run resumes from, {} if it has none."""
+    """Return path, step and size of the checkpoint that a run resumes from, or {} if it has none."""
     path = clean_text(plan.get("checkpoint"), 500)
     if not path:
         return {}
@@ -286,7 +286,7 @@ def make_snapshot(plan: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]
 
 
 def shorten(value: Any) -> str:
-    """Return a value in one line for a person."""
+    """Return a value in one line for users."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
     return clean_text(text, ROW_WIDTH) or "-"
 
@@ -301,7 +301,7 @@ def mapping_differences(
 
 
 def node_differences(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[Difference]:
-    """Return the differences of nodes in rank order. Another name alone is not material: machines are replaced."""
+    """Return the differences of nodes in rank order. A different name alone is not material: machines are replaced."""
     if len(before) != len(after):
         return [Difference(NODE, "number of nodes", str(len(before)), str(len(after)))]
     differences = []
@@ -334,7 +334,7 @@ def wheel_hashes(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def uneven_environments(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    """Return the nodes whose packages differ from those of the first node, unless they did so in both runs."""
+    """Return the nodes whose packages differ from those of the first node, unless they differ in both runs."""
     nodes = to_mappings(after.get("nodes"))
     digests = [[node.get("packages") for node in to_mappings(snapshot.get("nodes"))] for snapshot in (before, after)]
     if digests[0] == digests[1]:
@@ -348,7 +348,7 @@ def uneven_environments(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 
 
 def input_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    """Return the inputs with another content; those too large to be identified are not compared."""
+    """Return the inputs with different content; those too large to be identified are not compared."""
     differences = []
     for option in sorted({*before, *after}):
         old, new = to_mapping(before.get(option)), to_mapping(after.get(option))
@@ -360,7 +360,7 @@ def input_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> li
 
 
 def describe_input(entry: Mapping[str, Any]) -> str:
-    """Return path and content of an input for a person."""
+    """Return path and content of an input for users."""
     if not entry:
         return "missing"
     digest = clean_text(entry.get("digest"), 12) or "not identified"

@@ -22,7 +22,7 @@ MAX_ATTEMPTS = 100
 
 
 def describe_attempts(result: Mapping[str, Any], knows_checkpoints: bool = False) -> list[str]:
-    """Return one line for each attempt of a run: how long it took, how it ended, on which node, and the work it lost.
+    """Return one line for each attempt of a run: its duration, its end, the node that ended it, and the lost work.
 
     knows_checkpoints: whether the supervisors knew where the run's checkpoints are.
     """

@@ -36,7 +36,7 @@ class BestValue(NamedTuple):
 
 
 def find_best(curve: CurveNumbers) -> BestValue | None:
-    """Return the best value of a curve, None if its name does not say whether more or less is better."""
+    """Return the best value of a curve, or None if its name does not say whether more or less is better."""
     parts = {part for word in PART.findall(curve["name"].lower()) for part in (word, word.rstrip("0123456789"))}
     if not curve["points"] or not parts & (LESS_IS_BETTER | MORE_IS_BETTER):
         return None

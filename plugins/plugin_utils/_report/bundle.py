@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write an archive of a run to attach to a question: what was launched, how it ended, and the ends of its logs.
+"""Write an archive of a run to share when asking for help: the launch, the outcome, and the ends of its logs.
 
 Secrets are removed: tokens of known forms, values of names like PASSWORD, and all values of environment variables.
 """
@@ -31,13 +31,13 @@ ENVIRONMENTS = ("environment", "launcher_environment", "launch_environment")
 # Beginnings of the names of variables that muster sets itself, whose values are names and addresses.
 OWN_VARIABLES = ("MUSTER_", "NCCL_", "GLOO_", "MASTER_", "TORCH", "OMP_", "CUDA_", "PYTHON", "RANK", "WORLD_", "LOCAL_")
 READ_ME = """\
-An excerpt of a run of muster, to attach to a question. Secrets were removed: tokens of known forms, values of names
-such as PASSWORD or API_KEY, and the values of all environment variables. Host names, addresses and paths are left in:
-look through the files before you send them.
+An excerpt of a run of muster, to share when you ask for help. Secrets were removed: tokens of known forms, values of
+names such as PASSWORD or API_KEY, and the values of all environment variables. Host names, addresses and paths are
+left in: review the files before you share them.
 
-verdict.txt   what failed first, and why as far as it is known
+verdict.txt   the first failure, and its cause if known
 result.json   how each rank ended
-plan.json     what was launched
+plan.json     the launched job and its nodes
 logs/         the last lines of each log that was fetched (./muster logs --fetch gets those that are missing)
 """
 
@@ -68,7 +68,7 @@ def without_environment(value: Any) -> Any:
 
 
 def render_reason(result: Mapping[str, Any]) -> str:
-    """Return what failed first and why, as text."""
+    """Return the first failure and its cause, as text."""
     failure = to_mapping(result.get("first_failure"))
     lines = [f"{clean_text(result.get('run_id'), 200)} {clean_text(result.get('state'), 40)}"]
     if not failure:

@@ -54,7 +54,7 @@ def cost_of(  # noqa: PLR0913
             "missing": f"price of {format_list(unpriced, MAX_NAMES)} unknown: set node_price_per_hour in the "
             "inventory to the price of the machine while it is on"
             if unpriced
-            else "the nodes of the run are not known",
+            else "the nodes of the run are unknown",
         }
     per_hour = sum(prices.values())
     run = None if seconds is None else per_hour * seconds / HOUR
@@ -75,5 +75,5 @@ def cost_of(  # noqa: PLR0913
         "start_up": None if start_up is None or seconds is None else per_hour * min(start_up, seconds) / HOUR,
         "idle_gpus": idle,
         "per_1000_samples": per_1000 if per_1000 is not None and per_1000 <= MAX_NUMBER else None,
-        "missing": "" if seconds is not None else "it is not known when the run started",
+        "missing": "" if seconds is not None else "the start time of the run is unknown",
     }

@@ -41,7 +41,8 @@ WANDB = re.compile(r"View run(?: [^\r\n]{1,200}?)? at:? *(https://[A-Za-z0-9./_%
 class Curve:
     """One measure over the steps of a training.
 
-    step: the job's own count, or the number of earlier values; time: seconds since 1970, nan if unknown.
+    step: the job's own count, or the number of earlier values; time: seconds since 1970, nan if unknown; unit: what
+    step counts: step, epoch or value.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Curve:
     step: array[float] = field(default_factory=lambda: array("d"))
     time: array[float] = field(default_factory=lambda: array("d"))
     value: array[float] = field(default_factory=lambda: array("d"))
+    unit: str = "step"
 
 
 class CurveSet:
@@ -81,6 +83,12 @@ class CurveSet:
         curve.step.append(step)
         curve.time.append(time)
         curve.value.append(value)
+
+    def set_unit(self, name: str, unit: str) -> None:
+        """Set what the steps of a curve count, if it has a value."""
+        curve = self.curves.get(self.display_name(name))
+        if curve is not None:
+            curve.unit = unit
 
     def display_name(self, reported_name: str) -> str:
         """Return a curve's name, cleaned for display."""
@@ -138,6 +146,8 @@ def from_metrics(source: str, lines: Iterable[str], position_required: bool = Fa
             for name, value in row.items():
                 if name and name not in EXCLUDED_COLUMNS:
                     curves.add(name, float(count) if position is None else position, UNKNOWN, parse_number(value))
+                    if "step" not in row:
+                        curves.set_unit(name, "epoch" if "epoch" in row else "value")
     except csv.Error:  # a field of more than 128 KiB: keep the rows before it
         pass
     return curves

@@ -109,7 +109,10 @@ class CurvePoint(TypedDict):
 
 
 class CurveNumbers(TypedDict):
-    """One curve: a summary in numbers, and points to draw it, which are stored in curves.json."""
+    """One curve: a summary in numbers, and points to draw it, which are stored in curves.json.
+
+    unit: what its steps count: step, epoch or value.
+    """
 
     name: str
     source: str
@@ -119,6 +122,7 @@ class CurveNumbers(TypedDict):
     least: float
     most: float
     last_step: float
+    unit: str
     points: list[CurvePoint]
 
 
@@ -134,7 +138,7 @@ class ReportFinding(TypedDict):
 
 
 class Cost(TypedDict):
-    """The cost of a run. Costs are None if a price is unknown: `missing` then says what to set."""
+    """The cost of a run. Costs are None if a price is unknown: `missing` then names the setting."""
 
     currency: str
     per_hour: float | None
@@ -146,7 +150,7 @@ class Cost(TypedDict):
 
 
 class FailureCause(TypedDict):
-    """The cause of a failure in the error catalogue. seen: the log line that shows it, "" if the error itself does."""
+    """The cause of a failure in the error catalogue. seen: the log line that shows it, or "" for the error itself."""
 
     id: str
     cause: str

@@ -24,7 +24,7 @@ class PointBucket(NamedTuple):
 def buckets(points: Iterable[tuple[float, float]], start: float, end: float, count: int) -> list[PointBucket]:
     """Divide an axis from start to end into `count` buckets, and return those that hold a value, in order.
 
-    Points outside the axis and values that are not finite are left out. Empty buckets are not returned, so that gaps
+    Points outside the axis and values that are not finite are omitted. Empty buckets are not returned, so that gaps
     remain visible.
 
     Args:

@@ -48,7 +48,7 @@ def read_scalars(stream: IO[bytes]) -> Iterator[Scalar]:
 
 
 def read_records(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield the data of each record, without those too large, until the end or a truncated record."""
+    """Yield the data of each record, skipping oversized records, until the end or a truncated record."""
     while len(head := stream.read(12)) == 12:
         (length,) = struct.unpack_from("<Q", head)
         if length > MAX_RECORD:

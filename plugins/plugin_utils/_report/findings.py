@@ -200,7 +200,7 @@ def memory_full(facts: Facts) -> Iterator[ReportFinding]:
             "hint",
             names,
             f"{subject(names, len(facts.gpus))}: up to {peak_share(fullest):.1%} of the memory was used "
-            f"({gpu_name(fullest)}): one longer sample away from running out of memory",
+            f"({gpu_name(fullest)}): a single longer sample can run out of memory",
             "use a slightly smaller batch, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in "
             "launch_environment, which wastes less memory",
             share=peak_share(fullest),
@@ -306,13 +306,13 @@ def restarts(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def unhealthy_nodes(facts: Facts) -> Iterator[ReportFinding]:
-    """Find what was wrong with nodes during the run, and nodes that were slower than the others."""
+    """Find problems of nodes during the run, and nodes that were slower than the others."""
     for text in dict.fromkeys(facts.unhealthy):
         yield make_finding("unhealthy", "problem", [], text, "run ansible-playbook preflight.yml on the node")
 
 
 def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
-    """Find GPUs with missing samples: nvidia-smi did not answer, or the GPU was unavailable."""
+    """Find GPUs with missing samples: nvidia-smi did not respond, or the GPU was unavailable."""
     for gpu in facts.gpus:
         expected, vendor = gpu["samples"] + gpu["missing_samples"], vendor_of_model(gpu["model"])
         if gpu["samples"] >= MIN_SAMPLES and gpu["missing_samples"] > MISSING_SHARE * expected:

@@ -57,7 +57,7 @@ class LogbookRow(NamedTuple):
 
 
 def escape(text: str) -> str:
-    """Escape a text for Markdown, in one line: nothing in it is markup, a tag, a link or the end of a cell."""
+    """Escape a text for Markdown, in one line: it cannot contain markup, a tag, a link or the end of a cell."""
     text = " ".join(text[:MAX_CELL].split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"\bwww\.", r"www\\.", MARKUP.sub(r"\\\1", text), flags=re.IGNORECASE)
@@ -94,7 +94,7 @@ def page_file_name(report: Report) -> str:
 
 
 def user_notes(previous: str) -> str:
-    """Return the mark and the user's notes below it, or an invitation to write if the former page has no mark."""
+    """Return the mark and the user's notes below it, or a prompt to write notes if the former page has no mark."""
     _before, mark, notes = previous.partition(f"\n{MARK}\n")
     return f"{MARK}\n{notes}" if mark else f"{MARK}\n{INVITATION}"
 

@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
     ProcessNumbers,
     Report,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.plots import Plot
+from ansible_collections.muster.training.plugins.plugin_utils._report.plots import Plot, format_step
 from ansible_collections.muster.training.plugins.plugin_utils._report.profile import OPERATION_HEADER, RANK_HEADER
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import failure_location, format_end
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
@@ -234,8 +234,14 @@ def no_findings_message(report: Report) -> str:
 def curve_row(curve: CurveNumbers) -> list[str]:
     """Return one row of the table of curves."""
     best = find_best(curve)
-    best_cells = ["", ""] if best is None else [f"{best.value:.5g}", f"{best.step:.0f}"]
-    return [curve["name"], f"{curve['last']:.5g}", f"{curve['last_step']:.0f}", *best_cells, str(curve["values"])]
+    best_cells = ["", ""] if best is None else [f"{best.value:.5g}", at_step(curve, best.step)]
+    last_step = at_step(curve, curve["last_step"])
+    return [curve["name"], f"{curve['last']:.5g}", last_step, *best_cells, str(curve["values"])]
+
+
+def at_step(curve: CurveNumbers, step: float) -> str:
+    """Return a position in the table of curves, with its unit unless it is a step."""
+    return format_step(step) if curve["unit"] == "step" else f"{curve['unit']} {format_step(step)}"
 
 
 def without_empty_columns(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
@@ -245,7 +251,7 @@ def without_empty_columns(header: list[str], rows: list[list[str]]) -> tuple[lis
 
 
 def missing_price(report: Report) -> str:
-    """Return what is unknown about the cost, an empty string if nothing is, or if no machine has a price."""
+    """Return the unknown parts of the cost, or an empty string if none are, or if no machine has a price."""
     has_prices = any(row["price_per_hour"] is not None for row in report["nodes"])
     return report["cost"]["missing"] if has_prices else ""
 
@@ -327,7 +333,7 @@ def node_table(report: Report) -> list[list[str]]:
 
 
 def format_money(amount: float, currency: str) -> str:
-    """Return an amount with as many digits as it needs, such as "7.56 USD" and "0.0112 USD"."""
+    """Return an amount with as many digits as necessary, such as "7.56 USD" and "0.0112 USD"."""
     return f"{amount:.2f} {currency}" if amount >= 1 or amount == 0 else f"{amount:.3g} {currency}"
 
 

@@ -385,11 +385,12 @@ def curve_plots(report: Report) -> list[Plot]:
 
 def curve_caption(curve: CurveNumbers) -> str:
     """Return the caption of a curve: one sentence with its numbers."""
-    last = f"Last {curve['last']:.4g} at step {curve['last_step']:.0f}"
+    unit = curve["unit"]
+    last = f"Last {curve['last']:.4g} at {unit} {format_step(curve['last_step'])}"
     best = find_best(curve)
     if best is not None:
         kind = "lowest" if best.is_least else "highest"
-        extremes = f"best ({kind}) {best.value:.4g} about step {best.step:.0f}"
+        extremes = f"best ({kind}) {best.value:.4g} about {unit} {format_step(best.step)}"
     else:
         extremes = f"from {curve['least']:.4g} to {curve['most']:.4g}"
     return f"{last}; {extremes}; {curve['first']:.4g} at first, {curve['values']} values."
@@ -406,7 +407,7 @@ def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
         }
         for point in curve["points"]
     ]
-    x = axis("step", "step", scale={"zero": False, "nice": False}, **step_axis(curve))
+    x = axis("step", curve["unit"], scale={"zero": False, "nice": False}, **step_axis(curve))
     scale = {"zero": False}
     line = {
         "mark": {
@@ -431,6 +432,11 @@ def step_axis(curve: CurveNumbers) -> dict[str, Any]:
     return {"axis": {"tickMinStep": 1}} if whole else {}
 
 
+def format_step(step: float) -> str:
+    """Return a position on a curve: a whole number of steps, or a part of an epoch with up to four digits."""
+    return f"{step:.0f}" if step >= 1000 or step == round(step) else f"{step:.4g}"
+
+
 def round_value(value: float) -> float:
     """Round a number to six digits, which is enough for a picture."""
     return float(f"{value:.6g}") if abs(value) > FLOOR else 0.0
@@ -441,10 +447,10 @@ def curve_table(curve: CurveNumbers, limit: int = 20) -> tuple[list[str], list[l
     points = curve["points"]
     indices = sorted({round(index * (len(points) - 1) / (limit - 1)) for index in range(limit)}) if points else []
     rows = [
-        [f"{points[index]['step']:.0f}", *(f"{points[index][key]:.5g}" for key in ("mean", "least", "most"))]
+        [format_step(points[index]["step"]), *(f"{points[index][key]:.5g}" for key in ("mean", "least", "most"))]
         for index in indices
     ]
-    return ["step", "mean", "least", "most"], rows
+    return [curve["unit"], "mean", "least", "most"], rows
 
 
 def comparison_plots(reports: Sequence[Report]) -> list[Plot]:

@@ -10,6 +10,7 @@ gives no curves. All input may be hostile: each pattern is bounded, and so are l
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from array import array
@@ -17,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import UNKNOWN, CurveSet
+from ansible_collections.muster.training.plugins.plugin_utils._report.rich_output import RichOutput
+from ansible_collections.muster.training.plugins.plugin_utils._report.trainer_log import TrainerLog
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
 MAX_EPOCHS = 50_000  # of a metric whose offsets are kept; a job may print any number as its epoch
@@ -105,11 +108,13 @@ class Series:
 
     offset: added to positions, since a program may count its steps from the beginning in each epoch; first, last: the
     first and the last position as printed; epoch: that of the last value, if known; offsets: the offset in each epoch;
-    is_new_log: whether no value of the newest attempt was added yet.
+    epochs: of each value that Hugging Face's Trainer printed; is_new_log: whether no value of the newest attempt was
+    added yet.
     """
 
     step: array[float] = field(default_factory=lambda: array("d"))
     value: array[float] = field(default_factory=lambda: array("d"))
+    epochs: array[float] = field(default_factory=lambda: array("d"))
     offset: float = 0.0
     first: float = 0.0
     last: float = 0.0
@@ -119,10 +124,11 @@ class Series:
 
     def add(self, line: Line, value: float) -> None:
         """Add a value at the position of its line, or at the next one if the line has none."""
-        position = float(len(self.value)) if line.position is None else line.position
+        position = self.position(line)
         if self.is_new_log:
             self.is_new_log = False
             self.resume(line, position)
+            position = self.position(line)
         if not self.value:
             self.first = position
         elif self.starts_again(line, position, value):
@@ -137,9 +143,20 @@ class Series:
             return
         self.step.append(position + self.offset)
         self.value.append(value)
+        if line.kind == "trainer" and line.epoch is not None:
+            self.epochs.append(line.epoch)
+
+    def position(self, line: Line) -> float:
+        """Return the position of a line; without one, the number of values before it, or for the Trainer its own."""
+        if line.kind == "trainer":
+            return self.last + 1.0
+        return float(len(self.value)) if line.position is None else line.position
 
     def resume(self, line: Line, position: float) -> None:
         """Remove the values that the next attempt repeats, before its first value is added."""
+        if line.kind == "trainer":
+            self.resume_trainer(0.0 if line.epoch is None else line.epoch)
+            return
         offset = 0.0 if line.epoch is None else self.offsets.get(line.epoch)
         if line.kind == "count" or offset is None or (line.epoch is None and line.total):
             return  # it continues
@@ -147,6 +164,12 @@ class Series:
         self.step = array("d", (step for step, _value in kept))
         self.value = array("d", (value for _step, value in kept))
         self.offset, self.epoch, self.last = offset, line.epoch, position - 1.0
+
+    def resume_trainer(self, epoch: float) -> None:
+        """Remove the values of the Trainer from an epoch on."""
+        count = sum(earlier < epoch for earlier in self.epochs)
+        del self.step[count:], self.value[count:], self.epochs[count:]
+        self.last = self.step[-1] if self.step else 0.0
 
     def starts_again(self, line: Line, position: float, value: float) -> bool:
         """Return whether a position belongs to another epoch than the last one, from whose beginning it counts."""
@@ -164,7 +187,8 @@ class Line:
     """The values in a line, and where in the training it is.
 
     Attributes:
-        kind: What its position counts: step, epoch, or count if it has none.
+        kind: What its position counts: step, epoch, or count if it has none; trainer for a line of Hugging Face's
+            Trainer, whose step is derived from its epoch.
         position: Its step or epoch.
         total: The number of steps of an epoch, if known.
         epoch: Its epoch, if it has one besides its step.
@@ -197,10 +221,19 @@ class PrintedMetrics:
         self.epoch: float | None = None  # from a heading such as "Epoch 3/10"
         self.table: Table | None = None
         self.lines_since_row = 0
+        self.rich = RichOutput()
+        self.trainer = TrainerLog()
 
     def feed(self, text: str) -> None:
         """Examine one line."""
         if len(text) > MAX_LINE or text.startswith(OWN_REPORT):
+            return
+        for line in self.rich.feed(ESCAPE.sub("", text) if "\x1b" in text else text):
+            self.examine(line)
+
+    def examine(self, text: str) -> None:
+        """Examine one line, or a progress bar that was printed in several."""
+        if len(text) > MAX_LINE:
             return
         self.lines_since_row += 1
         if self.table is not None and self.lines_since_row > TABLE_REACH:
@@ -222,6 +255,9 @@ class PrintedMetrics:
         else:
             line = read_line(text)
         if line is not None:
+            trainer_epoch = self.trainer.feed(text)
+            if trainer_epoch is not None:
+                line.kind, line.position, line.epoch = "trainer", None, trainer_epoch
             if line.epoch is None:
                 line.epoch = self.epoch
             if line.kind == "count" and line.epoch is not None:
@@ -230,9 +266,15 @@ class PrintedMetrics:
 
     def begin_log(self) -> None:
         """Note that the log of the next attempt begins, which may repeat steps."""
+        self.flush()
         self.table = self.epoch = None
         for series in self.series.values():
             series.is_new_log = True
+
+    def flush(self) -> None:
+        """Examine a progress bar that no other line has ended."""
+        for line in self.rich.flush():
+            self.examine(line)
 
     def add(self, line: Line) -> None:
         """Add the values of a line."""
@@ -248,21 +290,34 @@ class PrintedMetrics:
 
     def curves(self, source: str) -> CurveSet:
         """Return the curves: of each metric, the series by step, otherwise the one with the most values."""
+        self.flush()
         curve_set = CurveSet(source)
         for key, name in self.names.items():
             candidates = [
-                (kind == "step", len(series.value), series)
+                (kind == "step", len(series.value), kind, series)
                 for (series_key, kind), series in self.series.items()
                 if series_key == key and is_curve(series, kind)
             ]
             if candidates:
-                *_rank, best = max(candidates, key=lambda candidate: candidate[:2])
-                for step, value in zip(best.step, best.value, strict=True):
+                *_rank, kind, best = max(candidates, key=lambda candidate: candidate[:2])
+                unit, positions = self.positions(best, kind)
+                for step, value in zip(positions, best.value, strict=True):
                     curve_set.add(name, step, UNKNOWN, value)
+                curve_set.set_unit(name, unit)
             else:
                 for value in self.only_values(key)[-1:]:
                     curve_set.single[curve_set.display_name(name)] = value
         return curve_set
+
+    def positions(self, series: Series, kind: str) -> tuple[str, Sequence[float]]:
+        """Return what the positions of a series count (step, epoch or value), and the positions."""
+        if kind != "trainer":
+            return ("value" if kind == "count" else kind), series.step
+        steps = self.trainer.derive_steps(series.epochs)
+        if steps is not None:
+            return "step", steps
+        ascends = all(before < after for before, after in itertools.pairwise(series.epochs))
+        return ("epoch", series.epochs) if ascends else ("value", series.step)
 
     def only_values(self, key: str) -> list[float]:
         """Return the value of each series of a metric that has exactly one, a finite number."""

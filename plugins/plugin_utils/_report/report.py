@@ -355,6 +355,7 @@ def curve_numbers(curve: Curve) -> CurveNumbers:
         "least": min(curve.value),
         "most": max(curve.value),
         "last_step": curve.step[-1],
+        "unit": curve.unit,
         "points": points,
     }
 

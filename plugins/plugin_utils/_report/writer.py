@@ -218,6 +218,8 @@ def read_report(record: Path) -> Report | None:
         return None
     complete: Any = {**ADDED_KEYS, **document}
     report: Report | None = complete if Report.__annotations__.keys() <= complete.keys() else None
+    for curve in report["curves"] if report is not None else []:
+        curve.setdefault("unit", "step")  # of a report written before curves had one
     return report
 
 

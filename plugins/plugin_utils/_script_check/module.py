@@ -102,7 +102,7 @@ class Module:
         return next((parent for _child, parent in self.ancestors(node) if isinstance(parent, FunctionNode)), None)
 
     def class_of(self, function: ast.AST) -> ast.ClassDef | None:
-        """Return the class of a method, None for other functions."""
+        """Return the class of a method, or None for other functions."""
         parent = self.parents.get(function)
         return parent if isinstance(parent, ast.ClassDef) else None
 

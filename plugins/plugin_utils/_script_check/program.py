@@ -251,7 +251,7 @@ class Program:
         return [Site(module, value) for value in assigned]
 
     def _arguments_for(self, module: Module, scope: ast.AST, name: str) -> list[Site] | None:
-        """Return what callers pass for a parameter, None if the function has no such parameter."""
+        """Return what callers pass for a parameter, or None if the function has no such parameter."""
         if not isinstance(scope, FunctionNode):
             return None
         names = [arg.arg for arg in (*scope.args.posonlyargs, *scope.args.args)]

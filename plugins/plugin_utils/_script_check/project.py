@@ -19,14 +19,14 @@ MAX_FILE_BYTES = 1 << 20
 
 
 class ScriptError(Exception):
-    """The script cannot be checked; the message says why."""
+    """The script cannot be checked; the message explains why."""
 
 
 def read_module(name: str, path: Path, display_path: str) -> Module:
     """Read and parse a file. Raise ScriptError."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise ScriptError(f"{path} is larger than 1 MiB, which is no Python script")
+            raise ScriptError(f"{path} is larger than 1 MiB, so it is not a Python script")
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ScriptError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error

@@ -17,6 +17,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster imp
 
 PACKAGE = "libpam-slurm-adopt"
 ALWAYS = "root"
+# A session of a job ends here: pam_systemd, among those that follow, would move it out of the job, which then could
+# neither limit nor end it.
+ADOPTED_SESSION = (
+    "session required pam_limits.so",
+    "session required pam_env.so",
+    "session required pam_env.so envfile=/etc/default/locale",
+    "session [success=done default=bad] pam_unix.so",
+)
+DENY = "action_adopt_failure=deny action_generic_failure=deny"  # a login outside its job would have no limits
 
 
 def admins_of(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -26,15 +35,21 @@ def admins_of(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list
 
 
 def pam_lines(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the lines for /etc/pam.d/sshd, or [] if all users may log in. The last line lists all settings."""
+    """Return the lines for /etc/pam.d/sshd before those of all sessions, or [] if all users may log in.
+
+    The last line lists all settings.
+    """
     if not cluster.options.adopt_logins:
         return []
     admins = ":".join(admins_of(cluster, states))
-    return [
-        f"account sufficient pam_succeed_if.so quiet user in {admins} {PAM_MARK}",
+    lines = [
+        f"session [success={len(ADOPTED_SESSION)} default=ignore] pam_succeed_if.so quiet user in {admins}",
+        *ADOPTED_SESSION,
+        f"account sufficient pam_succeed_if.so quiet user in {admins}",
         # "-": without the package, everyone may log in
-        f"-account required pam_slurm_adopt.so # always: {admins} {PAM_MARK}",
+        f"-account required pam_slurm_adopt.so {DENY} # always: {admins}",
     ]
+    return [f"{line} {PAM_MARK}" for line in lines]
 
 
 def adopt_errors(cluster: Cluster) -> Iterable[str]:

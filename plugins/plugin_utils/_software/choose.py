@@ -49,7 +49,7 @@ PYTHON_INSTALLERS = ("uv", "conda")  # managers that can install an interpreter 
 
 
 class SoftwareChoiceError(Exception):
-    """No combination fits. The message says what was found, what is required, and what to do."""
+    """No combination fits. The message states the conflict, the requirement and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Choice:
-    """The versions to install on all nodes, and why."""
+    """The versions to install on all nodes, with reasons."""
 
     python: str
     torch: str
@@ -473,7 +473,7 @@ def find_conflict(candidate: Candidate, nodes: Mapping[str, NodeSoftware], reque
     return next(filter(None, (rule(candidate, nodes, request) for rule in RULES)), None)
 
 
-# --- The choice -------------------------------------------------------------------------------------------------------
+# --- Choice -----------------------------------------------------------------------------------------------------------
 
 
 def sort_key(candidate: Candidate) -> tuple[tuple[int, ...], ...]:
@@ -482,7 +482,7 @@ def sort_key(candidate: Candidate) -> tuple[tuple[int, ...], ...]:
 
 
 def choose_newest(fitting: list[Candidate]) -> Candidate:
-    """Return the newest; of equal ones the first, which has the preferred interpreter."""
+    """Return the newest; among equals, the first, which has the preferred interpreter."""
     return max(fitting, key=sort_key)
 
 
@@ -621,7 +621,7 @@ def explain_choice(
             candidate for candidate in newer if version_tuple(candidate.torch) == newest and candidate.python == python
         ]
         pins = f" {format_list(map(str, request.pins))}" if request.pins else ""
-        reason = "the newest that fits" + (f", since{pins}" if pins else "")
+        reason = "the newest compatible release" + (f", since{pins}" if pins else "")
         lines.append(f"torch {chosen.torch}: {reason}{describe_rejection(rejected)}")
 
     lines.append(explain_build(chosen, combinations, nodes, request, describe_rejection))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide what to do about a node's NVIDIA driver, from the node's facts."""
+"""Decide the next action for a node's NVIDIA driver, from the node's facts."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def package_names(packages: list[dict[str, str]]) -> list[str]:
 
 
 def purge_packages(packages: list[dict[str, str]], reason: str) -> DriverDecision:
-    """Remove the whole driver; the next decision says what to install."""
+    """Remove the whole driver; the next decision installs one."""
     return DriverDecision(PURGE, reason, package_names(packages))
 
 

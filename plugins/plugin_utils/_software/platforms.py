@@ -80,7 +80,7 @@ CPU_PLATFORMS = {X86: DEFAULT, ARM: replace(PLATFORMS[ARM, NVIDIA], releases=TOR
 
 
 class PlatformError(Exception):
-    """The nodes have no common platform, or one that torch is not built for. The message says what to do."""
+    """The nodes have no common platform, or one that torch is not built for. The message has a remedy."""
 
 
 def find_platform(nodes: Iterable[tuple[str, str, str]]) -> Platform:
@@ -93,7 +93,7 @@ def find_platform(nodes: Iterable[tuple[str, str, str]]) -> Platform:
             listed = ", ".join(f"{value} on {name}" for value, name in sorted(values.items()))
             raise PlatformError(
                 f"the nodes have {'different ' if kind == 'processors' else ''}{kind} ({listed}), and one environment "
-                "is installed on all of them. Put the nodes of each kind into a group of their own, and run "
+                "is installed on all of them. Put the nodes of each kind into a separate group, and run "
                 "ansible-playbook site.yml -e site_group=GROUP for each"
             )
     machine, vendor = next(iter(machines), X86), next(iter(vendors), "")

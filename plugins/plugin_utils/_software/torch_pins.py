@@ -4,7 +4,7 @@
 
 """Read which releases of torch a project's requirements allow, before torch is chosen.
 
-A release of torchvision, torchaudio or torchcodec belongs to one release of torch, so their versions count, too.
+A release of torchvision, torchaudio or torchcodec belongs to one release of torch, so their versions restrict it, too.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TorchPin:
     build: str = ""  # such as cu118, if it names one
 
     def allows(self, torch: str) -> bool:
-        """Return whether the requirement can be fulfilled with a release of torch."""
+        """Return whether a release of torch satisfies the requirement."""
         from packaging.specifiers import SpecifierSet  # a requirement of ansible-core
 
         specifiers = SpecifierSet(self.versions)
@@ -83,7 +83,7 @@ class TorchPin:
 
 
 def applies(requirement: Requirement, machine: str) -> bool:
-    """Return whether a requirement applies to nodes; one for some Pythons only counts later, when pip reads it."""
+    """Return whether a requirement applies to nodes; a requirement for some Pythons is evaluated later, by pip."""
     return requirement.marker is None or (
         "python" not in str(requirement.marker)
         and requirement.marker.evaluate({**LINUX, "platform_machine": machine, "extra": ""})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether anybody still reads the output of ansible-playbook, as in `./muster launch ... | head -1`."""
+"""Detect whether the output of ansible-playbook is still read, as in `./muster launch ... | head -1`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import stat
 
 
 def has_reader(pid: int) -> bool:
-    """Return whether the standard output of a process has a reader; True unless it is a pipe that nobody reads."""
+    """Return whether the standard output of a process has a reader; True unless it is a pipe without readers."""
     path = f"/proc/{pid}/fd/1"
     try:
         if not stat.S_ISFIFO(os.stat(path).st_mode):
@@ -31,9 +31,9 @@ def has_reader(pid: int) -> bool:
 
 
 def end_play_without_reader(pid: int) -> None:
-    """End ansible-playbook, which is the parent of an action, if nobody reads its output any more.
+    """End ansible-playbook, which is the parent of an action, if its output is no longer read.
 
-    Otherwise it would wait for ever: the thread in which it shows what an action sends ends at the first broken pipe,
+    Otherwise it would wait forever: the thread in which it shows what an action sends ends at the first broken pipe,
     and no task ends without it.
     """
     if not has_reader(pid):

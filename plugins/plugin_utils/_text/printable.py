@@ -40,5 +40,5 @@ def single_line(text: object, limit: int = 300) -> str:
 
 
 def describe_skipped_output(size: int, node: str, log: str) -> str:
-    """Return the message in place of output that a node does not send. size: in bytes; log: path of the full log."""
+    """Return the message that replaces output that a node does not send. size: in bytes; log: path of the full log."""
     return f"{size / 1e6:.0f} MB of output skipped; full log: {node}:{log}"

@@ -92,7 +92,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
 MEANINGS = {
     "cluster": "Name of the cluster.",
     "nodes": "Name of a node of the inventory.",
-    "node": "Name of the machine. Without it, forgive lists the machines that no run uses.",
+    "node": "Name of the machine. Without it, forgive lists the machines that runs do not use.",
     "max_usd_per_hour": "Maximum cost of all machines of the cluster. Without it, none is created.",
     "add": "Name of a machine that no run may use.",
     "reason": "Reason why no run may use the machine.",
@@ -104,7 +104,7 @@ MEANINGS = {
     "allow_differences": "Start the repeated run despite differences.",
     "runs": "Names of runs to compare, separated by commas.",
     "fetch": "Fetch measurements from the nodes again.",
-    "bundle": "Also write an archive without secrets, to attach to a question.",
+    "bundle": "Also write an archive without secrets, to share when you ask for help.",
     "template": "Name of the template to create.",
     "keep": "How many of the newest runs to keep on the nodes; older ones are removed. Default: all.",
     "older_than": "How old (90m, 12h, 30d, 2w) a run must be to be removed. Default: any age.",
@@ -138,7 +138,7 @@ AMBIGUOUS_OPTIONS = ("--step", "--timeout", "--user", "--tags", "--skip-tags", "
 
 
 class UsageError(Exception):
-    """Invalid arguments; the message says what is wrong and how to correct it."""
+    """Invalid arguments; the message describes the problem and its remedy."""
 
 
 def suggest_similar(name: str, candidates: list[str]) -> str:
@@ -172,7 +172,7 @@ def format_help(command: str, options: dict[str, dict[str, Any]] | None = None) 
 
 
 def describe(setting: str, role: str, options: dict[str, dict[str, Any]]) -> str:
-    """Return what the variable of an option means, and its default. setting: NAME, or NAME=VALUE."""
+    """Return the meaning of an option's variable, and its default. setting: NAME, or NAME=VALUE."""
     name, _equals, constant = setting.partition("=")
     option = options.get(name) or options.get(f"{role}_{name}") or options.get(f"launch_{name}") or {}
     parts = option.get("description", [])
@@ -198,7 +198,7 @@ def read_options(role: str) -> dict[str, dict[str, Any]]:
 
 
 def is_ansible_option(name: str, abbreviated: bool = True) -> bool:
-    """Return whether ansible-playbook has an option of this name, or of one that is abbreviated so."""
+    """Return whether ansible-playbook has an option of this name, or an option with this abbreviation."""
     if name[:2] != "--":
         return name[:2] in KNOWN_OPTIONS.split()
     return any(opt.startswith(name) if abbreviated else opt == name for opt in KNOWN_OPTIONS.split())
@@ -318,7 +318,7 @@ def is_foreground() -> bool:
 
 
 def inventory_error(text: str) -> str:
-    """Return why an inventory cannot be read, from what ansible-playbook printed about each plugin that it tried.
+    """Return why an inventory cannot be read, from ansible-playbook's output about each plugin that it tried.
 
     Only one plugin is for the file: `auto` if the file names a plugin, otherwise that of its format.
     """
@@ -338,7 +338,7 @@ def inventory_error(text: str) -> str:
 
 
 def interruption_text(text: str) -> str:
-    """Return what to print after Ctrl-C, from the standard error of ansible-playbook.
+    """Return the message to print after Ctrl-C, from the standard error of ansible-playbook.
 
     The collection's own output callback has explained it already. Another callback has not, and a run may have started.
     """

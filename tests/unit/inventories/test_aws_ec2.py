@@ -88,7 +88,7 @@ def test_running_gpu_instances_are_the_cluster(cloud: Cloud, list_hosts: Any) ->
         assert variables["ansible_user"] == "ubuntu"
         assert variables["node_address"] == instance["PrivateIpAddress"]
         assert variables["node_slots"] == slots[instance["InstanceType"]]
-    # Whatever order AWS answers in: by id, so that the ranks stay while the instances do.
+    # By id, whatever the order of AWS's reply, so that ranks are stable as long as the instances exist.
     assert [hosts[name]["node_rank"] for name in sorted(hosts)] == [0, 1, 2]
 
 

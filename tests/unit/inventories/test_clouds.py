@@ -145,7 +145,7 @@ def test_failing_request_to_lambda_is_explained(
     assert "secret-key" not in done.stdout + done.stderr and "Traceback" not in done.stderr
 
 
-def test_odd_response_of_lambda_is_data() -> None:
+def test_unexpected_response_of_lambda_is_treated_as_data() -> None:
     same = {"status": "active", "name": "same", "ip": "x; rm", "private_ip": 7, "instance_type": [], "region": None}
     odd = [{**same, "id": "a"}, {**same, "id": "b"}, None, {"status": "active", "id": "{{ 1 }}\n"}]
     assert [(host.name, host.variables) for host in parse_instances({"data": odd})] == [

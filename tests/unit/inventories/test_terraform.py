@@ -161,7 +161,7 @@ def test_only_addresses_and_user_names_reach_ssh() -> None:
     assert set(machine.variables) == {"terraform_address", "terraform_type"}
 
 
-def test_hostile_state_is_data() -> None:
+def test_hostile_state_is_treated_as_data() -> None:
     deep: dict[str, Any] = {"resources": []}
     for _level in range(100):
         deep = {"child_modules": [deep]}
@@ -212,6 +212,6 @@ def test_configuration_creates_numbered_machines_of_a_known_type(path: Path) -> 
     assert set(re.findall(rf"(?<![\w\"/.])((?:{prefixes})_\w+\.\w+)", text)) <= resources
 
 
-def test_each_known_type_but_that_of_ec2_has_a_configuration() -> None:
+def test_each_known_type_except_ec2_has_a_configuration() -> None:
     text = "".join(path.read_text() for path in CONFIGURATIONS)
     assert [name for name in RESOURCE_TYPES if f'resource "{name}"' not in text] == ["aws_instance"]

@@ -31,7 +31,7 @@ def open_mpi_map(
                 elif rank:
                     nodes[-1][1].append(int(rank[1]))
                 elif nodes and re.match(r"\s*====", line):
-                    break  # the map is complete; what follows is the end of a launch that was not wanted
+                    break  # the map is complete; the rest is the end of a launch that is not needed
                 elif not nodes:
                     before.append(line)
         process.kill()

@@ -18,7 +18,7 @@ from tests.unit.supervised import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 MADE = ".venv/.run-ready"
-# What make tells the make that it starts: this test may itself be one of its commands.
+# Variables that make passes to its children: this test may itself be started by make.
 OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARGS")
 EPOCHS = 6
 
@@ -39,7 +39,7 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
     node0 = tmp_path / "nodes" / run_id / "node0"
     try:
         done = subprocess.run(
-            # what is made is left as it is, also where its requirements are newer: a test installs nothing
+            # existing environments are left unchanged even if their requirements are newer: a test installs nothing
             ["make", f"--old-file={MADE}", "demo", f"ARGS={arguments}"],
             cwd=CHECKOUT,
             env={**clean, "ANSIBLE_NOCOLOR": "1"},
@@ -49,7 +49,7 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
             text=True,
             timeout=900,
         )
-    finally:  # where it has not ended by itself
+    finally:  # unless it has already exited
         for name in ("local0", "local1"):
             place = {"run_id": run_id, "runs_directory": str(tmp_path / "nodes"), "node": name, "check": False}
             run_stop.stop(place)

@@ -67,7 +67,7 @@ def test_example_trains_and_leaves_its_report(tmp_path: Path, name: str) -> None
     environment = {"PYTHONPATH": os.pathsep.join(libraries)} if libraries else {}
     two_nodes(tmp_path, 20, "ab", launch_environment=environment, launch_skip=[], node_price_per_hour=2)
     job = yaml.safe_load((CHECKOUT / "examples" / name / "job.yml").read_text())["job"]
-    # to bring code from node to node takes ssh, which molecule's scenario `code` has
+    # copying code from node to node needs ssh, which molecule's scenario `code` tests
     job["working_directory"] = str(CHECKOUT / "examples" / name / job.pop("code"))
     (tmp_path / "job.yml").write_text(json.dumps({"job": job}))
     run_id = f"{name.replace('_', '-')}-{os.getpid()}"  # its temporary directories are called after it alone

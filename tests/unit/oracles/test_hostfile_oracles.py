@@ -39,7 +39,7 @@ HERE = socket.gethostname().partition(".")[0]
 DEEPSPEED = """
 import json, os, sys
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what DeepSpeed prints is no answer
+os.dup2(2, 1)  # the output of DeepSpeed itself is not the result
 from deepspeed.launcher.runner import fetch_hostfile
 for line in sys.stdin:
     try:
@@ -93,9 +93,9 @@ class OpenMpi:
         """Nodes and the global ranks on each in its order, or what it complains of."""
         self._hostfile.write_bytes(text.encode())
         settings = {
-            "plm": "rsh",  # so that no batch system is looked for; no node is contacted
+            "plm": "rsh",  # without detecting a batch system; no node is contacted
             "plm_rsh_agent": "false",
-            "if_base_do_not_resolve": "1",  # made-up names would wait for a name server
+            "if_base_do_not_resolve": "1",  # invented names would wait for a name server
         }
         command = ["orterun", "--do-not-launch", "--display-map", "--hostfile", str(self._hostfile)]
         for name, value in settings.items():
@@ -146,7 +146,7 @@ def test_deepspeed_agrees_with_our_parser(deepspeed: DeepSpeed, text: str) -> No
 @needs_orterun
 @settings(max_examples=100, deadline=None)
 @given(hosts=clusters(six=False), use=uses)
-def test_open_mpi_maps_the_ranks_as_the_table_does(open_mpi: OpenMpi, hosts: list[HostSpec], use: str) -> None:
+def test_open_mpi_maps_the_ranks_like_the_table(open_mpi: OpenMpi, hosts: list[HostSpec], use: str) -> None:
     table = build_rank_table(hosts, order="name")
     assume(HERE not in (as_open_mpi_shows(node.name) for node in table.nodes))  # Open MPI would put it first
     expected = [(as_open_mpi_shows(getattr(node, use)), list(node.ranks)) for node in table.nodes]
@@ -165,7 +165,7 @@ def test_open_mpi_agrees_with_our_parser(open_mpi: OpenMpi, text: str) -> None:
     assert [rank for _name, ranks in mapped for rank in ranks] == list(range(sum(slots for _name, slots in hosts)))
 
 
-# What the two make of hostfiles that our parser refuses: host and slots, None where they refuse it too. If this fails,
+# How the two read hostfiles that our parser refuses: host and slots, None if they refuse it too. If this fails,
 # a launcher has changed its reading, and ours and our documentation have to follow.
 @needs_deepspeed
 @needs_orterun

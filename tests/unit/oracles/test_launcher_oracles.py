@@ -223,7 +223,7 @@ def test_torchrun_reads_c10d_run_as_planned(
         assert torchrun.ask(["read", words]) == {
             **as_planned(job, table, rank),
             "nnodes": [least or table.nnodes, table.nnodes],
-            "node_rank": 0,  # not given: c10d would ignore it
+            "node_rank": 0,  # omitted: c10d would ignore it
             "local_addr": table.nodes[rank].address,
             "is_host": rank == 0,
             "timeouts": {"timeout": 900, "join_timeout": job.start_timeout, "read_timeout": job.start_timeout},
@@ -233,7 +233,7 @@ def test_torchrun_reads_c10d_run_as_planned(
 @needs_torch
 @many
 @given(job=jobs("c10d"), hosts=clusters())
-def test_c10d_orders_nodes_as_the_rank_table_does(torchrun: Reader, job: Job, hosts: list[HostSpec]) -> None:
+def test_c10d_orders_nodes_like_the_rank_table(torchrun: Reader, job: Job, hosts: list[HostSpec]) -> None:
     table, _found = commands(job, hosts)
     addresses = [node.address for node in table.nodes]
     assert torchrun.ask(["order", addresses]) == addresses

@@ -12,7 +12,7 @@ from ansible_collections.muster.training.plugins.module_utils._torch import torc
 
 
 def asked(tmp_path: Path, **more: Any) -> dict[str, Any]:
-    import torch  # not at the top: each process of pytest would take a second for it
+    import torch  # not at module level: it would cost each pytest process a second
 
     version = torch.__version__.partition("+")[0]
     cuda = torch.version.cuda or ""
@@ -26,7 +26,7 @@ def asked(tmp_path: Path, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_torch_is_proved_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_verified_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = asked(tmp_path)
     shown = proof.verify(given)["shown"]
     assert shown.startswith(given["version"]) and shown.endswith("sum of two ranks by gloo")
@@ -50,7 +50,7 @@ def test_package_for_another_torch_is_refused(tmp_path: Path, monkeypatch: pytes
     assert "torchvision 0.28.0" in proof.check_companions()
 
 
-def test_wrong_build_is_refused_and_not_marked_as_proved(tmp_path: Path) -> None:
+def test_wrong_build_is_refused_and_not_marked_as_verified(tmp_path: Path) -> None:
     with pytest.raises(StepError, match=r"instead of 2\.5\.1 for CUDA 12\.4"):
         proof.verify(asked(tmp_path, version="2.5.1", cuda="12.4"))
     assert not (tmp_path / "proved").exists()

@@ -52,7 +52,7 @@ needs_orterun = pytest.mark.skipif(
     shutil.which("orterun") is None, reason="orterun is not installed (Debian and Ubuntu: openmpi-bin)"
 )
 
-# One process for all cases, because what it imports takes seconds. Nothing is started: processes are written down.
+# One process for all cases, because its imports take seconds. Nothing is started: processes are only recorded.
 COMMON = """
 import json, os, subprocess, sys, time
 answers = os.fdopen(os.dup(1), "w")
@@ -315,13 +315,13 @@ def test_deepspeed_with_open_mpi_uses_same_options_as_mpirun_launcher(
 @needs_orterun
 @settings(max_examples=60, deadline=None)
 @given(hosts=clusters(six=False))
-def test_open_mpi_maps_mpirun_command_as_the_rank_table_does(runs: Path, hosts: list[HostSpec]) -> None:
+def test_open_mpi_maps_mpirun_command_like_the_rank_table(runs: Path, hosts: list[HostSpec]) -> None:
     table, plans = planned(runs / "map", job_of("mpirun"), hosts)
     assume(HERE not in (node.address for node in table.nodes))
     command = plans[0]["command"]
     arguments = [*command[:1], "--do-not-launch", "--display-map", *command[1:-1], "--mca", "plm_rsh_agent", "false"]
     environment = {**os.environ, **plans[0]["launcher_environment"], "TMPDIR": str(runs)}
-    # twice given, the last one counts; no made-up address is to be asked
+    # of two values, the last one takes effect; no invented address may be contacted
     agent = arguments.index("plm_rsh_agent")
     del arguments[agent - 1 : agent + 2]
     mapped, _before = open_mpi_map([*arguments, "--mca", "if_base_do_not_resolve", "1", "true"], environment)
@@ -385,7 +385,7 @@ def test_accelerate_starts_a_single_rank_like_any_other_launcher(tmp_path: Path)
     steps=st.none() | st.integers(1, 12),
     world=st.integers(1, 16),
 )
-def test_deepspeed_judges_batch_sizes_as_we_do(
+def test_deepspeed_agrees_with_our_batch_size_check(
     deepspeed: Reader, batch: int | None, micro: int | None, steps: int | None, world: int
 ) -> None:
     given = {BATCH: batch, MICRO: micro, STEPS: steps}

@@ -35,7 +35,7 @@ def test_commands_without_a_name_are_about_the_active_run(tmp_path: Path) -> Non
     try:
         run(f"{LAUNCH}waits")
         run(f"{LAUNCH}short -e launch_lifeline_port={free_port()} -e launch_master_port={free_port()}")
-        eventually(lambda: state_of(tmp_path, "short") == "succeeded")  # and nobody has watched it
+        eventually(lambda: state_of(tmp_path, "short") == "succeeded")  # and no controller has watched it
         shown = run("ansible-playbook muster.training.status -i machines.yml")
         assert "run waits is active; short, launched later, has ended" in shown
         assert "run waits: " in shown and "wait.py in " in shown
@@ -54,10 +54,10 @@ def test_commands_without_a_name_are_about_the_active_run(tmp_path: Path) -> Non
 
 
 @pytest.mark.one_core
-def test_nodes_of_several_open_runs_are_asked_by_ssh(tmp_path: Path) -> None:
-    """And not on this machine, where the playbook looks for the run; a node that does not answer may have it."""
+def test_nodes_of_several_open_runs_are_queried_over_ssh(tmp_path: Path) -> None:
+    """And not on this machine, where the playbook looks for the run; a node that does not respond may have it."""
     give_collection(tmp_path)
-    closed = "{ansible_host: 127.0.0.1, ansible_port: 1}"  # tcpmux: nobody has it
+    closed = "{ansible_host: 127.0.0.1, ansible_port: 1}"  # tcpmux: nothing listens on it
     (tmp_path / "machines.yml").write_text(f"training: {{hosts: {{a: {closed}, b: {closed}}}}}\n")
     for number, run_id in enumerate(("first", "second")):
         record = tmp_path / "runs" / run_id
@@ -72,4 +72,4 @@ def test_nodes_of_several_open_runs_are_asked_by_ssh(tmp_path: Path) -> None:
     assert completed.returncode == 2, completed.stdout
     assert output.count("connect to host 127.0.0.1 port 1") >= 2, completed.stdout
     assert "this is about second; also active: first on a" in output, completed.stdout
-    assert "b does not answer, so stop.yml stopped nothing there" in output, completed.stdout
+    assert "b does not respond, so stop.yml stopped nothing there" in output, completed.stdout

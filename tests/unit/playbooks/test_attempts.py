@@ -30,7 +30,7 @@ BAD = {"nodes": [{"node": "local2", "reason": "GPU 3 fell off the bus", "time": 
 
 
 @pytest.mark.one_core
-def test_each_attempt_is_shown_and_a_bad_machine_is_not_taken(tmp_path: Path) -> None:
+def test_each_attempt_is_shown_and_a_bad_machine_is_not_used(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"launch_launcher": "env", "launch_restarts": 1, "launch_restart_when": ["rank_failed"]}
     two_nodes(tmp_path, 39, launch_report=False, launch_script=f"{tmp_path}/job.py", **settings)
     (tmp_path / "job.py").write_text(JOB)

@@ -37,12 +37,12 @@ def test_errors_are_shown_with_their_lines_and_end_the_command_with_an_error(dir
     assert "other/src/train.py on several nodes: 1 error in 1 file" in output
 
 
-def test_script_of_a_job_file_is_searched_beside_the_file(directory: Path) -> None:
+def test_script_of_a_job_file_is_relative_to_the_file(directory: Path) -> None:
     code, output = check(directory, "-e", "@other/job.yml")
     assert code == 2 and "train.py:2: ERROR process-group-missing\n" in output
 
 
-def test_code_source_of_the_nodes_is_searched(directory: Path) -> None:
+def test_script_is_searched_in_the_code_source_of_the_nodes(directory: Path) -> None:
     (directory / "machines.yml").write_text("training: {hosts: {node0: {code_source: other/src}}}\n")
     code, output = check(directory, "-e", "check_script=train.py")
     assert code == 2 and "process-group-missing" in output
@@ -55,7 +55,7 @@ def test_rules_can_be_skipped_and_a_misspelt_one_is_refused(directory: Path) -> 
     assert code == 2 and "there is no rule process-group. Rules: " in output
 
 
-def test_script_without_torch_or_no_script_at_all_says_so(directory: Path) -> None:
+def test_missing_script_or_script_without_torch_is_reported(directory: Path) -> None:
     code, output = check(directory, "-e", "check_script=right.py")
     assert code == 0 and "right.py does not import torch: there was nothing to check" in output
     code, output = check(directory)

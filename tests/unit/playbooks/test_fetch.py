@@ -14,7 +14,7 @@ import pytest
 from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
-LARGE = 1_100_000_000  # bytes, of which the disk has none
+LARGE = 1_100_000_000  # bytes, more than the disk has free
 
 
 @pytest.fixture

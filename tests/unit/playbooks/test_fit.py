@@ -61,7 +61,7 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
     try:
         wait_until_it_runs(directory, process, "fit-b8")
     finally:
-        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
+        os.killpg(process.pid, signal.SIGINT)  # like Ctrl-C
         output, _none = process.communicate(timeout=240)
     assert process.returncode != 0, output
     assert state_of(directory, "fit-b8") != "running", "the run was stopped before the command ended"
@@ -118,12 +118,14 @@ def test_invalid_arguments_are_refused_before_anything_starts(directory: Path, m
 def test_two_playbooks_in_one_command_are_refused(directory: Path) -> None:
     first, *rest = words(directory)
     done = typed(directory, [first, "muster.training.fit", *rest])
-    assert done.returncode == 2 and "2 playbooks were given at once" in " ".join(done.stdout.split()), done.stdout
+    assert done.returncode == 2 and "2 playbooks were passed together" in " ".join(done.stdout.split()), done.stdout
     assert not (directory / "runs").exists()
 
 
 def test_script_error_ends_the_search_at_the_first_launch(directory: Path) -> None:
     (directory / "job.py").write_text("print(modle)\n")
     done = typed(directory, words(directory))
-    assert done.returncode == 2 and "fit-b8 failed, and not for lack of memory: NameError" in done.stdout, done.stdout
+    assert (
+        done.returncode == 2 and "fit-b8 failed for another reason than a lack of memory: NameError" in done.stdout
+    ), done.stdout
     assert sorted(path.name for path in (directory / "nodes").iterdir()) == ["fit-b8"]

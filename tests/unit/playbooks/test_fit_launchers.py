@@ -97,6 +97,9 @@ def test_out_of_memory_is_recognized_under_each_launcher(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_other_failures_are_not_taken_for_lack_of_memory(directory: Path, launcher: str) -> None:
+def test_other_failures_are_not_treated_as_out_of_memory(directory: Path, launcher: str) -> None:
     output = searched(directory, launcher, "wrong")
-    assert "fit-b1 failed, and not for lack of memory: " in output and "ValueError: no such strategy" in output, output
+    assert (
+        "fit-b1 failed for another reason than a lack of memory: " in output
+        and "ValueError: no such strategy" in output
+    ), output

@@ -53,7 +53,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.one_core
-def test_launch_whose_output_nobody_reads_ends_and_the_run_continues(directory: Path) -> None:
+def test_launch_whose_output_is_not_read_ends_and_the_run_continues(directory: Path) -> None:
     (directory / "job.py").write_text(WAIT.replace("{directory}", str(directory)))
     with subprocess.Popen(
         LAUNCH.split(),
@@ -75,7 +75,7 @@ def test_launch_whose_output_nobody_reads_ends_and_the_run_continues(directory: 
 
 
 @pytest.mark.one_core
-def test_launch_goes_on_when_its_job_removes_the_run_directory(directory: Path) -> None:
+def test_launch_continues_when_its_job_removes_the_run_directory(directory: Path) -> None:
     (directory / "job.py").write_text(REMOVE)
     launch = typed(directory, LAUNCH.split(), **ROLL)
     assert "[muster] the job on local0 removed, replaced or locked files in its run directory" in launch.stdout
@@ -83,7 +83,7 @@ def test_launch_goes_on_when_its_job_removes_the_run_directory(directory: Path) 
 
 
 @pytest.mark.one_core
-def test_launch_ends_when_its_job_leaves_pipes(directory: Path) -> None:
+def test_launch_ends_when_its_job_replaces_files_with_pipes(directory: Path) -> None:
     (directory / "job.py").write_text(FAIL_WITH_PIPES)
     launch = typed(directory, LAUNCH.split(), **ROLL)
     assert launch.returncode == 2 and "the job has failed" in launch.stdout, launch.stdout

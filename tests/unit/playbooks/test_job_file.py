@@ -164,7 +164,7 @@ def test_job_file_replaces_the_job_of_the_project(directory: Path) -> None:
     assert line in prepared and "code_source is" not in prepared, prepared
 
 
-def test_paths_of_a_job_file_start_beside_it(directory: Path) -> None:
+def test_paths_in_a_job_file_are_relative_to_it(directory: Path) -> None:
     write_job(directory, code="../toy/../missing")
     output = run_toy(directory, "site", "--check")
     assert f"code_source is {directory}/missing, but {directory}/missing does not exist on this machine" in output
@@ -178,13 +178,13 @@ def test_value_that_cannot_be_evaluated_is_named_with_its_file(directory: Path) 
         assert "put !unsafe before it: X: !unsafe '...'" in output, output
 
 
-def test_further_arguments_are_appended_to_those_of_the_job(directory: Path) -> None:
+def test_additional_arguments_are_appended_to_those_of_the_job(directory: Path) -> None:
     code, output = run(directory, "launch", "-e", '{"more_args": ["--epochs", "4"]}')
     assert code == 0, output
     assert 'told ["--lr", "1e-3", "007", "a b", "{{ x }}", "--epochs", "4", "7"]' in output
 
 
-def test_program_of_a_role_runs_in_spite_of_a_job_file(directory: Path) -> None:
+def test_program_of_a_role_runs_despite_a_job_file(directory: Path) -> None:
     """As the role open_mpi verifies itself while a job is prepared."""
     refused = {"scheduler": "slurm", "spares": 1, "restarts": 2, "checkpoints": "out", "cost_limit": 1, "gpus": [7]}
     write_job(directory, args=["--epochs", "3"], **refused)

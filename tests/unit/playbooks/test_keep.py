@@ -60,7 +60,7 @@ def log(directory: Path, node: str, attempt: int) -> str:
 
 
 @pytest.mark.one_core
-def test_machine_of_the_inventory_takes_the_place_of_a_lost_one(tmp_path: Path) -> None:
+def test_machine_of_the_inventory_replaces_a_lost_node(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"launch_restarts": 2, "launch_restart_wait": "30m", "launch_report": False}
     two_nodes(tmp_path, 40, launch_launcher="env", launch_script=f"{tmp_path}/job.py", **settings)
     collection = use_other_site(tmp_path)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""For a part of a launch that is not used, Ansible starts no process on the controller for each node."""
+"""For a part of a launch that is not used, Ansible starts no process, or at most one for all nodes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,18 @@ import pytest
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import CHECKOUT, typed
 
+# Tasks that are skipped in a process: include_tasks and a role for other playbooks have no other means.
+SKIPPED_ONCE = {
+    "Replace settings of the project by those of a job file",
+    "List the local code",
+    "Compare the nodes' code with the local code",
+    "Show how to continue",
+    "Write the report",
+}
 pytestmark = pytest.mark.one_core
 
 
-def test_no_task_is_skipped_for_each_node(tmp_path: Path) -> None:
+def test_unused_parts_start_no_processes(tmp_path: Path) -> None:
     two_nodes(tmp_path, 47, launch_report=False, launch_launcher="env")
     (tmp_path / "train.py").write_text("print('done')\n")
     settings = {
@@ -34,5 +42,5 @@ def test_no_task_is_skipped_for_each_node(tmp_path: Path) -> None:
         task = event.get("task", task)
         if event["event"] == "skipped":
             skipped[task] = skipped.get(task, 0) + 1
-    assert skipped, "tasks for all nodes at once are skipped"
+    assert {name.rpartition(" : ")[2] for name in skipped} <= SKIPPED_ONCE
     assert [name for name, count in skipped.items() if count > 1] == []

@@ -49,7 +49,7 @@ def directory(tmp_path: Path) -> Path:
         ("-e rank=abc", 2, NO_RANK.format("abc")),
     ],
 )
-def test_logs_of_a_rank_are_found_or_reported_missing(directory: Path, arguments: str, code: int, text: str) -> None:
+def test_logs_of_a_rank_are_shown_or_reported_missing(directory: Path, arguments: str, code: int, text: str) -> None:
     command = "ansible-playbook muster.training.logs -i machines.yml -e run_id=first"
     done = typed(directory, [*command.split(), *arguments.split()])
     assert done.returncode == code, done.stdout

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
 OTHERS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml") if path.stem != "site")  # test_site.py
-READ = {  # by the playbook itself, by a role that it uses, by a playbook that this one starts, by an option's template
+READ = {  # used by the playbook itself, a role, a playbook that it starts, or an option's template
     "launch": "nnodes=1 launch_environment={} code_source=. preflight_skip=a ansible_user=me OF_INVENTORY=1 "
     'node_slots=1 python_env_name=x packer_build=1 seed=1 run_id=x{{seed}} {"launch_args":[!unsafe~"{a}"]}',
     "fit": 'launch_script=a.py fit_max=8 {"fit_args":["{batch_size}"]}',
@@ -46,7 +47,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def said(directory: Path, playbook: str, *arguments: str, **environment: str) -> str:
-    """What is printed, without the lines' ends; that no node was asked where something was refused."""
+    """What is printed, without the lines' ends; that no node was queried where something was refused."""
     done = typed(directory, ["ansible-playbook", playbook, "-i", "machines.yml", *arguments], **environment)
     assert done.returncode != 0, done.stdout
     if "Nothing was started or changed." in done.stdout:
@@ -59,7 +60,43 @@ def each_once(playbooks: Iterable[str]) -> list[Any]:
     return [item if item == "launch" else pytest.param(item, marks=pytest.mark.one_core) for item in playbooks]
 
 
-@pytest.mark.parametrize("playbook", each_once(OTHERS))
+# A playbook for each module that rejects unused options.
+FEW = ("cost", "docker", "launch", "page", "stop")
+
+
+def first_task(playbook: str) -> dict[str, Any]:
+    """Return the first task of a playbook; if that imports tasks of a role, their first."""
+    play = yaml.safe_load((CHECKOUT / "playbooks" / f"{playbook}.yml").read_text())[0]
+    task: dict[str, Any] = (play.get("pre_tasks") or play["tasks"])[0]
+    role = task.get("ansible.builtin.import_role")
+    if role is not None:
+        file = CHECKOUT / "roles" / role["name"].split(".")[-1] / "tasks" / f"{role['tasks_from']}.yml"
+        task = yaml.safe_load(file.read_text())[0]
+    return task
+
+
+def module_of(task: dict[str, Any]) -> str:
+    """Return the short name of a task's module."""
+    return next(name.split(".")[-1] for name in task if name.startswith("muster.training."))
+
+
+@pytest.mark.one_core
+@pytest.mark.parametrize("playbook", [*OTHERS, "site"])
+def test_first_task_of_each_playbook_rejects_unused_options(playbook: str) -> None:
+    task = first_task(playbook)
+    action = (CHECKOUT / "plugins" / "action" / f"{module_of(task)}.py").read_text()
+    assert "reject_unused_options(task_vars)" in action and task["tags"] == "always"
+    assert module_of(task) in {module_of(first_task(name)) for name in FEW}, "a row below runs the module"
+
+
+@pytest.mark.parametrize(
+    "playbook",
+    [
+        item if item == "launch" else pytest.param(item, marks=[pytest.mark.one_core, *marks])
+        for item in OTHERS
+        for marks in ([] if item in FEW else [pytest.mark.thorough],)
+    ],
+)
 def test_tags_and_variables_without_effect_are_refused(directory: Path, playbook: str) -> None:
     arguments = ["-e", "warmup_steps=3 mount_s3_mounts=b _own=1", "--tags", "nothing,all", "--skip-tags", "much"]
     printed = said(directory, f"muster.training.{playbook}", *arguments)

@@ -40,7 +40,7 @@ def directory(tmp_path: Path) -> Path:
         ("logs", "run of-own-names does not exist on this node"),
     ],
 )
-@pytest.mark.parametrize("name", ["run_id", "launch_run_id"])
+@pytest.mark.parametrize("name", [pytest.param("run_id", marks=pytest.mark.thorough), "launch_run_id"])
 def test_playbooks_accept_run_name_and_group_from_any_directory(
     directory: Path, playbook: str, expected_text: str, name: str
 ) -> None:

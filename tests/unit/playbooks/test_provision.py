@@ -58,7 +58,7 @@ def play(server: PaperspaceServer, directory: Path, name: str, *arguments: str, 
 
 
 def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path: Path) -> None:
-    (tmp_path / "group_vars").mkdir()  # what is typed counts, and not what is usual
+    (tmp_path / "group_vars").mkdir()  # the typed value takes precedence over the usual one
     (tmp_path / "group_vars" / "all.yml").write_text("{provision_cluster: other, provision_nnodes: 9}\n")
     code, output = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "--check", "--diff")
     assert code == 0, output
@@ -170,7 +170,7 @@ def test_teardown_lists_machines_and_asks_for_the_cluster_name(server: Paperspac
     code, output = play(server, tmp_path, "teardown", "-e", "cluster=bert")
     assert code == 2
     assert "remove: machine bert-1 (ps000002)" in output
-    assert "nothing was touched: the name bert was not typed" in output
+    assert "nothing was changed: the name bert was not typed" in output
 
 
 def test_teardown_is_refused_while_a_run_may_be_active(server: PaperspaceServer, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_teardown_with_limit_is_refused(server: PaperspaceServer, tmp_path: Path
     assert "leave out --limit" in output
 
 
-def test_teardown_of_unknown_cluster_reports_nothing_left(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_teardown_of_unknown_cluster_reports_no_resources(server: PaperspaceServer, tmp_path: Path) -> None:
     code, output = play(server, tmp_path, "teardown", "-e", "cluster=gpt")
     assert code == 0, output
     assert "nothing of gpt is left, 0 USD an hour" in output

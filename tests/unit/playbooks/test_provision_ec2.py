@@ -111,7 +111,7 @@ def test_plan_cost_and_teardown_use_the_ec2_inventory(server: EC2Server, directo
     code, output = play(server, directory, "teardown", "-e", "cluster=bert")
     assert code == 2
     assert "remove: security group muster-bert" in output
-    assert "nothing was touched: the name bert was not typed" in output
+    assert "nothing was changed: the name bert was not typed" in output
     assert [action for action, _given in server.requests if not action.startswith(("Describe", "Get")) and action] == []
     code, output = play(server, directory, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
     assert code == 0, output
@@ -123,7 +123,7 @@ def test_plan_cost_and_teardown_use_the_ec2_inventory(server: EC2Server, directo
     ("arguments", "message"),
     [
         ((*NODES, *KEYS), "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster"),
-        ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is set, so nobody could log in"),
+        ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is set, so no one could log in"),
         ((*NODES, *KEYS, "-e", "max_usd_per_hour=5", "-e", "region=us-east-9"), "did you mean us-east-"),
         (
             (*NODES, *KEYS, "--check", "-e", "provision_own_network=true", "-e", "provision_subnet_id=subnet-1"),

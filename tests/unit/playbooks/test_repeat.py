@@ -104,7 +104,7 @@ def document(directory: Path, run: str, name: str) -> Any:
 
 
 @pytest.mark.one_core
-def test_run_is_repeated_after_its_environment_is_gone_and_its_code_has_changed(
+def test_run_is_repeated_after_its_environment_is_removed_and_its_code_changed(
     tmp_path: Path, index: str, environment: Path
 ) -> None:
     code = give_code(tmp_path)

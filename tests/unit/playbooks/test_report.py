@@ -32,7 +32,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
             run_stop.stop({"run_id": run, "runs_directory": f"{tmp_path}/nodes", "node": name, "check": False})
 
 
-@pytest.mark.one_core  # it needs the library of the pictures
+@pytest.mark.one_core  # it needs the plotting library
 def test_report_covers_latest_run_or_compares_several(directory: Path) -> None:
     runs = directory / "runs"
     for name in ("first", "second"):
@@ -61,7 +61,7 @@ def test_failed_run_writes_its_report_and_still_fails(directory: Path) -> None:
     assert done.stdout.count(f"\nreport: {page}") == 1, done.stdout
     assert done.stdout.index("run failing failed after") < done.stdout.index("\nreport: ")
     assert "ValueError: boom &lt;script&gt;" in page.read_text()
-    # a log book that cannot be written is told, and changes nothing else
+    # an unwritable log book is reported, and changes nothing else
     shutil.rmtree(directory / "logbook")
     (directory / "logbook").write_text("")
     again = [word.replace("failing", "failing-again").replace("bad.py", "good.py") for word in job]

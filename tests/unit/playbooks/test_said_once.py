@@ -54,7 +54,10 @@ def test_variable_that_is_not_exported_is_reported_once(directory: Path) -> None
     done = typed(directory, ["ansible-playbook", "muster.training.launch", *given])
     output = " ".join(done.stdout.split())
     assert done.returncode == 2 and "Origin:" not in output and "lookup" not in output, done.stdout
-    message = "launch_pass_environment has what is not set in the environment of ansible-playbook: HF_TOKEN; export"
+    message = (
+        "launch_pass_environment contains variables that are not set in the environment of ansible-playbook: HF_TOKEN; "
+        "export"
+    )
     assert output.count(message) == 1, done.stdout
 
 

@@ -32,7 +32,7 @@ while True:
 
 
 @pytest.mark.one_core
-def test_run_saves_goes_on_and_is_interrupted_and_the_url_stays_secret(tmp_path: Path) -> None:
+def test_run_saves_continues_and_is_interrupted_and_the_url_stays_secret(tmp_path: Path) -> None:
     received: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):

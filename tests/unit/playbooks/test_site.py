@@ -20,7 +20,7 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
 PLAY: dict[str, Any] = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]
 IMPORTS = [(task["ansible.builtin.import_role"], task["tags"]) for task in PLAY["tasks"]]
 ENTRIES = [(role["name"].removeprefix("muster.training."), tags) for role, tags in IMPORTS]
-ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # one may come twice, with a part of its work each time
+ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # a role may occur twice, doing a part of its work
 # Roles that do not make a node ready: playbooks of their own run them, and other roles.
 FIRST_LOOK = next(task["name"] for task in PLAY["pre_tasks"] if "muster.training.reach_nodes" in task)
 OTHERS = {
@@ -40,9 +40,9 @@ def test_site_includes_each_role_that_prepares_nodes() -> None:
         ("firewall", "docker_engine"),
         ("docker_engine", "docker_data_root"),
         ("docker_data_root", "container_image"),
-        ("firewall", "open_mpi"),  # whose proof needs open ports
+        ("firewall", "open_mpi"),  # whose test needs open ports
         ("open_mpi", "python_env"),  # which may compile mpi4py
-        ("code", "python_env"),  # whose requirements files may lie there
+        ("code", "python_env"),  # which may contain requirements files
     ],
 )
 def test_role_comes_after_the_roles_it_needs(first: str, second: str) -> None:
@@ -93,7 +93,7 @@ def test_remedies_name_roles_by_a_working_command(path: Path) -> None:
         assert switch is not False or f"-e {tag}_enabled=true" in rest, "it is off without"
 
 
-# --- What is asked for
+# --- Requests
 
 
 WRONG = """\
@@ -185,7 +185,7 @@ def test_wrong_values_of_all_roles_are_refused_before_nodes_are_contacted(direct
     assert "the role ssh_mesh" not in skipped.stdout and "the role firewall" in skipped.stdout
 
 
-@pytest.mark.one_core  # whose environment has ansible.posix
+@pytest.mark.one_core  # the environment of this ansible-core has ansible.posix
 def test_arguments_with_an_effect_are_accepted(directory: Path) -> None:
     """Unknown variables in a file are accepted too: it may serve other playbooks."""
     arguments = "-e site_group=training -e of_b=127.0.4.3 -e ansible_port=1 -e @settings.yml"

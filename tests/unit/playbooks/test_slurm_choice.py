@@ -39,6 +39,7 @@ PLAY = """
 - hosts: localhost
   connection: local
   gather_facts: false
+  vars: {muster_slurm_chooses: true}
   tasks:
     - ansible.builtin.include_role: {name: muster.training.launch, tasks_from: allocate, rolespec_validate: false}
     - ansible.builtin.debug:

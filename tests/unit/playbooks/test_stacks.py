@@ -33,7 +33,7 @@ LOADS = "rank 1 on local1 is in load (job.py:7)"
 
 
 @pytest.mark.one_core
-def test_stacks_and_status_name_the_rank_for_which_the_other_waits(tmp_path: Path) -> None:
+def test_stacks_and_status_name_the_rank_that_the_other_waits_for(tmp_path: Path) -> None:
     two_nodes(tmp_path, 175, launch_launcher="env", launch_report=False, launch_script=f"{tmp_path}/job.py")
     package = tmp_path / "site-packages" / "torch" / "distributed"
     package.mkdir(parents=True)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.typed import give_collection, typed
 
-CLOSED = "{ansible_host: 127.0.0.1, ansible_port: 1, node_address: 10.0.0.%d}"  # tcpmux: nobody has it
+CLOSED = "{ansible_host: 127.0.0.1, ansible_port: 1, node_address: 10.0.0.%d}"  # tcpmux: nothing listens on it
 SAID = "nothing listens on its port 1: Connection refused"
 
 
@@ -45,7 +45,7 @@ def test_same_problem_on_64_nodes_is_printed_once(tmp_path: Path, playbook: str)
 @pytest.mark.parametrize(
     "playbook", ["preflight", *(pytest.param(one, marks=pytest.mark.one_core) for one in ("ping", "launch"))]
 )
-def test_unreachable_nodes_share_one_finding_when_others_answer(tmp_path: Path, playbook: str) -> None:
+def test_unreachable_nodes_share_one_finding_when_others_respond(tmp_path: Path, playbook: str) -> None:
     here = f"{{ansible_connection: local, node_address: 10.0.0.9, launch_node_directory: {tmp_path}/node}}"
     inventory(tmp_path, {"a": here, "b": CLOSED % 2, "c": CLOSED % 3})
     arguments = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"]
@@ -67,7 +67,7 @@ def test_empty_group_error_names_the_group_with_machines(tmp_path: Path) -> None
     assert SAID in typed(tmp_path, [*arguments, "-e", "launch_group=gpus"]).stdout
 
 
-# It ends its standard input before Ansible has written all of it there: by chance ssh does so, too.
+# It closes its standard input before Ansible has written everything; ssh sometimes does so, too.
 DEAF = """#!/bin/sh
 exec <&-
 sleep 1
@@ -77,7 +77,7 @@ exit 255
 
 
 @pytest.mark.parametrize("playbook", ["launch", pytest.param("ping", marks=pytest.mark.one_core)])
-def test_error_of_ssh_that_exits_at_once_is_shown(tmp_path: Path, playbook: str) -> None:
+def test_error_of_ssh_that_exits_immediately_is_shown(tmp_path: Path, playbook: str) -> None:
     (tmp_path / "ssh").write_text(DEAF)
     (tmp_path / "ssh").chmod(0o755)
     here = f"{{ansible_connection: local, node_address: 10.0.0.9, launch_node_directory: {tmp_path}/node}}"

@@ -97,7 +97,7 @@ def test_measurements_without_time_left_are_listed(tmp_path: Path) -> None:
     ]
 
 
-def test_a_single_process_has_nothing_to_exchange(tmp_path: Path) -> None:
+def test_single_process_exchanges_no_data(tmp_path: Path) -> None:
     output = run_benchmark(tmp_path, {"matmul": 5.0, "all": 60.0, "pairs": 60.0}, processes=1)
     assert output["complete"] and output["collectives"] == [] and output["pairs"] == []
     assert output["left_out"] == ["collectives: there is only one process"]

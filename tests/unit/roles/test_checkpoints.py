@@ -453,7 +453,9 @@ def test_retries_back_off_up_to_two_minutes(
     assert [later - earlier for earlier, later in zip(tries, tries[1:], strict=False)] == [10, 20, 40, 80, 120, 120]
 
 
-def test_wait_ends_when_all_is_copied_or_time_is_up(settings: dict[str, Any], s3: S3Server, tmp_path: Path) -> None:
+def test_wait_ends_when_everything_is_copied_or_at_the_timeout(
+    settings: dict[str, Any], s3: S3Server, tmp_path: Path
+) -> None:
     folder = make_run(tmp_path / "runs") / "checkpoints"
     (folder / "last.pt").write_bytes(b"last")
     with pytest.raises(Exception, match="after 0 s not all checkpoints of first are copied"):

@@ -164,7 +164,7 @@ def test_node_with_the_image_gets_nothing_and_older_one_is_replaced(cluster: Ima
     assert cluster.calls("pull") == [[], [], []] and cluster.calls("load")[1] == []
 
 
-def test_archive_of_several_pieces_is_passed_on_as_it_is(cluster: ImageCluster, tmp_path: Path) -> None:
+def test_archive_of_several_pieces_is_passed_on_unchanged(cluster: ImageCluster, tmp_path: Path) -> None:
     """The other nodes receive it while the first node still loads it, which ends last here."""
     body = os.urandom(MIB) * 70
     (tmp_path / "image.tar").write_bytes(archive_of(body))

@@ -46,7 +46,7 @@ def check_listings(*listings: dict[str, Any]) -> tuple[bool, str]:
     ],
     ids=["the same", "another role's", "none", "of several roles"],
 )
-def test_equal_or_unrelated_listings_are_no_difference(listings: list[dict[str, Any]]) -> None:
+def test_equal_or_unrelated_listings_are_not_different(listings: list[dict[str, Any]]) -> None:
     assert check_listings(*listings)[0]
 
 

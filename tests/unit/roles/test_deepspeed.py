@@ -39,7 +39,7 @@ ROLE = Path(__file__).resolve().parents[3] / "roles" / "deepspeed"
     ],
     ids=["no build", "as many jobs as processors", "jobs", "the user's own variables win"],
 )
-def test_build_environment_is_made_from_role_variables(
+def test_build_environment_is_created_from_role_variables(
     variables: dict[str, object], environment: dict[str, str], tmp_path: Path
 ) -> None:
     play = {

@@ -41,7 +41,7 @@ def test_new_settings_are_refused_while_containers_run(
     )
 
 
-def test_dry_run_expects_the_engine_of_the_role_before() -> None:
+def test_check_mode_expects_the_engine_of_the_previous_role() -> None:
     """The role docker_data_root asks for a variable of docker_engine, which must be the one that is set there."""
     (move,) = DataLoader().load_from_file(str(ROLE.parent / "docker_data_root" / "tasks" / "move.yml"))
     expression = move["muster.training.docker_data_root"]["engine_expected"]

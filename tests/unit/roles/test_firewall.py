@@ -80,7 +80,7 @@ def test_accept_rule_is_inserted_at_the_start_of_foreign_chains() -> None:
     assert "handle 5" not in commands
 
 
-def test_rules_already_in_force_need_no_change() -> None:
+def test_rules_already_active_need_no_change() -> None:
     rules = {**RULES, "close": False}
     mark = f"muster {rules_module.digest(rules)}"
     ruleset = [chain(), rule(7, [], mark)]
@@ -193,7 +193,7 @@ def test_rollback_state_survives_reboot() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_reboot_during_a_try_restores_all_ufw_files(
+def test_reboot_during_a_trial_restores_all_ufw_files(
     machine: UfwMachine,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -219,7 +219,7 @@ def test_reboot_during_a_try_restores_all_ufw_files(
     assert machine.texts() == before
 
 
-def test_reload_during_a_try_does_not_roll_it_back(
+def test_reload_during_a_trial_does_not_roll_it_back(
     machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try_rules(monkeypatch, RULES)
@@ -233,7 +233,7 @@ def test_reload_during_a_try_does_not_roll_it_back(
 
 
 @pytest.mark.parametrize("at_boot", [False, True])
-def test_try_reports_whether_rules_return_at_boot(
+def test_trial_reports_whether_rules_return_at_boot(
     machine: UfwMachine,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -249,7 +249,7 @@ def test_try_reports_whether_rules_return_at_boot(
     assert capsys.readouterr().out.splitlines() == ["unchanged", *boot_line]
 
 
-def test_state_reports_kept_rules_and_whether_they_are_in_force(
+def test_state_reports_kept_rules_and_whether_they_are_active(
     machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The role skips its steps by this, but not while unconfirmed rules are on trial."""
@@ -273,7 +273,7 @@ def test_state_reports_kept_rules_and_whether_they_are_in_force(
     assert not state()["in_force"]
 
 
-def test_rollback_of_nested_tries_restores_the_state_before_both(
+def test_rollback_of_nested_trials_restores_the_state_before_both(
     machine: UfwMachine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = machine.texts()
@@ -284,7 +284,7 @@ def test_rollback_of_nested_tries_restores_the_state_before_both(
     assert machine.texts() == before
 
 
-def test_node_without_confirmed_rules_is_left_alone_at_boot(
+def test_node_without_confirmed_rules_is_unchanged_at_boot(
     machine: UfwMachine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(capsys, "apply") == "applied"

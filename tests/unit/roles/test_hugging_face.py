@@ -134,7 +134,7 @@ def test_files_fetched_once_are_found_offline_on_all_nodes(hub: HubServer, nodes
     assert blob.read_bytes() == WEIGHTS and not blob.is_symlink()
 
 
-def test_second_run_asks_hub_once_per_repository_and_changes_nothing(hub: HubServer, nodes: HubCluster) -> None:
+def test_second_run_queries_hub_once_per_repository_and_changes_nothing(hub: HubServer, nodes: HubCluster) -> None:
     nodes.fetch()
     hub.requests.clear()
     assert nodes.fetch()["changed"] is False
@@ -193,7 +193,7 @@ def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: HubClus
         ("", make_request("model", "org/tiny", allow=["*.gguf"]), "no file that matches the patterns"),
     ],
 )
-def test_refusal_of_the_hub_is_reported_in_one_line(
+def test_error_of_the_hub_is_reported_in_one_line(
     nodes: HubCluster, token: str, item: dict[str, Any], pattern: str
 ) -> None:
     if token:
@@ -202,7 +202,7 @@ def test_refusal_of_the_hub_is_reported_in_one_line(
     assert re.search(pattern, nodes.fetch_error())
 
 
-def test_short_rate_limit_is_waited_for_and_long_one_reported(hub: HubServer, nodes: HubCluster) -> None:
+def test_short_rate_limit_is_waited_for_and_long_rate_limit_reported(hub: HubServer, nodes: HubCluster) -> None:
     hub.faults = [
         rate_limit_fault(1, path="/api/", times=1),
         rate_limit_fault(1, path="/resolve/", method="HEAD", times=1),

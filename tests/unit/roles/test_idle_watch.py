@@ -70,7 +70,7 @@ def test_unused_machine_is_powered_off_after_one_warning(machine: IdleMachine) -
     assert machine.is_off
     assert machine.now == BOOTED + 30 * MINUTE
     (warning,) = machine.warnings
-    assert "powers off in 15 min: nobody has used it for 30 min" in warning
+    assert "powers off in 15 min: it has been unused for 30 min" in warning
     assert "sudo python3 /usr/local/lib/muster/idle_watch.py stay 8h" in warning
     assert [argv[0] for argv, _text in machine.commands] == ["wall", "systemctl"]
 
@@ -118,7 +118,7 @@ def test_both_limits_may_be_off(tmp_path: Path) -> None:
     assert machine.commands == []
 
 
-def test_stay_keeps_the_machine_on_for_longer(machine: IdleMachine) -> None:
+def test_stay_keeps_the_machine_on_longer(machine: IdleMachine) -> None:
     machine.observe_until(BOOTED + 20 * MINUTE, NO_USE)
     idle_watch.write_state(str(machine.state), idle_watch.IdleState(stay_until=machine.now + 8 * HOUR))
     machine.observe_until(BOOTED + 8 * HOUR, NO_USE)
@@ -255,7 +255,7 @@ class FakePrograms:
         ({"systemctl": subprocess.CalledProcessError(1, "systemctl")}, False, True),
     ],
 )
-def test_each_sign_of_use_counts_on_its_own(outputs: dict[str, Any], work: bool, people: bool, tmp_path: Path) -> None:
+def test_each_sign_of_use_suffices_alone(outputs: dict[str, Any], work: bool, people: bool, tmp_path: Path) -> None:
     signs = idle_watch.read_usage(FakePrograms(**outputs), "", str(tmp_path))
     assert (bool(signs.work), bool(signs.people)) == (work, people)
 

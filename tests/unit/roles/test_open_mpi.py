@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.unit.typed import give_collection, typed
 
 
-def test_verification_is_left_out_while_a_run_is_active(tmp_path: Path) -> None:
+def test_verification_is_skipped_while_a_run_is_active(tmp_path: Path) -> None:
     give_collection(tmp_path)
     directory = tmp_path / "runs" / "trains" / "node0"
     directory.mkdir(parents=True)

@@ -51,7 +51,7 @@ def test_interpreter_of_existing_environment_comes_first(python: str, expected: 
         ({"__pytorch_choice": {"directory": "/opt/muster", "python": "3.12"}, "python_env_python": "3.9"}, "3.9"),
     ],
 )
-def test_environment_is_made_with_the_chosen_python(variables: dict[str, Any], expected: str) -> None:
+def test_environment_is_created_with_the_chosen_python(variables: dict[str, Any], expected: str) -> None:
     assert render("__python_env_python", **variables).strip() == expected
 
 
@@ -87,7 +87,7 @@ def test_no_role_passes_programs_or_requests_as_arguments() -> None:
         ({"code_source": ""}, False),
     ],
 )
-def test_auto_takes_requirements_from_the_code_source(
+def test_auto_reads_requirements_from_the_code_source(
     variables: dict[str, Any], required: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "requirements.txt").write_text("six\n")

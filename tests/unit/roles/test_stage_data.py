@@ -379,7 +379,9 @@ def test_request_needs_a_fresh_proof_of_the_token(s3: S3Server, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("failure", ["", "shorter", "longer", "cut off", "disk full"])
-def test_received_piece_counts_only_if_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
+def test_received_piece_is_accepted_only_if_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
     """It is written as it arrives; a full disk does not count as a lost peer."""
     cluster = StageCluster(None, tmp_path, nodes=2)
     body = os.urandom(3 * CHUNK + 7)

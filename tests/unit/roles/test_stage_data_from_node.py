@@ -73,7 +73,9 @@ def test_list_selects_the_files_to_copy(cluster: StageCluster, tmp_path: Path) -
     assert sorted(cluster.read_files(1)) == ["blobs/ü 1", "snapshots/1/config.json"]
 
 
-def test_link_out_of_the_directory_is_copied_as_a_file(cluster: StageCluster, source: Path, tmp_path: Path) -> None:
+def test_link_pointing_outside_the_directory_is_copied_as_a_file(
+    cluster: StageCluster, source: Path, tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "x").write_bytes(b"x")
     (source / "out").symlink_to(tmp_path / "elsewhere" / "x")
@@ -154,7 +156,7 @@ FILE = ["a/file", "key", 1, "", "0" * 64]
         ["../l", "", 0, "", "", "a/file"],
     ],
 )
-def test_link_must_lead_to_a_listed_file(entry: list[Any]) -> None:
+def test_link_must_point_to_a_listed_file(entry: list[Any]) -> None:
     assert (
         pieces.parse_plan(json.dumps([FILE, ["b/l", "", 0, "", "", "../a/file"]]).encode())[1].link_target == "a/file"
     )

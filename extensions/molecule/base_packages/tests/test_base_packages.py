@@ -81,13 +81,13 @@ def test_installed_packages_work(lab: Lab, node: str) -> None:
 @pytest.mark.parametrize("node", NODES)
 def test_clock_synchronization_is_enabled(lab: Lab, node: str) -> None:
     assert root(lab, node, "systemctl is-enabled systemd-timesyncd") == "enabled"
-    # In a container systemd does not start it; that it was asked to is seen.
+    # In a container, systemd does not start it; the test checks the request.
     assert root(lab, node, "systemctl show --property=ConditionTimestampMonotonic --value systemd-timesyncd") != "0"
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_limits_hold_for_new_logins_and_new_services(lab: Lab, node: str) -> None:
-    most_files = int(root(lab, node, "ulimit -Hn"))  # what this machine can give
+def test_limits_apply_to_new_logins_and_services(lab: Lab, node: str) -> None:
+    most_files = int(root(lab, node, "ulimit -Hn"))  # as much as this machine has
     most_memory = int(root(lab, node, "ulimit -Hl"))
     assert fresh_login(lab, node, "ulimit -Sn; ulimit -Hn").split() == [str(most_files)] * 2
     assert fresh_login(lab, node, "ulimit -Sl; ulimit -Hl").split() == [str(most_memory)] * 2

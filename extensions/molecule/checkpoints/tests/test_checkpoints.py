@@ -28,7 +28,7 @@ SETTINGS = {
     "checkpoints_stable_for": 1,
     "checkpoints_interval": 1,
     "checkpoints_bandwidth": 25,
-    "checkpoints_free_gib": 10**6,  # so much is nowhere: each run is warned
+    "checkpoints_free_gib": 10**6,  # no disk has this much space, so each run gets a warning
     "stage_data_reserve_gib": 0.01,
 }
 
@@ -305,11 +305,11 @@ def test_rejected_credentials_are_reported_and_can_be_rotated(ended: Lab, s3: S3
 def test_secret_key_is_only_in_the_credentials_file(ended: Lab, s3: S3Server) -> None:
     """That file holds only the key that is valid now."""
     counts = s3.keys.get("AKIAROTATED", s3.secret_key)
-    # -xdev: not what the hosts see of this machine
+    # -xdev: skip this machine's file systems, which the hosts can see
     places = "/etc /opt /srv /tmp /usr/local /var /home /run"
     find = f"find {places} -ignore_readdir_race -xdev -type f -newer /var/lib/lab/seeded"
     text = shlex.join(f"--regexp={secret}" for secret in s3.keys.values())
-    grep = shlex.quote(f'grep -aosHF {text} -- "$@" || true')  # it ends with 1 for files without any
+    grep = shlex.quote(f'grep -aosHF {text} -- "$@" || true')  # it exits with 1 if there are no matches
     for name in NODES:
         result = shell(ended, name, f"{find} -exec sh -c {grep} sh {{}} +")
         assert set(result.splitlines()) == {f"{CREDENTIALS}:{counts}"}

@@ -144,7 +144,7 @@ def test_password_is_stored_only_in_a_root_owned_file(bench: Bench) -> None:
 
 
 def test_changed_password_is_stored_and_share_remounted(bench: Bench) -> None:
-    bench.password = "Jd4Vt2 = 'u'"  # this kernel logs in again by itself with ASCII alone
+    bench.password = "Jd4Vt2 = 'u'"  # this kernel can only reconnect with an ASCII password
     bench.server.set_password("trainer", bench.password)
     play = bench.mount()
     assert changes(play) == 1
@@ -152,7 +152,7 @@ def test_changed_password_is_stored_and_share_remounted(bench: Bench) -> None:
     assert changes(bench.mount()) == 0
 
 
-def test_a_mount_in_use_is_left_alone(bench: Bench) -> None:
+def test_mount_in_use_is_left_unchanged(bench: Bench) -> None:
     bench.machine.sh(f"cd {PATH}; sleep 300 >/dev/null 2>&1 & echo $! > /run/user-of-the-mount")
     play = bench.module(drive_options={"seal": True})
     assert play.rc == 2 and re.search(r"is in use by \d+ sleep", " ".join(play.output.split())), play.output
@@ -163,7 +163,7 @@ def test_a_mount_in_use_is_left_alone(bench: Bench) -> None:
     bench.write_and_read("encrypted")
 
 
-def test_refusal_names_wrong_password_or_read_only_share(bench: Bench) -> None:
+def test_error_reports_wrong_password_or_read_only_share(bench: Bench) -> None:
     right, bench.password = bench.password, "wrong, of course"
     bench.refused("it cannot be mounted", "does not accept this username and password", "correct username and password")
     bench.password = right
@@ -172,8 +172,8 @@ def test_refusal_names_wrong_password_or_read_only_share(bench: Bench) -> None:
     bench.mount()
 
 
-@pytest.mark.thorough  # the words of all are in tests/unit/plugins/module_utils/mounts/test_mounts.py
-def test_refusal_names_wrong_share_port_or_option(bench: Bench) -> None:
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/mounts/test_mounts.py checks all messages
+def test_error_reports_wrong_share_port_or_option(bench: Bench) -> None:
     bench.refused("has no share of this name", "correct the source", share="nosuch")
     bench.refused("nothing listens on its SMB port", "set the option port", drive_options={"port": 9})
     bench.refused("does not know the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
@@ -192,7 +192,7 @@ def test_renamed_share_is_refused_until_source_is_corrected(bench: Bench) -> Non
     bench.mount()
 
 
-@pytest.mark.thorough  # a server that falls silent takes away more, and comes back as well
+@pytest.mark.thorough  # a server that stops responding affects more, and it also recovers
 def test_mount_recovers_after_server_restart(bench: Bench) -> None:
     bench.server.stop()
     started = time.monotonic()
@@ -205,7 +205,7 @@ def test_mount_recovers_after_server_restart(bench: Bench) -> None:
     assert changes(bench.mount()) == 0
 
 
-def test_silent_server_is_reported_and_readers_recover(bench: Bench) -> None:
+def test_unresponsive_server_is_reported_and_readers_recover(bench: Bench) -> None:
     """Mounting fails with a message while readers wait in the kernel; meanwhile no process list shows a password."""
     processes: list[str] = []
     read: list[int] = []
@@ -224,7 +224,7 @@ def test_silent_server_is_reported_and_readers_recover(bench: Bench) -> None:
             reading.start()
             look = f"timeout {MOUNT_CHECK_TIMEOUT} python3 -ISc {shlex.quote(MOUNT_CHECK)} {PATH}"
             assert bench.machine.run(look).returncode == 124, "a run would not notice"
-            bench.refused("does not answer", "private network")
+            bench.refused("does not respond", "private network")
         reading.join(LONGEST_WAIT)
         assert read, "who reads still waits, although the server answers"
     finally:
@@ -248,7 +248,7 @@ def test_machine_boots_without_its_share_and_next_run_mounts_it(bench: Bench) ->
     bench.write_and_read("after-a-start-without")
 
 
-@pytest.mark.thorough  # buckets are, by the same unit, in molecule/data
+@pytest.mark.thorough  # molecule/data tests this for buckets, with the same unit
 def test_share_is_mounted_again_after_reboot(bench: Bench) -> None:
     bench.machine.restart()
     drive.eventually("it is mounted", lambda: bench.mounted() != "", 120)
@@ -265,7 +265,7 @@ def test_unmounted_keeps_configuration_and_absent_removes_it(bench: Bench) -> No
         there = bench.machine.run(f"ls -d / {files}")
         assert (there.returncode, len(there.stdout.split())) == (0 if left else 2, 1 + left), there
         assert bench.mounted() == ""
-        # 1: disabled, or in some versions not there; 4: not there
+        # 1: disabled, or missing in some versions; 4: missing
         assert bench.machine.run(f"systemctl is-enabled '{UNIT}'").returncode in (1, 4)
     assert (bench.server.shares["training-data"] / "first").exists()
 

@@ -213,7 +213,7 @@ def test_all_nodes_check_out_the_same_commit(lab: Lab) -> None:
         user(lab, node, "rm -rf clone repository.git seed")
 
 
-@pytest.mark.thorough  # on nodes of this machine in tests/unit/playbooks/test_code_here.py
+@pytest.mark.thorough  # tests/unit/playbooks/test_code_here.py tests this for nodes on this machine
 def test_launch_brings_current_code_unless_told_as_is(lab: Lab) -> None:
     """On nodes that do not include the first of the group; files that a job has written stay."""
     nodes = NODES[1:3]

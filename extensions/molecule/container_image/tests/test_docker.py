@@ -11,7 +11,7 @@ import pytest
 from tests.support.image_hosts import IMAGE, WEIGHTS, ImageHosts
 from tests.support.recap import unchanged
 
-# Three layers, so that vfs, which copies what lies below, takes twice what the image has; and a job never runs in it.
+# Three layers: vfs, which copies the lower layers, needs twice the size of the image. No job runs in it.
 MAKE_LAYERS = """
 set -e
 mkdir -p /var/tmp/layers && cd /var/tmp/layers
@@ -38,7 +38,7 @@ def test_all_nodes_have_same_image_with_job_requirements(docker: ImageHosts) -> 
     assert unchanged(again), again.output[-4000:]
 
 
-# pdsh asks for the name of the job's user, whom the image itself does not know ("who are you?")
+# pdsh looks up the name of the job's user, which is missing in the image ("who are you?")
 @pytest.mark.parametrize(
     "launcher", ["torchrun", "deepspeed", "deepspeed-pdsh", "deepspeed-openmpi", "accelerate", "mpirun", "env"]
 )
@@ -60,7 +60,7 @@ def test_differing_or_missing_image_is_refused_and_replaced(docker: ImageHosts) 
     assert play.rc == 0 and len(docker.ids()) == 1, play.output
 
 
-def test_node_that_dies_during_transfer_gets_image_on_next_run(docker: ImageHosts) -> None:
+def test_node_lost_during_transfer_gets_image_on_next_run(docker: ImageHosts) -> None:
     for name in docker.names[1:]:
         docker.root(name, f"docker rmi --force {IMAGE}")
     play = docker.start_image()

@@ -45,7 +45,7 @@ docker --config . push --quiet NAME
 docker rmi NAME
 rm -r /var/tmp/push
 """
-# Which of the words in a file are in the command line of any process, at all times, until another file is there.
+# Watches the command lines of all processes for the strings in a file, until another file exists.
 WATCH = """
 : > /var/tmp/seen
 while [ ! -e /var/tmp/enough ]; do
@@ -122,7 +122,7 @@ def test_registry_refusals_are_reported_with_remedy(registry: Registry) -> None:
     assert "node2: " in output and "node1, which provides the image, has failed" in output
 
 
-def test_image_is_pulled_once_and_password_is_not_left_behind(registry: Registry) -> None:
+def test_image_is_pulled_once_and_password_is_removed(registry: Registry) -> None:
     hosts = registry.hosts
     registry.log()
     for node in hosts.names:

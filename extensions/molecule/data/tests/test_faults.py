@@ -99,16 +99,16 @@ def cache_full(node: Data) -> dict[str, Any]:
     return {"options": {"use_cache": "/srv/small/cache", "ensure_diskfree": 4}}
 
 
-FEW = ("access denied", "endpoint hangs", "mount point not empty", "cache disk full")  # one of each way to fail
+FEW = ("access denied", "endpoint hangs", "mount point not empty", "cache disk full")  # one fault of each kind
 FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
     "clock skew": (refusing("RequestTimeTooSkewed"), ("the clock of this node", "timedatectl set-ntp true")),
     "access denied": (
         refusing("AccessDenied"),
         ("S3 denies access to the bucket with these credentials", "s3:ListBucket"),
     ),
-    "endpoint gone": (gone, ("nothing answers at the endpoint", "check the endpoint's URL")),
-    "endpoint hangs": (hanging, ("no answer within", "did not answer in time", "curl -v URL")),
-    "keys that may not write": (read_only, ("nothing can be written there", "s3:PutObject")),
+    "endpoint gone": (gone, ("the endpoint does not respond", "check the endpoint's URL")),
+    "endpoint hangs": (hanging, ("no reply within", "did not respond in time", "curl -v URL")),
+    "keys that may not write": (read_only, ("it is not writable", "s3:PutObject")),
     "no /dev/fuse": (without_device, ("/dev/fuse is missing", "modprobe fuse", "--device /dev/fuse")),
     "mount point not empty": (not_empty, ("is not empty (there is 'mine')", "choose another path")),
     "cache disk full": (cache_full, ("the disk of the cache directory is full", "make room there")),
@@ -210,7 +210,7 @@ def test_a_mount_in_use_is_not_changed(node: Data) -> None:
     assert "ro" in node.sh("node1", f"grep ' {PATH} ' /proc/mounts").split()[3].split(",")
 
 
-def test_foreign_mount_is_left_alone_and_replaced_once_dead(node: Data) -> None:
+def test_foreign_mount_is_kept_until_it_is_dead_and_then_replaced(node: Data) -> None:
     assert node.mount(state="absent").rc == 0
     options = f"passwd_file=/root/keys,url={node.s3.url},use_path_request_style,allow_other"
     node.s3.keys["AKIAPLAIN"] = "plain"
@@ -255,7 +255,7 @@ def test_hanging_mount_is_removed_and_mounted_again(node: Data) -> None:
     repaired(node)
     node.s3.hangs = True
     node.lab.exec("node1", ["bash", "-c", f"setsid -f cat {PATH}/large/20M > /dev/null 2>&1"])
-    refused(node, "no answer within", timeout=10)
+    refused(node, "no reply within", timeout=10)
     node.heal()
     repaired(node)
 
@@ -265,7 +265,7 @@ def test_mount_still_reads_when_cache_disk_fills_up(node: Data) -> None:
     node.fault("node1", "mkdir -p /srv/tiny; mount -t tmpfs -o size=200m tmpfs /srv/tiny", "umount -l /srv/tiny")
     play = node.mount(options={"use_cache": "/srv/tiny/cache", "ensure_diskfree": 50}, read_only=True)
     assert play.rc == 0, play.output
-    # what is left to the cache is less than the file has
+    # the cache has less space than the file needs
     node.sh("node1", "head -c 135M /dev/zero > /srv/tiny/much")
     assert node.sh("node1", f"timeout 30 wc -c < {PATH}/large/20M").strip() == str(20 * 2**20)
     assert node.mount(state="absent").rc == 0

@@ -44,7 +44,7 @@ def site(data: Data, hub: HubServer) -> drive.Play:
     return drive.run("site.yml", data.lab.inventory, options=options, env=env, timeout=600, **arguments)
 
 
-@pytest.mark.thorough  # the refusals of a hub are in tests/unit/roles/test_hugging_face.py
+@pytest.mark.thorough  # tests/unit/roles/test_hugging_face.py tests the errors of a hub
 def test_gated_model_without_access_is_reported(data: Data, hub: HubServer) -> None:
     hub.tokens[TOKEN].discard("org/tiny")
     play = site(data, hub)
@@ -64,6 +64,11 @@ def test_gated_model_is_downloaded_once_for_all_nodes(data: Data, hub: HubServer
         output = data.sh(name, f'runuser -u muster -- env {python} -c "{OFFLINE}"')
         assert output.strip() == f"['config.json', 'sub'] {len(WEIGHTS)}"
         assert data.sh(name, "stat -c '%U %a' ~muster/.cache/huggingface/token").strip() == "muster 600"
+
+
+@pytest.mark.thorough  # tests/unit/roles/test_hugging_face.py
+def test_second_run_queries_the_hub_once(data: Data, hub: HubServer) -> None:
+    hub.tokens[TOKEN].add("org/tiny")
     hub.requests.clear()
     again = site(data, hub)
     assert unchanged(again), again.output[-4000:]

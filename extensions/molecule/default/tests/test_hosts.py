@@ -66,7 +66,7 @@ def test_wrong_host_key_is_refused(lab: Lab) -> None:
     assert "Host key verification failed" in done.stderr
 
 
-# A server that says how its one connection ended; a client that talks without pause.
+# A server that reports how its only connection ended; a client that sends continuously.
 SERVER = """
 import socket
 connection, _ = socket.create_server(("", 5999)).accept()
@@ -107,7 +107,7 @@ def _python(lab: Lab, node: str, program: str) -> Iterator[IO[str]]:
 
 
 @pytest.mark.parametrize("event", ["cut_off", "power_off"])
-def test_connection_to_lost_node_goes_silent(breakable: Lab, event: str) -> None:
+def test_connection_to_lost_node_receives_nothing(breakable: Lab, event: str) -> None:
     lost, peer = breakable.nodes[0], breakable.nodes[1]
     with _python(breakable, peer.name, SERVER) as heard, _python(
         breakable, lost.name, CLIENT.format(address=peer.address)
@@ -117,7 +117,7 @@ def test_connection_to_lost_node_goes_silent(breakable: Lab, event: str) -> None
         assert heard.readline() == "silence\n"
 
 
-def test_cut_off_node_is_reachable_only_from_this_machine(breakable: Lab) -> None:
+def test_isolated_node_is_reachable_only_from_this_machine(breakable: Lab) -> None:
     lost, peer = breakable.nodes[0], breakable.nodes[1]
     breakable.cut_off(lost.name)
     assert _answers(breakable, lost)
@@ -154,12 +154,12 @@ def test_process_list_shows_only_the_nodes_own_processes(lab: Lab) -> None:
         eventually("The process is listed", lambda: "time.sleep(30)" in _commands(lab, 0), timeout=120)
         assert "time.sleep(30)" not in _commands(lab, 1)
     first = lab.processes(lab.nodes[1].name)[0]
-    # an upgrade of systemd, as by base_packages, starts it again under its other name
+    # an upgrade of systemd, for example by base_packages, restarts it under its other name
     assert (first.pid, first.user) == (1, "root") and first.command.split()[0] in ("/sbin/init", "/lib/systemd/systemd")
 
 
 def test_command_resumes_after_sigstop(lab: Lab) -> None:
-    # as systemd does with all processes when a node shuts down: nsenter stops with its child, and nobody wakes it
+    # as systemd does with all processes when a node shuts down: nsenter stops with its child, and nothing resumes it
     done = lab.exec(lab.nodes[0].name, ["sh", "-c", "kill -STOP $$; echo goes on"], timeout=20)
     assert done.stdout == "goes on\n"
 

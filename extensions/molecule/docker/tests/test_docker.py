@@ -21,14 +21,14 @@ from tests.unit.pages import CONTAINERS, section
 
 NODES = ["node1", "node2"]
 IMAGE = "localhost/small"
-SETTINGS = {"storage-driver": "vfs"}  # test hosts have no disk on which another one works
+SETTINGS = {"storage-driver": "vfs"}  # test hosts have no disk that supports another one
 MAKE_IMAGE = f"""
 set -e
 {make_layer("/var/tmp/root.tar")}
 docker import /var/tmp/root.tar {IMAGE}
 rm /var/tmp/root.tar
 """
-# The job of a guide, by its name: what was brought is there, and the ranks of all nodes find each other.
+# The job of a guide, by its name: the copied files exist, and the ranks of all nodes connect to each other.
 TRAIN = """
 import argparse, os
 import torch
@@ -133,7 +133,7 @@ def test_job_runs_in_a_container_with_its_environment(image: Lab) -> None:
     assert containers(image) == ""
 
 
-# The others end with a stand-in for the engine in tests/unit/plugins/plugin_utils/plan/test_container_command.py.
+# tests/unit/plugins/plugin_utils/plan/test_container_command.py tests how the others end, with a fake engine.
 @pytest.mark.parametrize(
     "how", [*(pytest.param(how, marks=pytest.mark.thorough) for how in ("raises", "stop")), "supervisor"]
 )
@@ -147,7 +147,7 @@ def test_containers_end_with_the_run(image: Lab, how: str) -> None:
         assert drive.run("stop.yml", image.inventory, run_id="image-stop").rc == 0
     elif how == "supervisor":
         image.exec("node2", ["kill", "-9", str(drive.pid_of(image, "node2", "supervisor.py"))])
-    # the engine removes it, which takes a busy machine long
+    # the engine removes it, which takes long on a busy machine
     drive.eventually("no container is left", lambda: containers(image) == "", 180, lambda: describe(image))
     drive.nothing_left(image, NODES, within=30)
     play.wait()
@@ -201,7 +201,7 @@ def test_image_directory_owned_by_a_user_is_refused(engine: Lab, tmp_path: Path)
     assert engine.exec("node1", ["test", "-e", there]).returncode != 0
 
 
-def test_package_key_that_is_not_nvidias_is_refused(engine: Lab, tmp_path: Path) -> None:
+def test_package_key_not_from_nvidia_is_refused(engine: Lab, tmp_path: Path) -> None:
     lab = engine
     key = "/usr/share/keyrings/debian-archive-keyring.gpg"
     settings = {"docker_engine_enabled": True, "docker_engine_nvidia": True, "docker_engine_nvidia_key": key}
@@ -221,7 +221,7 @@ def role(lab: Lab, tmp_path: Path, name: str, **variables: Any) -> drive.Play:
     return drive.run(str(playbook), lab.inventory)
 
 
-@pytest.mark.thorough  # with a stand-in for the engine in tests/unit/plugins/module_utils/containers/test_data_root.py
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/containers/test_data_root.py tests the rest, with a fake engine
 def test_data_root_moves_and_is_restored_when_the_move_fails(image: Lab, tmp_path: Path) -> None:
     for arguments in (
         ["volume", "create", "kept"],
@@ -238,7 +238,7 @@ def test_data_root_moves_and_is_restored_when_the_move_fails(image: Lab, tmp_pat
     former = root()
     full = role(image, tmp_path, "docker_data_root", docker_data_root_path="/srv/a", docker_data_root_spare_gib=10**6)
     assert full.rc == 2 and "GiB are free where /srv/a would be" in " ".join(full.output.split()), full.output
-    # a disk that is full when the copy is half made
+    # a disk that fills up halfway through the copy
     image.exec("node1", ["mkdir", "-p", "/srv/small"])
     image.exec("node1", ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", "/srv/small"])
     image.exec("node1", ["sh", "-c", "printf '#!/bin/sh\\necho 1 x' > /usr/local/bin/du; chmod +x /usr/local/bin/du"])
@@ -285,7 +285,7 @@ def guide(image: Lab, tmp_path: Path) -> Project:
         with (tmp_path / name).open("a") as file:
             file.write(text)
     job = yaml.safe_load((tmp_path / "job.yml").read_text())
-    # torch is not in the image, but at hand; one rank a node, of two cores
+    # torch is mounted rather than in the image; one rank per node, with two cores
     job["job"]["container_mounts"] += MOUNTS
     (tmp_path / "job.yml").write_text(yaml.safe_dump(job))
     for name, text in {
@@ -299,7 +299,7 @@ def guide(image: Lab, tmp_path: Path) -> Project:
     return project
 
 
-@pytest.mark.thorough  # that each command is accepted is seen in tests/unit/test_docs_run.py
+@pytest.mark.thorough  # tests/unit/test_docs_run.py checks that each command is accepted
 def test_container_guide_works_step_by_step(image: Lab, guide: Project) -> None:
     """From no image of the job on any node to its checkpoint, by what the page says and nothing else."""
     document = {}

@@ -105,12 +105,12 @@ def test_peers_reach_all_ports_and_others_only_open_ones(lab: Lab) -> None:
     with listening(lab, OPEN, EPHEMERAL):
         assert reached_by_peers(lab, EPHEMERAL) == {node: list(NODES) for node in NODES}
         assert reached_from_here(lab, EPHEMERAL) == []
-        # node4 has a firewall of its own, which is not ours to open to others.
+        # node4 has its own firewall, which the role must not open to others.
         assert reached_from_here(lab, OPEN) == ["node1", "node2", "node3"]
     assert all(login(lab, node) for node in NODES)
 
 
-def test_ping_gets_through(lab: Lab) -> None:
+def test_ping_is_accepted(lab: Lab) -> None:
     request = bytes.fromhex("0800f7ff00000000")  # an ICMP echo request without data, and its checksum
     for node in NODES[:3]:
         with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.getprotobyname("icmp")) as item:
@@ -142,7 +142,7 @@ def test_rules_are_restored_after_nftables_reload(lab: Lab) -> None:
 
 def test_rules_that_lock_out_the_controller_are_rolled_back(lab: Lab) -> None:
     """SSH from a network that is not ours: no new connection gets in, until the node takes the rules back by itself."""
-    root(lab, "node3", "ufw delete allow 22/tcp")  # now SSH is open there by our rules only
+    root(lab, "node3", "ufw delete allow 22/tcp")  # now only our rules accept SSH on node4
     before = {node: rules(lab, node) for node in NODES}
     kept = root(lab, "node1", "cat /etc/muster/firewall.json")
     locked_out: dict[str, bool] = {}
@@ -173,13 +173,13 @@ def test_rules_that_lock_out_the_controller_are_rolled_back(lab: Lab) -> None:
         assert reached_from_here(lab, EPHEMERAL) == []
 
 
-def test_unconfirmed_rules_are_gone_after_reboot(breakable: Lab) -> None:
+def test_unconfirmed_rules_are_removed_by_reboot(breakable: Lab) -> None:
     lab = breakable
     nodes = ("node1", "node3")
     before = {node: rules(lab, node) for node in nodes}
     files = {node: root(lab, node, "cat /etc/default/ufw /etc/ufw/before*.rules 2>/dev/null || true") for node in nodes}
     for node in nodes:
-        root(lab, node, "systemctl disable muster_firewall")  # as where no rules were ever confirmed
+        root(lab, node, "systemctl disable muster_firewall")  # as on a node whose rules were never confirmed
         expected = {**json.loads(root(lab, node, "cat /etc/muster/firewall.json")), "ssh_from": ["192.0.2.0/24"]}
         tried = root(lab, node, f"echo '{json.dumps(expected)}' | python3 /usr/local/lib/muster/firewall.py try 300")
         assert tried.splitlines()[0] == "applied"
@@ -199,7 +199,7 @@ def test_joining_node_is_admitted_and_removed_node_is_blocked(lab: Lab, tmp_path
     assert drive.run(CONVERGE, inventory).rc == 0
     with listening(lab, EPHEMERAL):
         reached = reached_by_peers(lab, EPHEMERAL)
-        assert reached["node1"] == list(NODES)  # node2 was not told
+        assert reached["node1"] == list(NODES)  # node2 was not notified
         assert reached["node2"] == ["node2"]
         assert drive.run(CONVERGE, lab.inventory).rc == 0
         assert reached_by_peers(lab, EPHEMERAL) == {node: list(NODES) for node in NODES}

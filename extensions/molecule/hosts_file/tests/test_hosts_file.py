@@ -46,11 +46,11 @@ def test_file_has_one_block_and_keeps_foreign_lines(lab: Lab) -> None:
     for node in lab.nodes:
         text = lab.exec(node.name, ["cat", "/etc/hosts"]).stdout
         assert text.count("# BEGIN muster") == text.count("# END muster") == 1
-        assert ("10.99.0.1 nas.example.com nas\n" in text) == (node.name != "node4")  # there it went with cloud-init
+        assert ("10.99.0.1 nas.example.com nas\n" in text) == (node.name != "node4")  # removed by cloud-init
         assert "127.0.1.1" not in text
         assert lab.exec(node.name, ["getent", "hosts", "localhost"]).stdout
     assert "# our file server\n" in lab.exec("node1", ["cat", "/etc/hosts"]).stdout
-    assert "10.5.7.2" in lab.exec("node2", ["cat", "/etc/hosts"]).stdout  # other names were on that line
+    assert "10.5.7.2" in lab.exec("node2", ["cat", "/etc/hosts"]).stdout  # the line has other names
     mode = lab.exec("node1", ["stat", "--format=%a %U", "/etc/hosts"]).stdout
     assert mode == "644 root\n"
 
@@ -63,5 +63,5 @@ def test_cloud_init_leaves_hosts_file_alone_at_next_boot(lab: Lab) -> None:
     assert lab.exec("node4", ["cat", "/etc/hosts"]).stdout == before
     log = lab.exec("node4", ["cat", "/var/log/cloud-init.log"]).stdout
     last_boot = log[log.rindex("running 'init' at") :]
-    assert "update_hostname" in last_boot  # the list of modules is still in force
+    assert "update_hostname" in last_boot  # the list of modules still applies
     assert "update_etc_hosts" not in last_boot

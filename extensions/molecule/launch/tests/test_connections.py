@@ -45,7 +45,7 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     first, second = lab.node("node1").address, lab.node("node2").address
     (tmp_path / "changed").write_text(f"{first} {key.with_suffix('.pub').read_text()}")
-    # connections that are open already would do for another key
+    # connections that are already open would also work with another key
     own: dict[str, Any] = {"ansible_host": first, "ansible_ssh_args": "-o ControlMaster=no -o ControlPath=none"}
     hosts: dict[str, dict[str, Any]] = {
         "well": {},
@@ -68,7 +68,7 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
     finally:
         drive.said(lab, "node2", "sed", "-i", "s/ALL$/NOPASSWD:ALL/", SUDOERS)
         drive.said(lab, "node1", "nft", "delete", "table", "inet", "silent")
-    assert play.rc == 2 and "1 of 11 machines answers" in play.output, play.output
+    assert play.rc == 2 and "1 of 11 machines responds" in play.output, play.output
     assert "UNREACHABLE!" not in play.output, play.output
     output = " ".join(play.output.split())
     for nodes, result, todo in (
@@ -78,7 +78,7 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
         ("unknown", "its host key is not known to this machine", "StrictHostKeyChecking=accept-new"),
         ("changed", "its host key differs from the one that this machine has recorded", "ssh-keygen -f"),
         ("refused", "nothing listens on its port 2222: Connection refused", "set ansible_port"),
-        ("silent", "it did not answer in time", "firewall of its provider"),
+        ("silent", "it did not respond in time", "firewall of its provider"),
         ("name", "this machine cannot resolve its name", "set ansible_host"),
         ("route", "it cannot be reached: No route to host", "check that the machine is running"),
         ("sudo", "sudo asks for a password", "--ask-become-pass"),

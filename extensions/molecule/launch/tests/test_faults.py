@@ -45,7 +45,7 @@ def test_successful_run_leaves_a_record_and_no_secrets(lab: Lab, nodes: list[str
     assert [(rank["host"], rank["rank"], rank["exit_code"]) for node in verdict["nodes"] for rank in node["ranks"]] == [
         (name, number, 0) for number, name in enumerate(nodes)
     ]
-    for name in nodes:  # the record stays, the secrets do not
+    for name in nodes:  # the record is kept, the secrets are removed
         left = lab.exec(name, ["sh", "-c", "ls /home/muster/.muster/runs/normal/node*"]).stdout.split()
         assert "plan.json" in left and "token" not in left and "environment.json" not in left
         assert lab.exec(name, ["find", "/run/muster", "-mindepth", "2"]).stdout == ""
@@ -109,7 +109,7 @@ def test_killed_rank_launcher_or_supervisor_ends_the_run(lab: Lab, nodes: list[s
 
 
 def test_hanging_supervisor_ends_the_run(lab: Lab, nodes: list[str]) -> None:
-    """As on a file system that does not answer: its own node ends it, and the job with it."""
+    """As on a file system that does not respond: its own node ends it, and the job with it."""
     play = ticking(lab, "hangs")
     lab.exec(OTHER, ["kill", "-STOP", str(drive.pid_of(lab, OTHER, "supervisor.py"))])
     drive.nothing_left(lab, nodes, within=30)
@@ -160,17 +160,17 @@ def test_powered_off_node_ends_the_run(lab: Lab, nodes: list[str], node: str) ->
 @pytest.mark.parametrize(
     ("node", "from_machine"),
     [
-        (MASTER, False),
+        pytest.param(MASTER, False, marks=pytest.mark.thorough),  # molecule/recovery isolates the first node
         pytest.param(MASTER, True, marks=pytest.mark.thorough),
         pytest.param(OTHER, False, marks=pytest.mark.thorough),
         (OTHER, True),
     ],
 )
-def test_cut_off_node_ends_the_run(lab: Lab, nodes: list[str], node: str, from_machine: bool) -> None:
+def test_isolated_node_ends_the_run(lab: Lab, nodes: list[str], node: str, from_machine: bool) -> None:
     run_id = f"cut-{node}-{from_machine}"
     play = ticking(lab, run_id)
     lab.cut_off(node, from_machine=from_machine)
-    drive.nothing_left(lab, nodes, within=20)  # the node that is cut off as well
+    drive.nothing_left(lab, nodes, within=20)  # also on the isolated node
     play.wait()
     assert play.rc == 2, play.output
     if node != MASTER:
@@ -202,7 +202,7 @@ def test_named_shared_memory_survives_the_last_logout(lab: Lab, nodes: list[str]
 
     drive.eventually("the job shares memory", lambda: told("^step") > 0, 120)
     files.end_ssh_masters(lab.name, lab.node(MASTER).address)
-    # logind writes this file at a user's first login, and removes it behind all else that it removes
+    # logind writes this file at a user's first login, and removes it last
     gone = ["sh", "-c", "! test -e /run/systemd/users/1000"]
     drive.eventually("nobody is logged in", lambda: lab.exec(MASTER, gone).returncode == 0, 120)
     steps = told("^step")
@@ -251,7 +251,7 @@ def test_run_continues_after_terminal_is_closed(lab: Lab, nodes: list[str]) -> N
     seen = b""
     while b"step 3 " not in seen:
         seen += os.read(master, 65536)
-    os.close(master)  # SIGHUP to all that belongs to the terminal
+    os.close(master)  # SIGHUP to all processes of the terminal
     drive.eventually("the playbook is gone", lambda: process.poll() is not None, 120)
 
     def steps() -> int:
@@ -262,7 +262,7 @@ def test_run_continues_after_terminal_is_closed(lab: Lab, nodes: list[str]) -> N
         return len((folder / "launcher.log").read_text().splitlines())
 
     follow = drive.start("logs.yml", lab.inventory, run_id="closed", rank=2)
-    first = drive.start("logs.yml", lab.inventory)  # rank 0 of the run that was launched last
+    first = drive.start("logs.yml", lab.inventory)  # rank 0 of the latest run
     refused = drive.run("logs.yml", lab.inventory, run_id="closed", rank=9)
     assert refused.rc == 2, refused.output
     assert "run closed has the ranks 0 to 3, not 9: correct -e rank" in refused.output, refused.output
@@ -277,10 +277,10 @@ def test_run_continues_after_terminal_is_closed(lab: Lab, nodes: list[str]) -> N
     assert [(node["node"], node["state"], node["ranks"]) for node in output["nodes"]] == [
         (name, "running", [number]) for number, name in enumerate(nodes)
     ]
-    lab.exec(OTHER, ["kill", "-9", str(drive.rank_pid(lab, OTHER, "ticks.py"))])  # nobody watches, and yet
+    lab.exec(OTHER, ["kill", "-9", str(drive.rank_pid(lab, OTHER, "ticks.py"))])  # although no controller is watching
     drive.nothing_left(lab, nodes, within=10)
     assert first.wait().rc == 0, first.output
-    follow.wait()  # it ends by itself, and has shown this rank alone
+    follow.wait()  # it exits by itself, and has shown only this rank
     assert follow.rc == 0, follow.output
     assert not re.search(r"^step \d+ of rank [013]", follow.output, re.MULTILINE), follow.output
     status = drive.run("status.yml", lab.inventory, run_id="closed")
@@ -321,13 +321,14 @@ def test_status_reports_failures_of_unwatched_runs(lab: Lab, nodes: list[str]) -
     assert " died  " in asked["orphan"].output, asked["orphan"].output
 
 
+@pytest.mark.thorough  # tests/unit/plugins/action/test_run_record.py, and the test of a closed terminal above
 def test_status_reports_lost_nodes_of_unwatched_runs(lab: Lab, nodes: list[str]) -> None:
     """Of two runs that were left alone one has a node cut off, the other one its first node powered off."""
     runs = {"cut": nodes[:2], "off": nodes[2:]}
     leave_alone(lab, runs)
     lab.cut_off("node2")
     lab.power_off("node3")
-    drive.nothing_left(lab, ["node1", "node2", "node4"], within=20)  # the node that is cut off as well
+    drive.nothing_left(lab, ["node1", "node2", "node4"], within=20)  # also on the isolated node
     asked = {item: drive.start("status.yml", lab.inventory, run_id=item) for item in runs}
     for status in asked.values():
         assert status.wait().rc == 0, status.output
@@ -335,7 +336,7 @@ def test_status_reports_lost_nodes_of_unwatched_runs(lab: Lab, nodes: list[str])
     told_of(lab, asked["off"], "off", "node3", node_rank=0, rank=None, error="node3 is lost: no sign of life for")
     assert " unreachable  " in asked["off"].output, asked["off"].output
     stop = drive.run("stop.yml", lab.inventory, run_id="off")
-    assert stop.rc == 2 and "node3 does not answer" in stop.output, stop.output
+    assert stop.rc == 2 and "node3 does not respond" in stop.output, stop.output
 
 
 def told_of(  # noqa: PLR0913

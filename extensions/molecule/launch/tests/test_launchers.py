@@ -62,6 +62,7 @@ def test_env_launcher_sets_environment_of_each_node(lab: Lab, nodes: list[str]) 
         assert "set although they must not be: []" in text
 
 
+@pytest.mark.thorough  # tests/unit/roles/test_launch_environment.py
 def test_wandb_settings_are_in_the_jobs_environment(lab: Lab, nodes: list[str]) -> None:
     document: dict[str, Any] = {
         "wandb_project": "demo",
@@ -82,6 +83,7 @@ def test_wandb_settings_are_in_the_jobs_environment(lab: Lab, nodes: list[str]) 
     assert sorted(seen) == ["WANDB_ENTITY=me", "WANDB_PROJECT=demo"], "what the job itself is given counts"
 
 
+@pytest.mark.thorough  # molecule/preflight tests this, and a launch runs the same checks
 def test_env_refuses_unequal_slots(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
     more = tmp_path / "slots.yml"
     more.write_text("training: {hosts: {node1: {node_slots: 2}}}\n")
@@ -97,6 +99,7 @@ def test_lightning_runs_under_torchrun(lab: Lab, nodes: list[str]) -> None:
     assert places(lab, "lightning") == [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 1, "node2")]
 
 
+@pytest.mark.thorough  # molecule/preflight launches a module
 def test_module_is_launched(lab: Lab, nodes: list[str]) -> None:
     play = drive.start(
         "launch.yml", lab.inventory, launch_module="platform", launch_launcher="env", nnodes=2, run_id="module"
@@ -124,6 +127,7 @@ def test_check_mode_shows_plan_and_writes_nothing(lab: Lab, nodes: list[str]) ->
     assert "API_KEY" in play.output and "hunter2" not in play.output
 
 
+@pytest.mark.thorough  # tests/unit/playbooks/test_record.py
 def test_plan_is_recorded_as_json(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "first_node.py", run_id="data", nnodes=2, launch_launcher="env").wait()
     assert play.rc == 0, play.output

@@ -21,7 +21,7 @@ def refused(lab: Lab, names: list[str], *expected_text: str, job: str = "loop.py
     assert play.rc not in (None, 0), play.output
     for word in expected_text:
         assert word in play.output, play.output
-    # what listened for the other nodes' greetings may still wait for one that cannot come
+    # the listener of the connection tests may still wait for a peer that cannot connect
     drive.eventually(
         f"all is as it was: {before}", lambda: {name: drive.traces(lab, name) for name in names} == before, 40
     )
@@ -62,8 +62,9 @@ def test_busy_nodes_are_refused_unless_run_is_replaced(lab: Lab, nodes: list[str
 
 @pytest.mark.parametrize(
     ("port", "what"),
-    [(29500, "the rendezvous port"), pytest.param(29499, "the lifeline's port", marks=pytest.mark.thorough)],
+    [(29500, "the rendezvous port"), (29499, "the lifeline's port")],
 )
+@pytest.mark.thorough  # molecule/preflight tests this, and a launch runs the same checks
 def test_port_in_use_is_refused(lab: Lab, nodes: list[str], port: int, what: str) -> None:
     command = (
         f"systemd-run --unit=squatter --uid=muster python3 -m http.server {port} --bind {lab.node('node1').address}"
@@ -77,6 +78,7 @@ def test_port_in_use_is_refused(lab: Lab, nodes: list[str], port: int, what: str
         lab.exec("node1", ["systemctl", "stop", "squatter"])
 
 
+@pytest.mark.thorough  # tests/unit/plugins/plugin_utils/checks/test_start_conditions.py
 def test_missing_script_is_refused(lab: Lab, nodes: list[str]) -> None:
     for name in ("node1", "node4"):
         lab.exec(name, ["sh", "-c", "echo 'print(1)' > /home/muster/only_here.py"])
@@ -87,7 +89,7 @@ def test_missing_script_is_refused(lab: Lab, nodes: list[str]) -> None:
     assert f"playbooks/site.yml -i {lab.inventory.relative_to(drive.CHECKOUT)} --tags code" in play.output, play.output
 
 
-@pytest.mark.thorough  # molecule/preflight has it, and a launch makes the same checks
+@pytest.mark.thorough  # molecule/preflight tests this, and a launch runs the same checks
 def test_missing_interpreter_is_refused(lab: Lab, nodes: list[str]) -> None:
     refused(
         lab,
@@ -98,7 +100,7 @@ def test_missing_interpreter_is_refused(lab: Lab, nodes: list[str]) -> None:
     )
 
 
-@pytest.mark.thorough  # molecule/preflight has it, and a launch makes the same checks
+@pytest.mark.thorough  # molecule/preflight tests this, and a launch runs the same checks
 def test_missing_working_directory_is_refused(lab: Lab, nodes: list[str]) -> None:
     refused(
         lab,
@@ -135,6 +137,7 @@ def test_wrong_node_address_is_refused(lab: Lab, nodes: list[str], tmp_path: Pat
     refused(lab, nodes, *arguments, nnodes=2, options=("-i", str(more)))
 
 
+@pytest.mark.thorough  # tests/unit/plugins/action/test_choose_nodes.py
 def test_too_many_nodes_are_refused(lab: Lab, nodes: list[str]) -> None:
     refused(lab, nodes, "nnodes is 40", nnodes=40)
 

@@ -63,14 +63,14 @@ def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: lis
     for name in nodes[:2]:
         listed = root(lab, name, "ps", "-eww", "-o", "args")
         assert "supervisor.py" in listed and PART not in listed and token not in listed
-        # as somebody else on the node: whatever can be read, and other people's environments
+        # as another user on the node: all readable files, and the environments of other users' processes
         for word in (PART, token):
-            pattern = f"[{word[0]}]{word[1:]}"  # which does not find its own command line
+            pattern = f"[{word[0]}]{word[1:]}"  # so that it does not match its own command line
             places = "/home /tmp /run /var/log /var/tmp /etc /proc/[0-9]*/environ /proc/[0-9]*/cmdline"
             command = f"grep -rls '{pattern}' {places}"
             with planted(lab, name, PART, token):
                 seen = lab.exec(name, ["runuser", "-u", "nobody", "--", "sh", "-c", command])
-            # grep's 2 is of what nobody may not read
+            # grep exits with 2 because `nobody` cannot read some files
             assert (seen.returncode, seen.stdout.split()) == (2, [PLANTED]), seen
         journal = root(lab, name, "journalctl", "--no-pager", "--output=cat")
         assert journal and PART not in journal and token not in journal
@@ -85,7 +85,7 @@ def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: lis
     for item in (play, status, stop, logs):
         assert item.rc is not None and PART not in item.output and token not in item.output
     for name, value in (("API_KEY", SECRET), ("LAB_TOKEN", PASSED)):
-        assert f"length of {name} {len(value)}" in play.output  # it did arrive, to the letter
+        assert f"length of {name} {len(value)}" in play.output  # it arrived unchanged
     for path in (lab.inventory.parent / "runs/secret").rglob("*"):
         assert not path.is_file() or PART not in path.read_text(errors="replace"), path
     for name in nodes[:2]:

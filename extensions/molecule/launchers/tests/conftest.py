@@ -9,9 +9,9 @@ import pytest
 from tests.lab import Lab
 from tests.support import drive
 
-# No two alike, and none of them reads all that sh does.
+# All of them differ, and none supports the full syntax of sh.
 SHELLS = ("/bin/tcsh", "/usr/bin/fish", "/usr/bin/zsh")
-# Built from source, mpirun most often hands the place of its libraries on, in the words of the shell that it expects.
+# If built from source, mpirun usually passes on the path of its libraries, in the syntax of the shell that it expects.
 MPIRUN = """#!/bin/sh
 exec /usr/bin/mpirun --prefix /usr "$@"
 """

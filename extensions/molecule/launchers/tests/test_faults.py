@@ -17,7 +17,7 @@ LAUNCHERS: dict[str, dict[str, Any]] = {
     "openmpi": {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "openmpi"},
     "accelerate": {"launch_launcher": "accelerate", "nproc_per_node": 1},
 }
-FEW = ("mpirun", "accelerate")  # the others end in one of their ways; pdsh is stopped below
+FEW = ("mpirun", "accelerate")  # the other launchers end like one of these; pdsh is stopped below
 
 
 def running(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:
@@ -64,7 +64,7 @@ def test_exception_in_a_rank_ends_a_rank_that_ignores_sigterm(lab: Lab, nodes: l
     assert (failure["node"], failure["rank"], failure["error"]) == ("node1", rank, "ValueError: boom at step 5")
 
 
-@pytest.mark.thorough  # the row about secrets ends with a stop, of pdsh
+@pytest.mark.thorough  # the test of secrets ends with a stop of pdsh
 @pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
 def test_stop_ends_run_on_all_nodes(lab: Lab, nodes: list[str], launcher: str) -> None:
     play = running(lab, launcher, f"stop-{launcher}", "--stubborn", "--detach")
@@ -107,7 +107,7 @@ def test_powered_off_node_ends_the_run(lab: Lab, nodes: list[str], launcher: str
 def test_killed_launcher_or_supervisor_ends_the_run(  # noqa: PLR0913
     lab: Lab, nodes: list[str], launcher: str, node: str, word: str, message: str
 ) -> None:
-    run_id = f"kill-{launcher}-{node}-{len(word)}"  # the word itself would be in the supervisor's command line
+    run_id = f"kill-{launcher}-{node}-{len(word)}"  # the name itself would be in the supervisor's command line
     play = running(lab, launcher, run_id)
     lab.exec(node, ["kill", "-9", str(drive.pid_of(lab, node, word))])
     drive.nothing_left(lab, nodes, within=10)
@@ -137,7 +137,7 @@ def test_no_secret_is_in_a_command_line(lab: Lab, nodes: list[str]) -> None:
             seen = lab.exec(name, ["sh", "-c", look])
             assert seen.returncode == 0 and word in seen.stdout, seen
             assert "s3cr3t" not in seen.stdout
-    for word in environment:  # and yet it arrived, to the letter, where it was meant for
+    for word in environment:  # although it arrived unchanged where it was needed
         assert f"{word}={secret!r}\n" in lab.exec("node3", ["sh", "-c", f"cat {RUNS}/{run_id}/node2/ranks/0/*"]).stdout
     stop = drive.run("stop.yml", lab.inventory, run_id=run_id)
     assert stop.rc == 0, stop.output

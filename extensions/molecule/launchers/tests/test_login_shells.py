@@ -9,14 +9,14 @@ from tests.support import drive
 
 
 @pytest.mark.parametrize("shell", ["", "/bin/dash", "/bin/bash"])
-def test_machines_answer_with_any_login_shell(lab: Lab, nodes: list[str], shell: str) -> None:
+def test_machines_respond_with_any_login_shell(lab: Lab, nodes: list[str], shell: str) -> None:
     before = drive.said(lab, "node3", "getent", "passwd", "muster").strip().rpartition(":")[2]
     try:
         drive.said(lab, "node3", "usermod", "--shell", shell or before, "muster")
         ping = drive.run("ping.yml", lab.inventory)
     finally:
         drive.said(lab, "node3", "usermod", "--shell", before, "muster")
-    assert ping.rc == 0 and "3 of 3 machines answer" in ping.output, ping.output
+    assert ping.rc == 0 and "3 of 3 machines respond" in ping.output, ping.output
 
 
 def test_playbooks_work_from_preflight_to_logs(lab: Lab, nodes: list[str]) -> None:

@@ -30,13 +30,13 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
         "deepspeed",
         {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "openmpi", "launch_environment": CPU},
     ),
-    # these two divide all processes by the nodes
+    # these two distribute all processes evenly over the nodes
     "accelerate": ("accelerate", {"launch_launcher": "accelerate", **TWO_AND_TWO}),
     "lightning": ("lightning", {"launch_launcher": "env", **TWO_AND_TWO}),
 }
 
 
-# What Lightning and accelerate make of what they get is read in tests/unit/oracles; test_faults starts accelerate, and
+# tests/unit/oracles checks how Lightning and accelerate read their environment; test_faults starts accelerate, and
 # molecule/launch has torchrun with unequal slots.
 THOROUGH = ("torchrun", "pdsh", "openmpi", "lightning", "accelerate")
 
@@ -55,7 +55,7 @@ def test_each_launcher_starts_same_ranks_with_same_losses(lab: Lab, nodes: list[
     assert places == (EQUAL if "nnodes" in settings else UNEQUAL)
     losses = sorted({result for text in texts for result in LOSS.findall(text)})
     assert [loss for _step, loss in losses] == LOSSES
-    if way not in ("torchrun", "lightning"):  # each rank's end is known, and not only the launcher's
+    if way not in ("torchrun", "lightning"):  # the exit of each rank is known, not only the launcher's
         ends = [rank["exit_code"] for node in drive.record(lab, way)["nodes"] for rank in node["ranks"]]
         assert ends == [0, 0, 0, 0]
 

@@ -57,7 +57,7 @@ def test_only_the_machine_whose_driver_was_in_use_was_rebooted(lab: Lab) -> None
     }
 
 
-def test_a_machine_without_a_gpu_is_left_alone(lab: Lab) -> None:
+def test_machine_without_gpu_is_left_unchanged(lab: Lab) -> None:
     assert packages(lab, "node4") == []
     root(lab, "node4", "test ! -e /etc/apt/apt.conf.d/52muster-nvidia-driver")
 
@@ -101,7 +101,7 @@ def test_purge_that_would_remove_another_package_is_refused(lab: Lab) -> None:
     root(lab, "node1", "dpkg --purge my-research-tool")
 
 
-def test_node_with_active_run_is_left_alone(lab: Lab) -> None:
+def test_node_with_active_run_is_left_unchanged(lab: Lab) -> None:
     directory = "/srv/run/bert-1/node0"  # with the supervisor in it, as a start writes it
     root(lab, "node1", f"mkdir -p {directory} && echo 'import time; time.sleep(300)' > {directory}/supervisor.py")
     text = f"python3 {directory}/supervisor.py {directory} bert-1 10.0.0.1"
@@ -132,7 +132,7 @@ def test_downgrade_completes_after_interrupted_purge(lab: Lab) -> None:
     assert root(lab, "node3", "wc -l < /srv/boots") == "1"
 
 
-def test_needed_reboot_is_reported_and_done_once_allowed(lab: Lab) -> None:
+def test_required_reboot_is_reported_and_performed_once_allowed(lab: Lab) -> None:
     root(lab, "node1", "touch /srv/sys/in_use")
     play = run(lab, "node1", nvidia_driver_branch="570", nvidia_driver_reboot="never")
     assert play.rc == 2

@@ -20,7 +20,7 @@ def test_each_rank_ran_on_its_node(lab: Lab) -> None:
 
 def test_only_the_first_node_can_compile(lab: Lab) -> None:
     assert lab.exec("node1", ["which", "gcc"]).returncode == 0
-    # node3: what other scenarios install is on the first two
+    # node3: other scenarios install packages on the first two nodes
     assert lab.exec("node3", ["which", "gcc"]).returncode != 0
 
 

@@ -54,13 +54,13 @@ def test_site_and_launch_work_on_rented_machines(lab: Lab, project: Project) -> 
         result = lab.exec(node.name, ["getent", "ahostsv4", *names]).stdout
         assert {str(other.address) for other in lab.nodes} == {line.split()[0] for line in result.splitlines()}
     output = project.run("ansible-playbook launch.yml -e nnodes=4")
-    assert "own-name-loopback" not in output  # which is said of hosts as they come
+    assert "own-name-loopback" not in output  # which is reported while hosts are being discovered
     assert "step 4 sum 4 world 4" in output
     (record,) = (entry for entry in (project.directory / "runs").iterdir() if entry.is_dir() and not entry.is_symlink())
     verdict = json.loads((record / "result.json").read_text())
     assert verdict["state"] == "succeeded"
-    # By age, as the API's clock says, whatever the order of its answer.
+    # By age according to the API's clock, whatever the order of its reply.
     hosts = [rank["host"] for node in verdict["nodes"] for rank in node["ranks"]]
     assert hosts == [node.name for node in lab.nodes[:4]]
-    # What listened for the check of the network before the launch goes by itself after a while.
+    # The listeners of the network check before the launch exit by themselves after a while.
     drive.nothing_left(lab, hosts, within=60)

@@ -21,7 +21,7 @@ PACKAGES = {
     "lightning": "2.5.1",
     "nvidia_cudnn_cu12": "9.7.1.26",
 }
-# A virtual environment as `python3 -m venv` makes it, with packages that have names and versions only.
+# A virtual environment as created by `python3 -m venv`, with packages that consist only of a name and a version.
 MAKE_JOB = """
 set -e
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')

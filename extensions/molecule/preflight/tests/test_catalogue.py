@@ -153,7 +153,7 @@ NODE1, NODE2, NODE3, NODE4 = (["node1"], ["node2"], ["node3"], ["node4"])
 SCRIPT = {"launch_script": "/opt/job/train.py"}
 
 
-# Faults that have nothing to do with each other are made at once, on different hosts: each must be named on its own.
+# Unrelated faults are injected together, on different hosts: each must have its own finding.
 @pytest.mark.parametrize(
     ("faults", "expected", "extra"),
     [
@@ -161,7 +161,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
         pytest.param(
             [hosts("node2", "1i 127.0.1.1 node2")], [("error", "own-name-loopback", NODE2)], {}, id="loopback"
         ),
-        # the rows of the table that glibc was measured with: last in the file, and beside localhost
+        # two rows of the table measured with glibc: last in the file, and on the line of localhost
         pytest.param(
             [
                 hosts("node2", "$a 127.0.1.1 node2"),
@@ -303,7 +303,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             id="tcp-dropped-outward",
             marks=pytest.mark.thorough,
         ),
-        # the ports of the run are open, as people open them, and those that NCCL and gloo take are not
+        # the run's ports are open, as users often configure it, but not the ports of NCCL and gloo
         pytest.param(
             [nft("node1", NEW_FROM_PEERS.format("{ 1-21, 23-29498, 29501-65535 } tcp flags syn / syn,ack", "drop"))],
             [("error", "peers-blocked", NODE1)],
@@ -489,7 +489,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             {},
             id="clocks-and-left-over",
         ),
-        # who does not answer is missing, and what that entails is not told
+        # a node that does not respond is reported as missing, without the consequences
         pytest.param(
             [shell("node3", "systemctl stop ssh", "systemctl start ssh"), lambda cluster: cluster.log_in_anew("node3")],
             [("error", "unreachable", NODE3)],
@@ -525,7 +525,7 @@ def test_process_holding_a_port_is_named_for_any_user(cluster: Cluster, tmp_path
     assert f"is in use by process {pid} (" in " ".join(play.output.split()), play.output
 
 
-# --- the run's own settings ------------------------------------------------------------------------------------------
+# --- settings of the run ---------------------------------------------------------------------------------------------
 
 
 def test_wrong_node_address_is_reported(cluster: Cluster, tmp_path: Path) -> None:
@@ -536,11 +536,11 @@ def test_wrong_node_address_is_reported(cluster: Cluster, tmp_path: Path) -> Non
     assert result == [("error", "address-not-here", ["node2"])], play.output
 
 
-def test_node_without_slots_or_gpus_gets_a_warning(cluster: Cluster, tmp_path: Path) -> None:
+def test_node_without_slots_is_noted_if_no_node_has_a_gpu(cluster: Cluster, tmp_path: Path) -> None:
     unsaid = tmp_path / "unsaid.yml"
     unsaid.write_text("training: {hosts: {node2: {node_slots: ''}}}\n")
     play, result = preflight(cluster, tmp_path, options=("-i", str(unsaid)))
-    assert result == [("warning", "no-gpu", ["node2"])], play.output
+    assert result == [("note", "no-gpu", ["node2"])], play.output
 
 
 def test_different_kernel_is_reported(cluster: Cluster, tmp_path: Path) -> None:
@@ -633,7 +633,7 @@ chmod 600 id_ed25519; chown muster: id_ed25519 known_hosts""",
     assert "verification failed" in play.output
 
 
-# --- GPUs, by what nvidia-smi prints ---------------------------------------------------------------------------------
+# --- GPUs, from nvidia-smi's output ----------------------------------------------------------------------------------
 
 
 def gpu(index: int, **values: str) -> str:

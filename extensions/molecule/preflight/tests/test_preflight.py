@@ -49,6 +49,7 @@ def test_strict_exits_1_on_warnings_and_checks_can_be_skipped(cluster: Cluster) 
     assert enough.rc == 0, enough.output
 
 
+@pytest.mark.thorough  # tests/unit/plugins/plugin_utils/checks/test_catalogue.py
 @pytest.mark.parametrize(
     ("skip", "message"),
     [
@@ -62,12 +63,14 @@ def test_unknown_or_mandatory_check_cannot_be_skipped(cluster: Cluster, skip: st
     assert play.rc == 2 and message in play.output, play.output
 
 
+@pytest.mark.thorough  # tests/unit/plugins/action/test_launch_plan.py
 def test_nproc_per_node_below_1_is_refused(cluster: Cluster) -> None:
     for option in ("nproc_per_node=0", '{"nproc_per_node": 0}', "nproc_per_node=-1"):
         play = drive.run("preflight.yml", cluster.lab.inventory, options=("-e", option))
         assert play.rc == 2 and "; must be 1 or more" in play.output, play.output
 
 
+@pytest.mark.thorough  # tests/unit/playbooks/test_no_effect.py
 def test_misspelt_variables_are_refused(cluster: Cluster) -> None:
     play = drive.run("preflight.yml", cluster.lab.inventory, preflight_stict=True)
     assert play.rc == 2 and "preflight_strict" in play.output, play.output
@@ -94,11 +97,15 @@ def test_network_check_works_with_one_fork(cluster: Cluster) -> None:
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))
     assert play.rc == 0 and "no errors, no warnings" in play.output, play.output
     drive.nothing_left(cluster.lab, cluster.names, within=15)
+
+
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/facts/test_peer_probe.py; test_catalogue.py with more forks
+def test_blocked_peers_are_found_with_one_fork(cluster: Cluster) -> None:
     text = "table inet fault {\nchain in { type filter hook input priority 0; ip saddr %s tcp dport != 22 drop; }\n}"
     cluster.fault("node3", f"nft -f - <<'END'\n{text % cluster.address('node2')}\nEND", "nft delete table inet fault")
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))
     assert play.rc == 2 and "peers-blocked" in play.output and "from node2 to node3" in play.output, play.output
-    drive.nothing_left(cluster.lab, cluster.names, within=80)  # they await each other as long as four turns may take
+    drive.nothing_left(cluster.lab, cluster.names, within=80)  # they wait for each other for up to four rounds
 
 
 TRIVIAL: dict[str, Any] = {"launch_module": "this", "launch_launcher": "env"}
@@ -117,9 +124,10 @@ def test_a_launch_is_refused_for_the_same_faults(cluster: Cluster) -> None:
     cluster.mend()
     play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL).wait()
     assert play.rc == 0 and "WARNING" not in play.output, play.output
-    drive.nothing_left(cluster.lab, cluster.names, within=40)  # node4 awaits node1 since the launch that was refused
+    drive.nothing_left(cluster.lab, cluster.names, within=40)  # node4 has waited for node1 since the refused launch
 
 
+@pytest.mark.thorough  # molecule/launch skips a check in test_frozen_disk.py
 def test_a_launch_can_skip_single_checks(cluster: Cluster) -> None:
     cluster.fault("node2", LOOPBACK, RIGHT)
     play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL, preflight_skip="own-name-loopback").wait()
@@ -136,12 +144,12 @@ def test_ping_shows_which_machines_answer_and_their_gpus(cluster: Cluster) -> No
     play = drive.run("ping.yml", cluster.lab.inventory)
     assert play.rc == 0, play.output
     assert f"node2  {cluster.address('node2')}  yes      550.127.05  1 x L40S 45 GiB" in play.output, play.output
-    assert "4 of 4 machines answer, 1 GPU" in play.output, play.output
+    assert "4 of 4 machines respond, 1 GPU" in play.output, play.output
     cluster.fault("node3", "systemctl stop ssh", "systemctl start ssh")
     cluster.log_in_anew("node3")
     play = drive.run("ping.yml", cluster.lab.inventory)
     assert play.rc == 2, play.output
-    assert "3 of 4 machines answer" in play.output and "1 of 4 do not answer: node3" in play.output, play.output
+    assert "3 of 4 machines respond" in play.output and "1 of 4 do not respond: node3" in play.output, play.output
 
 
 def test_mounts_of_each_node_are_shown(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ TRAINING = drive.CHECKOUT / "examples" / "ddp" / "train_ddp.py"
 QUICK = {"launch_skip": ["own-name-loopback"], "launch_fetch_record": True}
 
 
-def test_spare_takes_the_place_of_a_node_without_power_and_the_curve_goes_on(lab: Lab, nodes: list[str]) -> None:
+def test_spare_replaces_powered_off_node_and_the_curve_continues(lab: Lab, nodes: list[str]) -> None:
     arguments = ["--epochs", "40", "--checkpoint-every", "1", "--resume"]
     options: dict[str, Any] = {"nnodes": 3, "launch_restarts": 2, "launch_spares": 1, **QUICK}
     play = drive.start(
@@ -43,7 +43,7 @@ def test_spare_takes_the_place_of_a_node_without_power_and_the_curve_goes_on(lab
     drive.nothing_left(lab, ["node1", "node3", "node4"], within=15)
 
 
-def test_node_that_was_cut_off_for_a_while_takes_part_again(lab: Lab, nodes: list[str]) -> None:
+def test_temporarily_isolated_node_rejoins_the_run(lab: Lab, nodes: list[str]) -> None:
     options: dict[str, Any] = {"nnodes": 3, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", "--until", "end", run_id="returns", **options)
     play.wait_for(r"step 3 of rank 0")
@@ -66,7 +66,7 @@ def end_job(lab: Lab, run_id: str, *names: str) -> None:
         lab.exec(name, ["sh", "-c", f"for one in /home/muster/.muster/runs/{run_id}/node*; do touch $one/end; done"])
 
 
-def test_next_node_leads_the_run_after_the_first_has_lost_its_power(lab: Lab, nodes: list[str]) -> None:
+def test_next_node_leads_the_run_after_the_first_is_powered_off(lab: Lab, nodes: list[str]) -> None:
     options: dict[str, Any] = {"nnodes": 3, "launch_launcher": "torchrun", "launch_restarts": 2, **QUICK}
     arguments = ["--epochs", "40", "--checkpoint-every", "1", "--resume"]
     play = drive.start(
@@ -102,9 +102,7 @@ def test_next_node_leads_the_run_after_the_first_has_lost_its_power(lab: Lab, no
         pytest.param(("outgoing",), marks=pytest.mark.thorough),
     ],
 )
-def test_first_node_that_is_cut_off_and_returns_runs_nothing(
-    lab: Lab, nodes: list[str], directions: tuple[str, ...]
-) -> None:
+def test_isolated_first_node_that_returns_runs_nothing(lab: Lab, nodes: list[str], directions: tuple[str, ...]) -> None:
     run_id = f"cut-{'-'.join(directions)}"
     options: dict[str, Any] = {"nnodes": 3, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", "--until", "end", run_id=run_id, launch_restart_min_nodes=2, **options)
@@ -123,9 +121,8 @@ def test_first_node_that_is_cut_off_and_returns_runs_nothing(
     drive.nothing_left(lab, nodes, within=15)
 
 
-def test_loss_of_the_first_of_two_nodes_ends_the_run_with_the_command_that_continues_it(
-    lab: Lab, nodes: list[str]
-) -> None:
+@pytest.mark.thorough  # supervisor/test_succession.py and failures/test_attempts.py in tests/unit
+def test_loss_of_the_first_of_two_nodes_ends_the_run_with_a_command_to_continue(lab: Lab, nodes: list[str]) -> None:
     options: dict[str, Any] = {"nnodes": 2, "launch_launcher": "env", "launch_restarts": 1, **QUICK}
     play = drive.launch(lab, "ticks.py", run_id="first", **options)
     play.wait_for(r"its loss ends the run: two nodes have no majority")
@@ -143,16 +140,14 @@ def test_loss_of_the_first_of_two_nodes_ends_the_run_with_the_command_that_conti
     ("name", "options"),
     [
         ("c10d", {"launch_launcher": "torchrun", "launch_rdzv_backend": "c10d"}),
-        (
-            "accelerate",
-            {"launch_launcher": "accelerate"},
-        ),
-        ("deepspeed", {"launch_launcher": "deepspeed"}),
+        # tests/unit/plugins/module_utils/supervisor/test_attempt_plan.py checks the attempts of all launchers
+        pytest.param("accelerate", {"launch_launcher": "accelerate"}, marks=pytest.mark.thorough),
+        pytest.param("deepspeed", {"launch_launcher": "deepspeed"}, marks=pytest.mark.thorough),
         ("pdsh", {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "pdsh"}),
         ("mpirun", {"launch_launcher": "mpirun"}),
     ],
 )
-def test_each_launcher_goes_on_without_a_lost_node(
+def test_each_launcher_continues_without_a_lost_node(
     lab: Lab, nodes: list[str], name: str, options: dict[str, object]
 ) -> None:
     wishes = {"nnodes": 3, "launch_restarts": 1, "launch_restart_min_nodes": 2, **QUICK}

@@ -20,7 +20,7 @@ dist.all_gather_object(names, socket.gethostname())
 print("rank", os.environ["RANK"], "sees", *names, flush=True)
 dist.destroy_process_group()
 """
-# As some providers hand their machines out: SSH on port 22, and nothing else.
+# As some providers configure new machines: SSH on port 22, and nothing else.
 FIREWALL = """#!/usr/sbin/nft -f
 flush ruleset
 table inet site {
@@ -38,7 +38,7 @@ table inet site {
 def lab() -> Iterator[Lab]:
     """The hosts; node2 comes with a firewall."""
     with drive.own_lab("site", nodes=2, shells=("/bin/tcsh", "/usr/bin/fish")) as lab:
-        # Jobs are to run in the environment that site.yml makes.
+        # Jobs run in the environment that site.yml creates.
         lines = lab.inventory.read_text().splitlines()
         lab.inventory.write_text("".join(f"{line}\n" for line in lines if "launch_python" not in line))
         script = f"cat > /etc/nftables.conf <<'END'\n{FIREWALL}\nEND\nsystemctl enable --quiet --now nftables"

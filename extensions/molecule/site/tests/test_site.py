@@ -57,9 +57,9 @@ cat /proc/sys/net/core/somaxconn
 
 def site(lab: Lab, project: Path, *options: str, roll: bool = False, **extra: Any) -> drive.Play:
     """Run site.yml as a person would, with a port of SSH's own for the nodes; roll: with our output, too."""
-    # A test host shares its kernel with this machine, but for settings of the network.
+    # A test host shares its kernel with this machine, except for network settings.
     kernel = {"base_packages_sysctl": {"net.core.somaxconn": 5000}}
-    # torch for the CPU comes from where pip on the test hosts takes all packages.
+    # torch for the CPU comes from the index that pip on the test hosts uses for all packages.
     software = {"pytorch_index_url": "", "python_env_requirements_files": ["~/project/requirements.txt"]}
     given = {"ssh_mesh_port": 2222, "code_source": str(project), **software, **kernel, **extra}
     return drive.run("site.yml", lab.inventory, options=options, timeout=540, roll=roll, **given)
@@ -118,7 +118,7 @@ def test_new_host_key_is_accepted_and_changed_one_refused(lab: Lab, tmp_path: Pa
         )
         hosts["ansible_ssh_common_args"] = " ".join(f"-o {word}" for word in ("IdentitiesOnly=yes", *fresh, *options))
         (tmp_path / "machines.yml").write_text(yaml.safe_dump(machines))
-        # ansible-runner would switch it off
+        # ansible-runner would disable it
         return drive.run("ping.yml", tmp_path / "machines.yml", env={"ANSIBLE_HOST_KEY_CHECKING": "true"})
 
     assert ping("StrictHostKeyChecking=yes").rc == 2
@@ -130,6 +130,7 @@ def test_new_host_key_is_accepted_and_changed_one_refused(lab: Lab, tmp_path: Pa
     assert changed.rc == 2 and RECORDED in words(changed), changed.output
 
 
+@pytest.mark.thorough  # tests/unit/playbooks/test_site.py
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -203,6 +204,8 @@ def test_one_run_sets_up_the_cluster(lab: Lab, project: Path) -> None:
         for tool in ("rsync", "git", "tmux", "gcc"):
             root(lab, name, f"command -v {tool}")
         assert root(lab, name, "/opt/muster/envs/project/env/bin/python -c 'import colorama; print(1)'") == "1"
+    listed = drive.run("env.yml", lab.inventory)
+    assert listed.rc == 0 and re.search(r"project +3\.\d+ +2\.13\.0\+cpu .* node1, node2", words(listed)), listed.output
     # any port is open from node to node, behind node2's firewall too
     root(lab, "node2", "touch /run/port")
     root(lab, "node2", f'systemd-run --quiet --unit=listener sh -c "exec python3 -uc \\"{port}\\" > /run/port"')
@@ -221,6 +224,7 @@ def test_a_second_run_changes_nothing(lab: Lab, project: Path) -> None:
     assert tasks(few) == tasks(play), "the number of tasks does not grow with the number of nodes"
 
 
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/python_env/test_solve.py, and test_environments.py
 def test_second_project_has_its_own_environment_that_shares_torch(lab: Lab, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -255,6 +255,7 @@ LAUNCHERS: dict[str, dict[str, Any]] = {
     "torchrun": {},
     "accelerate": {"launch_launcher": "accelerate"},
     "deepspeed": {"launch_launcher": "deepspeed"},
+    "pdsh": {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "pdsh"},
     "mpirun": {"launch_launcher": "mpirun"},
 }
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.thorough
 NODES = ["node1", "node2"]
 IMAGE = "localhost/small"
 TAR, ARCHIVE = "/var/tmp/root.tar", "/var/tmp/small.tar"
-APT = "DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends"
+APT = "apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends"
 
 
 def in_session(lab: Lab, node: str, command: str) -> str:

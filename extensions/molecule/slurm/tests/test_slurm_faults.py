@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import LOST_NODE_JOB_TIMEOUT
 from tests.lab import Lab
 from tests.support import drive
 from tests.support.slurm_hosts import as_user, end_run, has_job, in_queue, pid_of, root, site, states
 
 pytestmark = pytest.mark.thorough
 NODES = ["node1", "node2"]
+SCRIPT = rf" srun |/slurm_script| sleep {LOST_NODE_JOB_TIMEOUT}$"  # processes of the batch script
 PREEMPTION = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
 
 
@@ -37,7 +39,7 @@ def idle(cluster: Lab) -> Iterator[Lab]:
     yield lab
     lab.mend()
     lab.exec("node1", ["scancel", "--user=muster"])
-    drive.nothing_left(lab, NODES, within=120)
+    drive.nothing_left(lab, [node.name for node in lab.nodes], within=120)
     drive.eventually("all nodes are idle", lambda: set(states(lab).values()) == {"idle"}, 120, lambda: str(states(lab)))
 
 
@@ -51,7 +53,7 @@ def power_off(node: str) -> Callable[[Lab], object]:
 
 
 class Fault(NamedTuple):
-    """A fault, the seconds in which the run promises to end, and what its verdict says of the first failure."""
+    """A fault, the seconds in which the run promises to end, and a pattern of its first failure."""
 
     make: Callable[[Lab], object]
     within: float
@@ -71,6 +73,12 @@ FAULTS = {
     "node loses power": Fault(power_off("node2"), 20, "lost", ("node1",)),
     "first node loses power": Fault(power_off("node1"), 20, "lost", ("node2",), "node1"),
     "node loses its network": Fault(lambda lab: lab.cut_off("node2"), 20, "lost"),
+    "node is rebooted": Fault(
+        lambda lab: root(lab, "node2", "systemctl --no-block reboot"),
+        20,
+        "was rebooted or shut down|was restarted during the run",
+        ("node1",),
+    ),
 }
 
 
@@ -92,12 +100,52 @@ def test_fault_ends_the_run_on_all_nodes(idle: Lab, name: str) -> None:
     play.wait()
     assert play.rc == 2, play.output
     failure = drive.record(lab, run_id)["first_failure"]
-    assert failure["node"] == fault.blamed and fault.error in failure["error"], failure
+    assert failure["node"] == fault.blamed and re.search(fault.error, failure["error"]), failure
+
+
+def test_killed_launcher_ends_the_run(idle: Lab) -> None:
+    play = drive.launch(idle, "steps.py", "--detach", run_id="launcher", nnodes=2, launch_scheduler="slurm")
+    play.wait_for(r"step 3 world 2")
+    root(idle, "node2", f"kill -9 {drive.pid_of(idle, 'node2', 'torch.distributed.run')}")
+    seconds = drive.eventually("nothing is left", lambda: not any(of_job(idle, node) for node in NODES), 10)
+    print(f"launcher is killed: {seconds:.1f} s")
+    play.wait()
+    failure = drive.record(idle, "launcher")["first_failure"]
+    assert play.rc == 2 and failure["node"] == "node2" and "SIGKILL" in failure["error"], failure
+
+
+def test_elastic_run_continues_without_a_lost_node(idle: Lab) -> None:
+    """Slurm leaves the job alone (--no-kill), even once it knows that the node is down."""
+    options = {"nnodes": "2:3", "nodes": "node1,node2,node3", "launch_scheduler": "slurm"}
+    play = drive.launch(idle, "loop.py", "--steps", "600", run_id="elastic", **options)
+    play.wait_for(r"step 3 sum 3 world 3")
+    idle.power_off("node3")
+    play.wait_for(r"\[muster\] node3 is lost: .* the run continues with 2 of 3 nodes", 40)
+    play.wait_for(r"step 3 sum 2 world 2", 90)
+    drive.eventually("node3 is down", lambda: "down" in states(idle)["node3"], 120, lambda: str(states(idle)))
+    play.wait()
+    verdict = drive.record(idle, "elastic")
+    assert play.rc == 0 and (verdict["state"], verdict["nodes"][2]["state"]) == ("succeeded", "lost"), play.output
+    drive.eventually("the job has ended", lambda: not has_job(idle, "elastic"), 60)
+
+
+def test_run_restarts_in_its_job_without_the_lost_node(idle: Lab) -> None:
+    options = {"launch_restarts": 1, "launch_restart_min_nodes": 2, "launch_restart_wait": 5}
+    play = in_queue(idle, "restarts", "--until", "enough", nnodes=3, **options)
+    play.wait_for("step 3 of rank 0")
+    root(idle, "node3", f"kill -9 {pid_of(idle, 'node3', SUPERVISOR)}")
+    play.wait_for(r"attempt 1 starts: node3 was lost after .*; 2 of 3 nodes")
+    play.wait_for(r"attempt 1 starts(.|\n)*step 3 of rank 0")
+    assert drive.run("stacks.yml", idle.inventory, run_id="restarts").rc == 0
+    end_run(idle, "restarts")
+    assert play.wait().rc == 0, play.output
+    assert drive.record(idle, "restarts")["attempts"][1]["nodes"] == NODES
+    drive.eventually("the job has ended", lambda: not has_job(idle, "restarts"), 60)
 
 
 def of_job(lab: Lab, node: str) -> list[str]:
     """What remains of a run on a node, without the job's script and its srun, which wait for lost nodes for a while."""
-    return [line for line in drive.traces(lab, node).splitlines() if not re.search(r" srun |/slurm_script", line)]
+    return [line for line in drive.traces(lab, node).splitlines() if not re.search(SCRIPT, line)]
 
 
 def has_child(lab: Lab, node: str) -> bool:
@@ -153,6 +201,54 @@ def test_run_goes_on_while_the_controller_is_away_for_a_minute(idle: Lab) -> Non
     finally:
         root(idle, "node1", "systemctl start slurmctld")
     drive.eventually("the job has ended", lambda: not has_job(idle, "minute"), 180)
+
+
+def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
+    """The training of examples/ddp: the second life goes on after the last epoch that the first one has saved."""
+    options = {"nnodes": 2, "launch_scheduler": "slurm", "launch_slurm_requeue": 1, "run_id": "resumes"}
+    play = drive.start(
+        "launch.yml",
+        idle.inventory,
+        launch_script=str(drive.CHECKOUT / "examples" / "ddp" / "train_ddp.py"),
+        launch_args=["--epochs", "5000", "--checkpoint-every", "1", "--resume"],
+        launch_checkpoints="{run_directory}/checkpoints",
+        **options,
+    )
+    play.wait_for(r"epoch 3/5000 ", 300)
+    job = as_user(idle, "node1", "squeue --noheader --name=resumes --format=%i")
+    as_user(idle, "node1", f"scontrol requeue {job}")
+    play.wait()
+    directory = "/home/muster/.muster/runs/resumes/node0"
+    search = f"grep -rhoE 'starting after epoch [0-9]+' {directory}/ranks {directory}/launcher.log || true"
+    drive.eventually("the second life trains", lambda: "after epoch" in root(idle, "node1", search), 400, pause=1)
+    assert int(root(idle, "node1", search).split()[-1]) >= 2, "the first life has saved at least two epochs"
+    assert "train_ddp.pt" in root(idle, "node1", f"grep '\"checkpoint\":' {directory}/plan.json")
+    logs = drive.run("logs.yml", idle.inventory, run_id="resumes")
+    assert logs.rc == 0 and re.search(r"epoch \d+/5000", logs.output), logs.output
+    assert drive.run("stop.yml", idle.inventory, run_id="resumes").rc == 0
+    drive.eventually("the job has ended", lambda: not has_job(idle, "resumes"), 60)
+    assert root(idle, "node1", f"ls {directory}/requeue 2> /dev/null || true") == "", "secrets remain"
+
+
+def test_two_users_take_turns(idle: Lab) -> None:
+    for node in idle.nodes:
+        root(idle, node.name, "getent passwd bob || useradd -m -u 2002 -s /bin/bash bob")
+    theirs = in_queue(idle, "theirs", "--until", "enough", launch_user="bob")
+    theirs.wait_for("I am rank 0 of 2 on node1, bob at home in /home/bob")
+    ours = in_queue(idle, "ours", "--until", "enough")
+    ours.wait_for(r"queued as Slurm job \d+, position 1, reason Resources")
+    assert set(root(idle, "node3", "squeue --noheader --format='%u %j %T'").splitlines()) == {
+        "bob theirs RUNNING",
+        "muster ours PENDING",
+    }
+    end_run(idle, "theirs", user="bob")
+    assert theirs.wait().rc == 0, theirs.output
+    ours.wait_for("step 1 of rank 0")
+    end_run(idle, "ours")
+    assert ours.wait().rc == 0, ours.output
+    for node in NODES:
+        left = [item for item in idle.processes(node) if item.user == "bob"]
+        assert left == [], node
 
 
 def test_preempted_run_saves_and_begins_again(idle: Lab) -> None:

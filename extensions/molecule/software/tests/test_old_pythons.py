@@ -66,7 +66,7 @@ def judge(lab: Lab, node: str, inventory: Path, chosen: tuple[str, ...], directo
 def debian_11() -> Iterator[Lab]:
     """A host of Debian 11."""
     lab = Lab.up(nodes=1, name="old", suite="bullseye")
-    # its OpenSSL finds an authority of this machine's own by the name of a link alone
+    # its OpenSSL finds this machine's own authority only by the name of a link
     root(lab, "node1", "update-ca-certificates")
     yield lab
     down(lab.name)
@@ -77,7 +77,7 @@ def test_software_and_runs_work_on_debian_11(debian_11: Lab, tmp_path: Path) -> 
     inventory = of_one_node(debian_11, "node1", tmp_path / "machines.yml", "/usr/bin/python3")
     chosen = (
         "Python 3.9: python3 of the nodes",
-        "torch 2.6.0: the newest that fits",
+        "torch 2.6.0: the newest compatible release",
         "flash-attention 2.7.4.post1: the newest with a wheel for them",
     )
     judge(debian_11, "node1", inventory, chosen, "/opt/old")
@@ -94,7 +94,7 @@ def python_3_8(lab: Lab) -> Iterator[str]:
         unpack = lab.ssh("node3", "sudo tar --directory=/ --extract")
         subprocess.run(unpack, stdin=tar.stdout, check=True, timeout=120)
     path = "/usr/local/bin/python3"
-    home = PYTHON_3_8.parts[1]  # root's own, whom others have to be let through
+    home = PYTHON_3_8.parts[1]  # root's home, which other users must be able to traverse
     mode = root(lab, "node3", f"stat --format=%a /{home}")
     root(lab, "node3", f"chmod o+x /{home}; ln -s {PYTHON_3_8}/bin/python3.8 {path}")
     yield path
@@ -106,7 +106,7 @@ def test_software_and_runs_work_with_python_3_8(lab: Lab, python_3_8: str, tmp_p
     inventory = of_one_node(lab, "node3", tmp_path / "machines.yml", python_3_8)
     chosen = (
         "Python 3.12: installed by uv; torch 2.8.0 has no wheel for Python 3.8",
-        "torch 2.8.0: the newest that fits",
+        "torch 2.8.0: the newest compatible release",
         "flash-attention 2.8.3: the newest with a wheel for them",
     )
     judge(lab, "node3", inventory, chosen, "/opt/old")

@@ -117,9 +117,9 @@ def test_typed_secrets_are_stored_and_not_echoed(lab: Lab) -> None:
     try:
         while process.poll() is None:
             if select.select([terminal], [], [], 1)[0]:
-                with contextlib.suppress(OSError):  # so Linux tells the end of a terminal
+                with contextlib.suppress(OSError):  # Linux reports the end of a terminal this way
                     seen += os.read(terminal, 65536).decode(errors="replace")
-            elif not termios.tcgetattr(terminal)[3] & termios.ECHO:  # it waits: what is typed before that is lost
+            elif not termios.tcgetattr(terminal)[3] & termios.ECHO:  # wait for the prompt: earlier input is lost
                 asked = max(answers, key=seen.rfind)
                 os.write(terminal, f"{answers[asked]}\r".encode() if asked in seen else b"")
         assert process.returncode == 0, seen
@@ -159,6 +159,7 @@ def test_job_uses_the_environment_without_launch_python(lab: Lab, tmp_path: Path
     assert plan["command"][0] == "/opt/muster/env/bin/python"
 
 
+@pytest.mark.thorough  # tests/unit/plugins/plugin_utils/software/test_choose.py
 def test_nonexistent_torch_and_cuda_pair_is_refused_before_download(lab: Lab) -> None:
     play = drive.run(STAND_INS, lab.inventory, part="torch", pytorch_version="2.8.0", pytorch_cuda="12.4")
     assert play.rc == 2
@@ -185,7 +186,7 @@ def test_torch_choice_is_shown_with_reasons_before_any_change(lab: Lab, pascals:
     asked: dict[str, Any] = {"part": "torch", "python_env_directory": "/opt/chosen"}
     play = drive.run(STAND_INS, lab.inventory, options=options, **asked)
     assert play.rc == 0, play.output
-    assert "torch 2.13.0: the newest that fits" in said(play)
+    assert "torch 2.13.0: the newest compatible release" in said(play)
     assert "CUDA 12.6: the newest build that the drivers run (580.65.06 on node1, node2)" in said(play)
     assert "torch 2.13.0 for CUDA 13.2 has no kernels for Quadro P4000 (compute capability 6.1)" in said(play)
 
@@ -214,13 +215,13 @@ def test_venv_without_ensurepip_installs_source_tree_with_extras(lab: Lab) -> No
             "/srv/project/project.py"
         )
     less = stand_in(lab, "venv")
-    assert "six removed from all nodes, since nothing requires it any more" in said(less), less.output
+    assert "six removed from all nodes, because no package requires it any more" in said(less), less.output
     for node in NODES:
         root(lab, node, f"! {python} -c 'import six' 2>&1")
         assert root(lab, node, f"{python} -c 'import colorama'") == ""
 
 
-@pytest.mark.thorough  # of uv's environment this is seen by Molecule's second run, and by the words of the role's tests
+@pytest.mark.thorough  # Molecule's idempotence run and the role's unit tests check this for uv's environment
 def test_second_run_keeps_venv_and_missing_requirements_file_is_named(lab: Lab) -> None:
     again = stand_in(lab, "venv")
     assert unchanged(again), again.output
@@ -261,7 +262,7 @@ def test_conda_is_not_installed_without_consent_and_a_hash(lab: Lab) -> None:
     assert "Set python_env_conda_installer_sha256 to its sha256" in said(refused)
 
 
-def test_conda_channels_are_asked_by_the_first_node_only(lab: Lab) -> None:
+def test_conda_channels_are_queried_only_by_the_first_node(lab: Lab) -> None:
     stand_in(lab, "made")
     digest = root(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
     play = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
@@ -277,7 +278,7 @@ def test_conda_channels_are_asked_by_the_first_node_only(lab: Lab) -> None:
 
 
 @pytest.mark.thorough
-def test_second_run_leaves_conda_environment_alone(lab: Lab) -> None:
+def test_second_run_leaves_conda_environment_unchanged(lab: Lab) -> None:
     digest = root(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
     again = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
     assert unchanged(again), again.output
@@ -297,7 +298,7 @@ def gpus(lab: Lab) -> Iterator[None]:
         root(lab, node, "rm -f /usr/local/bin/nvidia-smi")
 
 
-# Which wheel: tests/unit/plugins/module_utils/torch/test_flash_attention.py. It is installed as all others are.
+# tests/unit/plugins/module_utils/torch/test_flash_attention.py tests which wheel; it is installed like all others.
 @pytest.mark.thorough
 def test_flash_attention_is_installed_from_a_matching_wheel(lab: Lab, gpus: None) -> None:
     play = stand_in(lab, "flash")

@@ -113,7 +113,7 @@ def test_private_keys_stay_where_they_were_made(lab: Lab) -> None:
             for path in authority.rglob("*")
             if path.is_file() and key.splitlines()[3].encode() in path.read_bytes()
         ]
-        # a file with it is put there: a search that works finds that one, and no other
+        # a file with the key is created: a working search finds this file only
         search = f"echo {secret} > /var/tmp/planted; grep -rlF {secret} /etc/ssh /home /root /tmp /var/tmp"
         result = lab.exec(node.name, ["sh", "-c", search])
         assert lab.exec(node.name, ["rm", "/var/tmp/planted"]).returncode == 0
@@ -205,7 +205,7 @@ def test_node_can_join_leave_and_return(lab: Lab, tmp_path: Path) -> None:
     assert {node: _files(lab, node) for node in before} == before, "a new node touches only itself"
     for node in before:
         assert logins(lab, "node4", [node]) == {node: node}
-    # The others trust the authority for the nodes that they know of.
+    # The other nodes trust the authority for the nodes in their known_hosts.
     assert "verification failed" in logins(lab, "node1", [addresses["node4"]])[addresses["node4"]]
     _mesh(three, tmp_path / "ca", **short)
     for node in before:
@@ -218,7 +218,7 @@ def test_node_can_join_leave_and_return(lab: Lab, tmp_path: Path) -> None:
     assert logins(lab, "node1", ["node2"]) == {"node2": "node2"}
 
     assert _validity(lab, "node1") < 4 / 24
-    play = _mesh(three, tmp_path / "ca")  # it is back, and 4 hours are less than 12 weeks: all are renewed
+    play = _mesh(three, tmp_path / "ca")  # it is reachable again, and 4 hours are less than 12 weeks: all are renewed
     names = [*before, "node4"]
     for node in names:
         assert logins(lab, node, names) == {name: name for name in names}
@@ -253,7 +253,7 @@ def test_machine_gets_no_certificate_for_a_name_it_gives_itself(lab: Lab, tmp_pa
         asked = ["ssh-keygen", "-Q", "-f", "/etc/ssh/muster_ssh_mesh_revoked"]
         assert "REVOKED" in lab.exec("node3", [*asked, "/var/tmp/wrong-cert.pub"]).stdout
         assert lab.exec("node3", [*asked, certificate]).returncode == 0
-        # not even with the earlier certificate does it pass for github.com
+        # it cannot impersonate github.com, even with the earlier certificate
         lab.exec("node3", ["sh", "-c", f"cp /var/tmp/wrong-cert.pub {certificate} && systemctl reload ssh"])
         code, output = as_user(lab, "node1", stranger)
         assert code == 255 and "Host key verification failed" in output

@@ -15,10 +15,10 @@ from tests.support.cluster import Cluster
 from tests.support.trust_rows import DIRECTORY, HOME, PROGRAM, ROWS, USER
 
 CHECKOUT = Path(__file__).resolve().parents[4]
-HOSTS = ("node1", "node2")  # links in the place of directories, and of files in them
+HOSTS = ("node1", "node2")  # links that replace directories, and files in them
 TOLD = "/var/tmp/told"
 TELL = f"#!/bin/sh\nid --user >> {TOLD}\nexit 1\n"
-# Programs that root calls by name, where the PATH of the user has them first, and what shells and Python read.
+# Programs that root calls by name, placed first in the user's PATH, and startup files of shells and Python.
 PROGRAMS = [
     *(f"{HOME}/{place}/{name}" for place in ("bin", ".local/bin") for name in ("python3", "rsync", "ssh-keygen", "sh")),
     f"{HOME}/.bash_profile",
@@ -26,7 +26,7 @@ PROGRAMS = [
     *(f"/opt/muster/{place}" for place in ("env/bin/python", "s3/env/bin/python", "tools/uv")),
 ]
 PACKAGE = "Package: mount-s3\nVersion: 1\nArchitecture: all\nMaintainer: nobody\nDescription: none"
-# In the place of an engine, which is large: it has no image, and can get none.
+# A small fake of an engine: it has no image and cannot pull any.
 PODMAN = r"""#!/bin/sh
 [ "$1" = info ] && { echo /var/tmp; exit; }
 echo "Error: no such image" >&2

@@ -62,7 +62,7 @@ def item_ends(data: bytes) -> dict[str, int]:
 
 
 def read_shard(path: str) -> Part:
-    """Check the end of a rank's file: its last item is an archive of torch.save, as the first."""
+    """Check the end of a rank's file: its last item is an archive of torch.save, like the first."""
     with open(path, "rb", opener=open_regular) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size == 0:
@@ -73,7 +73,7 @@ def read_shard(path: str) -> Part:
 
 
 def judge(parts: Mapping[str, int]) -> str:
-    """Return why a directory of DCP with these files is not complete, "" if it is."""
+    """Return why a directory of DCP with these files is not complete, or "" if it is."""
     if METADATA not in parts:
         return f"{METADATA} is missing, which is written last"
     return ""

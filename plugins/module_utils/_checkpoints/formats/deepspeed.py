@@ -34,7 +34,7 @@ def recognizes(names: set[str]) -> bool:
 
 
 def is_universal(parts: Mapping[str, int], directory: str) -> bool:
-    """Return whether a directory of a checkpoint is one of ds_to_universal, which any number of ranks can load."""
+    """Return whether a checkpoint directory was written by ds_to_universal, so that any number of ranks can load it."""
     prefix = f"{directory}/{UNIVERSAL}/" if directory else f"{UNIVERSAL}/"
     return any(path.startswith(prefix) and path.endswith("/fp32.pt") for path in parts)
 
@@ -48,7 +48,7 @@ def read_states(path: str) -> Part:
 
 
 def read_latest(path: str) -> str:
-    """Return the tag that `latest` names, "" if there is none."""
+    """Return the tag that `latest` names, or "" if there is none."""
     try:
         tag = read_bytes(path, MAX_LATEST_BYTES).decode("utf-8").strip()
     except (OSError, ValueError):
@@ -73,12 +73,12 @@ class Ranks:
 
     @property
     def world_size(self) -> int | None:
-        """Return how many ranks saved it, None if the number is absurd."""
+        """Return how many ranks saved it, or None if the number is absurd."""
         size = self.data * self.model
         return size if size <= MAX_RANKS else None
 
     def missing(self) -> str:
-        """Return the files of one missing rank, "" if there is none."""
+        """Return the files of one missing rank, or "" if there is none."""
         for model in range(self.model):
             if model not in self.models and not self.sharded_models:
                 return f"mp_rank_{model:02}_model_states.pt"
@@ -99,7 +99,7 @@ def ranks_of(parts: Mapping[str, int], recorded: Mapping[str, Mapping[str, int]]
 
 
 def judge(parts: Mapping[str, int], recorded: Mapping[str, Mapping[str, int]]) -> str:
-    """Return why the directory of a tag with these files is not complete, "" if it is."""
+    """Return why the directory of a tag with these files is not complete, or "" if it is."""
     ranks = ranks_of(parts, recorded)
     if ranks.world_size is None:
         return "its files name an impossible number of ranks"

@@ -19,7 +19,7 @@ RECORDED = frozenset(("global_step",))
 
 
 def recognizes(name: str, names: set[str]) -> bool:
-    """Return whether a directory of this name with these entries is one of Lightning's."""
+    """Return whether a directory of this name with these entries is a Lightning checkpoint."""
     return name.endswith(SUFFIX) or (META in names and ".metadata" in names)
 
 
@@ -29,11 +29,11 @@ def read_checkpoint(path: str) -> Part:
 
 
 def judge(parts: Mapping[str, int]) -> str:
-    """Return why a .ckpt file or directory with these files is not complete, "" if it is."""
+    """Return why a .ckpt file or directory with these files is not complete, or "" if it is."""
     if "" in parts:
         return ""
     if ".metadata" in parts and META not in parts:
         return f"{META} is missing, which is written last"
     if not any(part.endswith((".distcp", "_states.pt", ".pt", ".safetensors")) for part in parts):
-        return "it has no file of a model"
+        return "it has no model file"
     return ""

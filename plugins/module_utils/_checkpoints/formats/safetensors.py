@@ -40,7 +40,7 @@ def last_offset(header: Any) -> int | None:
 
 
 def read_safetensors(path: str) -> Part:
-    """Check one file: its size must be exactly what its header says."""
+    """Check one file: its size must match its header exactly."""
     with open(path, "rb", opener=open_regular) as stream:
         size = os.fstat(stream.fileno()).st_size
         length = int.from_bytes(stream.read(PREFIX), "little")

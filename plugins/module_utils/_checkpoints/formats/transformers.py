@@ -35,12 +35,12 @@ MAX_STATE_BYTES = 8 * MAX_JSON_BYTES  # its log_history grows with the run
 
 
 def recognizes(name: str, names: set[str]) -> bool:
-    """Return whether a directory of this name with these entries is the Trainer's."""
+    """Return whether a directory of this name with these entries was written by the Trainer."""
     return STATE in names or (DIRECTORY.match(name) is not None and (not names or any(map(FILES.match, names))))
 
 
 def recognizes_accelerate(names: set[str]) -> bool:
-    """Return whether a directory with these entries is one of Accelerate's save_state."""
+    """Return whether a directory with these entries was written by Accelerate's save_state."""
     return any(map(RANDOM.match, names))
 
 
@@ -59,7 +59,7 @@ def ranks_of(parts: Mapping[str, int]) -> set[int]:
 
 
 def world_size(parts: Mapping[str, int]) -> int | None:
-    """Return how many ranks saved a checkpoint, None if it does not say."""
+    """Return how many ranks saved a checkpoint, or None if it does not say."""
     ranks = ranks_of(parts)
     if ranks:
         return max(ranks) + 1
@@ -67,7 +67,7 @@ def world_size(parts: Mapping[str, int]) -> int | None:
 
 
 def judge(parts: Mapping[str, int]) -> str:
-    """Return why a checkpoint of the Trainer with these files is not complete, "" if it is."""
+    """Return why a checkpoint of the Trainer with these files is not complete, or "" if it is."""
     if UNFINISHED in parts:
         return f"{UNFINISHED} marks it as unfinished"
     if STATE not in parts:
@@ -78,7 +78,7 @@ def judge(parts: Mapping[str, int]) -> str:
 
 
 def judge_optimizer(parts: Mapping[str, int]) -> str:
-    """Return what is missing beside the model, "" if nothing or if only the model was to be saved."""
+    """Return what is missing beside the model, or "" if it is complete or only the model was saved intentionally."""
     random = "rng_state.pth" in parts or any(map(RNG.match, parts))
     optimizer, scheduler = any(map(OPTIMIZER.match, parts)), "scheduler.pt" in parts
     if not (random or optimizer or scheduler):
@@ -91,14 +91,14 @@ def judge_optimizer(parts: Mapping[str, int]) -> str:
 
 
 def judge_ranks(parts: Mapping[str, int]) -> str:
-    """Return which rank's random state is missing, "" if none is."""
+    """Return which rank's random state is missing, or "" if none is."""
     ranks = ranks_of(parts)
     missing = next((rank for rank in range(max(ranks, default=-1) + 1) if rank not in ranks), None)
     return "" if missing is None else f"the random state of rank {missing} is missing"
 
 
 def judge_accelerate(parts: Mapping[str, int]) -> str:
-    """Return why a directory of Accelerate's save_state is not complete, "" if it is."""
+    """Return why a directory of Accelerate's save_state is not complete, or "" if it is."""
     if not any(map(WEIGHTS.match, parts)):
         return "the model is missing"
     return judge_ranks(parts)

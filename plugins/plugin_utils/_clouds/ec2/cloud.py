@@ -108,7 +108,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
         return read_account(self.client)
 
     def find_offers(self, request: Ec2Request, account: Ec2Account, check: bool) -> Offers[Ec2Offer]:
-        """Return the markets, types and zones that can fulfil the request, and the changes to the firewall."""
+        """Return the markets, types and zones that can satisfy the request, and the changes to the firewall."""
         offers = find_offers(self, request, account, check)
         network = offers.possible[0].plan["network"] if offers.possible else None
         group = account.groups[network["id"]] if network else {}

@@ -76,7 +76,7 @@ class Ec2Request(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ec2Offer(Offer):
-    """A market, type and zone that can fulfil the request."""
+    """A market, type and zone that can satisfy the request."""
 
     machine_type: str
     market: str

@@ -146,7 +146,7 @@ def refuse_other_network(  # noqa: PLR0913
     """Raise PlanRefusedError if the cluster exists in another network than requested: nothing is moved.
 
     Args:
-        dedicated: whether a network of its own is requested.
+        dedicated: whether a dedicated network is requested.
         current_vpc: VPC of its security group, or "" if it has none.
         subnets: those of its machines.
     """

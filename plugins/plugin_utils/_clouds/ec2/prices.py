@@ -20,7 +20,7 @@ PAGE = "https://aws.amazon.com/ec2/pricing"
 #: US dollars an hour for each public IPv4 address, in all regions, since 2024-02-01:
 #: https://aws.amazon.com/blogs/aws/new-aws-public-ipv4-address-charge-public-ip-insights/
 ADDRESS_PRICE = 0.005
-#: AWS keeps 90 days of spot prices; an older price is not what a machine costs now.
+#: AWS keeps 90 days of spot prices; an older price is no longer valid.
 MAX_SPOT_PRICE_AGE = datetime.timedelta(days=90)
 
 

@@ -43,7 +43,7 @@ def quota_code(market: str, machine_type: str) -> str | None:
 
 
 def read_quota(aws: AwsClient, code: str) -> float | None:
-    """Return the vCPUs of a quota, or None if it cannot be read: many users lack that permission, which is no error."""
+    """Return the vCPUs of a quota, or None if it cannot be read: many users lack the permission."""
     try:
         return float(
             aws.call("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
@@ -57,7 +57,7 @@ def check_quota(  # noqa: PLR0913
 ) -> tuple[str, str]:
     """Return the reason why the machines exceed the quota, and a remark for the user. Either may be empty.
 
-    vcpus: of one machine. used: vCPUs of the family in use in this market.
+    vcpus: vCPUs of one machine. used: vCPUs of the family in use in this market.
     """
     code = quota_code(market, machine_type)
     if quota is None or vcpus is None:

@@ -45,7 +45,7 @@ class ProvisionResult(NamedTuple):
 
 
 def provision(cloud: AnyCloud, request: CloudRequest, check: bool = False) -> ProvisionResult:
-    """Create what is missing and wait until everything is ready. check: only plan, with read-only requests.
+    """Create the missing resources and wait until everything is ready. check: only plan, with read-only requests.
 
     Raises:
         PlanRefusedError: the request is impossible; nothing was created.

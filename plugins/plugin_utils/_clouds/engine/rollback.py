@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.planner im
     plan_cluster,
 )
 
-#: Seconds. A rollback also removes what an interrupted command created, but nothing older, which may be in use.
+#: Seconds. A rollback also removes resources of an interrupted command, but nothing older, which may be in use.
 ROLLBACK_WINDOW = 3600.0
 #: Kinds in use as long as machines exist, so they are removed after those.
 CONTAINERS: tuple[ResourceKind, ...] = (*FOUNDATION, "placement group")
@@ -43,7 +43,7 @@ def roll_back(cloud: AnyCloud, started: Mapping[str, str], failures: list[str]) 
     if remaining:
         details = "; ".join(f"{name}: {reason}" for name, reason in remaining.items())
         raise ClusterError(
-            f"{cloud.cluster}: {'; '.join(failures)}. What was created could not be removed, and is billed: "
+            f"{cloud.cluster}: {'; '.join(failures)}. The created resources could not be removed, and are billed: "
             f"{details}. Remove it at {cloud.console}, or with teardown.yml -e cluster={cloud.cluster}"
         )
 
@@ -67,7 +67,7 @@ def describe_state(cloud: AnyCloud) -> str:
     """Return a sentence about the cluster's existing resources and their price."""
     current = _current_plan(cloud)
     if not current["nodes"] and current["network"] is None and not current["parts"]:
-        return f"nothing of {cloud.cluster} is left, 0 USD an hour"
+        return f"no resources of {cloud.cluster} remain, 0 USD an hour"
     names = (
         ", ".join(f"{machine['name']} ({machine['provider_state']})" for machine in current["nodes"]) or "no machine"
     )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stop or tear down a cluster: check repeatedly until none of its resources is left."""
+"""Stop or tear down a cluster: check repeatedly until none of its resources remain."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TeardownResult(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """What a teardown removes besides the machines."""
+    """The resources that a teardown removes besides the machines."""
 
     drive: bool = False
     templates: bool = False
@@ -108,7 +108,7 @@ def teardown(
     check: bool = False,
     confirm: Confirm = lambda machines: None,
 ) -> TeardownResult:
-    """Remove the whole cluster and verify that it is gone. Exceptions are those of stop()."""
+    """Remove the whole cluster and verify the removal. Exceptions are those of stop()."""
     cloud.check_access(creates=False)
     desired = desired_without_machines(cloud, "absent", removal.drive)
     initial = plan_cluster(desired, discover(cloud, wait=not check).resources, cloud.notes)
@@ -158,7 +158,7 @@ def _remove_cluster(
 def _take_steps(cloud: AnyCloud, plan: ClusterPlan) -> dict[str, str]:
     """Remove everything in the plan; return the reasons why some resources still exist, by resource.
 
-    What contains machines is not tried while a removal failed: it would be refused until its timeout.
+    Containers of machines are skipped if a removal failed: their removal would be refused until the timeout.
     """
     machines = {step["id"]: step["name"] for step in plan["steps"] if step["what"] == "machine"}
     reasons = cloud.delete_machines(machines)
@@ -203,9 +203,9 @@ def _summarize(cloud: AnyCloud, current: ClusterPlan, remaining: list[str], temp
     if current["retained"]:
         exceptions = "; ".join(current["retained"])
         return (
-            f"no machine of {cloud.cluster} is left; {exceptions}, at an unknown price. Remove it with "
+            f"no machines of {cloud.cluster} remain; {exceptions}, at an unknown price. Remove it with "
             f"teardown_drive=true{template_note}"
         )
     if templates:
-        return f"no machine of {cloud.cluster} is left{template_note}"
-    return f"nothing of {cloud.cluster} is left, 0 USD an hour"
+        return f"no machines of {cloud.cluster} remain{template_note}"
+    return f"no resources of {cloud.cluster} remain, 0 USD an hour"

@@ -21,7 +21,7 @@ except ImportError:  # Python < 3.11; only find_api_key() needs it, and reports 
 
 
 def find_api_key(configured: str | None, environment: Mapping[str, str], home: str) -> str:
-    """Return the API key: the configured one, else PAPERSPACE_API_KEY, else that of `pspace login` or its predecessor.
+    """Return the API key: the configured one, then PAPERSPACE_API_KEY, then that of `pspace login` or its predecessor.
 
     ~/.paperspace/credentials.toml holds one key per team; ~/.paperspace/config.toml says which team is current.
     Raise ApiKeyError, which names the searched locations.

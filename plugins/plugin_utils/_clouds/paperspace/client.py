@@ -37,7 +37,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 PAGE_SIZE = 120  # the API document's maximum for `limit`
 MAX_PAGES = 1000
 
-# Seconds. The API publishes no rate limit; the longest delay is what a user at a terminal will accept.
+# Seconds. The API documents no rate limit; the longest delay is acceptable for a user at a terminal.
 FIRST_DELAY = 1.0
 MAX_DELAY = 60.0
 
@@ -111,7 +111,7 @@ class Client:
                 self._sleep(delay)
 
     def _retry_delay(self, error: PaperspaceError, method: str, attempts: int) -> float | None:
-        """Return the seconds to wait, or None to give up, as when the server asks for more than MAX_DELAY."""
+        """Return the seconds to wait, or None to give up, for example if the server asks for more than MAX_DELAY."""
         if attempts >= self._retries or not error.transient or (method != "GET" and not error.refused):
             return None
         if error.retry_after is None:

@@ -72,7 +72,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
     shortage_advice = (
         "Try other types (provision_machine_types=[A6000x2, A5000x2]), another region, or on_shortage=wait"
     )
-    rollback_note = "What was created for it was removed again; "
+    rollback_note = "The resources created for it were removed again; "
     inventory_plugins = ("muster.training.paperspace",)
     options: ClassVar[dict[str, dict[str, Any]]] = settings.OPTIONS
     access_options: ClassVar[dict[str, dict[str, Any]]] = settings.ACCESS_OPTIONS
@@ -130,7 +130,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
         return PAPERSPACE
 
     def price_notes(self, machines: Sequence[Machine]) -> list[str]:
-        """Return a sentence for each type whose machines report another price than the table."""
+        """Return a sentence for each type whose machines report a different price from the table."""
         return find_price_differences(machines, PAPERSPACE)
 
     def describe_failure(self, offer: PaperspaceOffer, attempt: Attempt) -> str:
@@ -139,7 +139,7 @@ class PaperspaceCloud(Cloud[Client, PaperspaceRequest, PaperspaceOffer, PlainAcc
         return f"{attempt.ready} of {attempt.requested} {offer.description} are ready, {details}"
 
     def find_templates(self, machine_ids: Sequence[str]) -> list[CloudTemplate]:
-        """Return the templates made from these machines, and those in the journal."""
+        """Return the templates created from these machines, and those in the journal."""
         return cluster_templates(self, machine_ids)
 
     # --- Changes

@@ -4,7 +4,7 @@
 
 """Errors of the Paperspace API and of the connection to it.
 
-Every error says in one line what was requested, what the reply was and what to do, and never contains the API key. Text
+Every error is one line with the request, the reply and the remedy, and never contains the API key. Text
 from the API is sanitized before it becomes part of a message.
 """
 

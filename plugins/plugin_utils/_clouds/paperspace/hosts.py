@@ -241,7 +241,7 @@ def _resolve_network_id(
 
 
 def explain_empty_selection(total: int, excluded: Sequence[ExcludedMachines]) -> str:
-    """Return a warning that says why no machine was selected."""
+    """Return a warning that explains why no machine was selected."""
     if not total:
         return "the account of this API key has no machines: create some, or use the key of another team"
     steps = []

@@ -121,7 +121,7 @@ def remove_template(context: PaperspaceContext, name: str, check: bool = False) 
         namesakes = [template for template in operations.list_templates(context.client) if parse_name(template) == name]
         _refuse_foreign_templates(namesakes)
         context.journal.forget_any("template", name)
-        return TemplateResult(False, "", f"no template is called {name}")
+        return TemplateResult(False, "", f"no template is named {name}")
     for template in templates:
         context.show(f"remove: template {template.label}")
         if not check:
@@ -151,7 +151,7 @@ def _find_machine(context: PaperspaceContext, node: str) -> Machine:
 
 
 def _find_template(context: PaperspaceContext, name: str, machine_id: str) -> str:
-    """Return the id of the machine's template of this name, or "". Raise PlanRefusedError if it is another's."""
+    """Return the ID of the machine's template of this name, or "". Raise PlanRefusedError for another machine's."""
     matches = [template for template in operations.list_templates(context.client) if parse_name(template) == name]
     for template in matches:
         if template.get("parentMachineId") == machine_id:

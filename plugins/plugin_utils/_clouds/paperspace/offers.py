@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Paperspace can deliver for a request: machine type, template, script. Read-only."""
+"""Paperspace's offers for a request: machine type, template, script. Read-only."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 
 Names are not unique and the API's filter by name is undocumented, so complete lists are fetched and compared here.
 Every function raises what Client.request() raises. A changing one raises LostReplyError if it may have been executed
-without a usable reply: the caller must then check what exists, and never simply repeat the call.
+without a usable reply: the caller must then check the existing resources, and never simply repeat the call.
 """
 
 from __future__ import annotations

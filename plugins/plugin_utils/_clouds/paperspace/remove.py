@@ -166,7 +166,7 @@ def _find_machines(context: PaperspaceContext, names_by_id: Mapping[str, str]) -
 def release_address(context: PaperspaceContext, ip: str) -> str:
     """Release the fixed address of a removed machine; return the reason if that fails.
 
-    An address that was reassigned to another machine is left alone. An unlisted one is polled for a minute.
+    An address that was reassigned to another machine is left unchanged. An unlisted one is polled for a minute.
     """
     machine_id = context.notes["addresses"].get(ip)
     if machine_id is None:

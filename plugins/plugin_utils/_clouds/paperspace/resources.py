@@ -102,7 +102,7 @@ def parse_network(raw: Mapping[str, Any]) -> Network:
 
 
 def parse_drive(raw: Mapping[str, Any]) -> Drive:
-    """Parse a network drive. The API does not document the unit of size: above 10**6, bytes are assumed, else GB."""
+    """Parse a network drive. The unit of size is undocumented: above 10**6, bytes are assumed, otherwise GB."""
     size = parse_integer(raw.get("size"))
     return {
         "id": single_line(raw["id"], 80),

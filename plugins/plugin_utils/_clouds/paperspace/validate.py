@@ -55,7 +55,7 @@ def choose_template(
     if not matches:
         names = sorted({single_line(template.get("name") or template["id"], 60) for template in all_templates})
         raise PlanRefusedError(
-            f"no template is called {single_line(requested, 60)!r}. Existing ones: {', '.join(names[:20]) or 'none'}"
+            f"no template is named {single_line(requested, 60)!r}. Existing ones: {', '.join(names[:20]) or 'none'}"
             f"{f' and {len(names) - 20} more' if len(names) > 20 else ''}"
         )
     in_region = [

@@ -28,7 +28,7 @@ def region_code(region: str) -> str:
 
 
 def gpu_count(machine: Mapping[str, Any]) -> int:
-    """Return a machine's GPUs: the sum of its accelerators, else N if its type ends in xN, else 1; 0 for C1, C2 ..."""
+    """Return a machine's GPUs: the sum of its accelerators, or N if its type ends in xN, or 1; 0 for C1, C2 ..."""
     accelerators = machine.get("accelerators")
     counted = sum(
         max(0, parse_integer(accelerator.get("count")) or 0)

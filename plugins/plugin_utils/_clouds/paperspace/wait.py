@@ -127,7 +127,7 @@ def _missing_reason(context: PaperspaceContext, machine_id: str) -> str:
 
 
 def latest_failure(events: Collection[Mapping[str, Any]]) -> str:
-    """Return the newest event's error if it failed, else "".
+    """Return the newest event's error if it failed, otherwise "".
 
     An event with the state "error", no text and a finishing time succeeded nevertheless.
     """
@@ -165,7 +165,7 @@ def stop_and_wait(context: PaperspaceContext, names_by_id: Mapping[str, str]) ->
 
 
 def start_machine(context: PaperspaceContext, machine_id: str, name: str) -> None:
-    """Request that a machine starts. Its state will show whether it does."""
+    """Request that a machine start. Its state will show whether it does."""
     context.show(f"starting {name}")
     # wait_until_ready() restarts a machine that was still stopping; a machine that is already starting is fine
     with contextlib.suppress(RequestError, LostReplyError):

@@ -70,7 +70,7 @@ def compare(current: Benchmark, baseline: Benchmark) -> Benchmark:
         text = f"{format_list(new_nodes)} {'is' if len(new_nodes) == 1 else 'are'} not in {baseline['run_id']}"
         findings.append(make_finding("benchmark-new-nodes", "hint", new_nodes, text, "nothing is compared for them"))
     if not ratios:
-        text = f"nothing can be compared with {baseline['run_id']}: they have no figure in common"
+        text = f"nothing can be compared with {baseline['run_id']}: the runs have no measurement in common"
         findings.append(
             make_finding(
                 "benchmark-no-baseline", "hint", [], text, "name a benchmark of the same nodes: -e baseline=RUN"

@@ -91,7 +91,7 @@ class ExpectedRate(TypedDict):
 
 
 class Suspects(TypedDict):
-    """Ranks, and pairs of node ranks, to measure again alone: those that look slow, and some for comparison."""
+    """Ranks, and pairs of node ranks, to measure again alone: those that seem slow, and some for comparison."""
 
     ranks: list[int]
     pairs: list[list[int]]

@@ -51,7 +51,7 @@ class BenchmarkMeasurements:
 
 
 def positive_number(row: Mapping[str, Any], name: str) -> float | None:
-    """Return the value of a key if it is a number above 0, else None."""
+    """Return the value of a key if it is a number above 0, otherwise None."""
     value = to_number(row.get(name))
     return value if value is not None and value > 0 else None
 
@@ -117,7 +117,7 @@ def read_measurements(document: Any, nodes: Sequence[str], network_gbps: float |
 
 
 def node_name(nodes: Sequence[str], row: Mapping[str, Any] | None) -> str:
-    """Return the name of a rank's node, or an empty string if it names none."""
+    """Return the name of a rank's node, or an empty string if it has no valid node."""
     index = to_number(to_mapping(row).get("node"))
     return nodes[int(index)] if index is not None and 0 <= index < len(nodes) else ""
 

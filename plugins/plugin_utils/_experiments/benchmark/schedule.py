@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Schedule which nodes exchange data, and how many seconds each measurement gets."""
+"""Schedule which nodes exchange data, and the duration of each measurement."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def slow_nodes(best: Mapping[str, float]) -> list[str]:
     """Return the nodes whose best rate is below SLOW_NODE of the median of all nodes' best rates.
 
     The median of all pairs would be wrong with few nodes: if one of three is slow, so are two of the three pairs.
-    Two nodes cannot be told apart: they have only one pair.
+    Two nodes cannot be distinguished: they have only one pair.
     """
     if len(best) < 3:
         return []
@@ -202,7 +202,7 @@ def judge(measurements: BenchmarkMeasurements, remeasured: BenchmarkMeasurements
         "findings": findings,
         "left_out": [
             *measurements.left_out,
-            *([f"a second measurement of {unconfirmed} that seemed slow: no time left"] if unconfirmed else []),
+            *([f"no time left for a second measurement of {unconfirmed}, which seemed slow"] if unconfirmed else []),
         ],
         "compared_with": "",
         "verdict": "",
@@ -223,8 +223,8 @@ def summarize(benchmark: Benchmark) -> str:
     if problems:
         return "; ".join(problems)
     if not benchmark["gpus"]:
-        return "nothing was measured: the log of rank 0 says why"
-    return "nothing is slow among these nodes" + ("" if benchmark["complete"] else ", as far as the benchmark came")
+        return "nothing was measured: the log of rank 0 shows the reason"
+    return "nothing is slow among these nodes" + ("" if benchmark["complete"] else ", as far as the benchmark got")
 
 
 def make_finding(

@@ -77,7 +77,7 @@ def read_search(runs: Path, name: str) -> SearchState:
     if isinstance(document, dict) and SearchState.__annotations__.keys() <= document.keys():
         return document  # type: ignore[return-value]
     searches = sorted(path.parent.name for path in runs.glob(f"*/{STATE_FILE}"))
-    hint = f"it has {', '.join(searches[-MAX_NAMES:])}" if searches else "it has none at all"
+    hint = f"it has {', '.join(searches[-MAX_NAMES:])}" if searches else "it contains no searches"
     raise FitError(
         f"fitted is {name}, but {runs} has no search of this name ({hint}): run ansible-playbook fit.yml "
         "-e run_id=NAME first"

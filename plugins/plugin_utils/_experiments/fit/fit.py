@@ -89,7 +89,7 @@ class PlaybookRunner(Protocol):
 
 
 class FitError(Exception):
-    """The search cannot go on. The message says why, and what to do."""
+    """The search cannot continue. The message explains why, with a remedy."""
 
 
 class BatchSearch:
@@ -187,7 +187,7 @@ class BatchSearch:
         self.display(f"probe {len(history) + 1} of about {total}{average}: {description}")
 
     def run_probe(self, state: SearchState, next_step: NextStep, run_id: str) -> Probe:
-        """Launch one batch and return its outcome. Raise FitError if it failed for another reason than memory."""
+        """Launch one batch and return its outcome. Raise FitError if it failed for a reason other than memory."""
         batch, job = next_step["batch"], state["job"]
         args = job["confirm_args"] if next_step["confirms"] and job["confirm_args"] else job["args"]
         variables: dict[str, Any] = {
@@ -224,7 +224,7 @@ class BatchSearch:
             outcome = classify_probe(result, read_log_tails(record), smaller_fits)
         if outcome.kind == "other":
             raise FitError(
-                f"{run_id} failed, and not for lack of memory: {outcome.reason}. Its output is in "
+                f"{run_id} failed for another reason than a lack of memory: {outcome.reason}. Its output is in "
                 f"{self.directory / 'launches' / run_id}.log. Once the script is fixed, the same command resumes"
             )
         return self.build_probe(record, result, next_step, outcome, launch_result)

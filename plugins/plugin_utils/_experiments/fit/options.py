@@ -35,7 +35,7 @@ def find_option_error(args: dict[str, Any]) -> str:
             f'["--batch_size", "{PLACEHOLDER}", "--max_steps", "20"]}}\''
         )
     if args["confirm_args"] and not has_placeholder(args["confirm_args"]):
-        return f"fit_confirm_args does not contain {PLACEHOLDER}, so it would not confirm anything"
+        return f"fit_confirm_args does not contain {PLACEHOLDER}, so it would confirm nothing"
     if not 1 <= args["start"] <= args["max"]:
         return f"fit_start is {args['start']}, but must be 1 to fit_max, which is {args['max']}"
     if args["multiple"] < 1 or not 0 <= args["margin"] < 1:

@@ -42,7 +42,7 @@ class SearchSettings(TypedDict):
 class NextStep(TypedDict):
     """The next batch to try, or the result. result is 0 if nothing fits or was confirmed.
 
-    remaining: about how many probes, this one included, before the result is confirmed.
+    remaining: approximate number of probes, including this one, before the result is confirmed.
     """
 
     done: bool
@@ -59,7 +59,7 @@ def round_down(batch: float, multiple: int) -> int:
 
 
 def bounds(history: Sequence[Probe]) -> tuple[int, int | None]:
-    """Return the largest batch that fits, 0 if none does, and the smallest above it that does not."""
+    """Return the largest batch that fits, or 0 if none does, and the smallest above it that does not."""
     low = max((probe["batch"] for probe in history if probe["fits"]), default=0)
     high = min((probe["batch"] for probe in history if not probe["fits"]), default=None)
     return low, high
@@ -140,7 +140,7 @@ def next_confirmation(history: Sequence[Probe], largest: int, search: SearchSett
 
 
 def estimate_remaining(probes: Sequence[Probe], search: SearchSettings) -> int:
-    """Estimate the remaining probes, with the limit where memory puts it, or else halfway."""
+    """Estimate the remaining probes, with the limit predicted from memory, or otherwise halfway."""
     low, high = bounds(probes)
     limit = extrapolate(probes, 1.0)
     if limit is None and high is None:

@@ -59,7 +59,7 @@ class RehearsalLaunch(TypedDict):
 
 
 class ForecastFinding(TypedDict):
-    """A reason against the whole job (problem), or something unknown or slow (hint), and what to do."""
+    """A reason against the whole job (problem), or something unknown or slow (hint), with a remedy."""
 
     severity: str
     found: str

@@ -65,12 +65,12 @@ def judge(rehearsal: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | 
 
 
 def was_measured(launches: Sequence[RehearsalLaunch]) -> bool:
-    """Return whether a launch gave any number to judge: a loss, the time of a step, or a checkpoint."""
+    """Return whether a launch reported anything to judge: a loss, the time of a step, or a checkpoint."""
     return any(launch["loss"] or launch["step_seconds"] is not None or launch["checkpoint"] for launch in launches)
 
 
 def check_loss(launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
-    """Report a loss that is not finite: from there on a job learns nothing."""
+    """Report a loss that is not finite: from that step on, the job learns nothing."""
     for launch in launches:
         if launch["broken"] is not None:
             return [
@@ -84,7 +84,7 @@ def check_loss(launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
 
 
 def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tuple[bool | None, list[ForecastFinding]]:
-    """Return whether the resumed launch continued the loss curve, None if unknown, and the findings."""
+    """Return whether the resumed launch continued the loss curve, or None if unknown, and the findings."""
     first, second = find_launch(launches, ALL_NODES), find_launch(launches, RESUMED)
     if not job["resume_args"]:
         return None, [make_hint("resuming was not tested", "give rehearse_resume_args, such as --resume {checkpoint}")]
@@ -103,11 +103,7 @@ def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tupl
     )
     remedy = "load model, optimizer and step from the checkpoint before the first step"
     if second["steps"][0] <= first["steps"][0]:
-        failure = (
-            "did not load the checkpoint"
-            if has_jumped or not has_learned
-            else "counts its steps from the beginning again"
-        )
+        failure = "did not load the checkpoint" if has_jumped or not has_learned else "restarts its step count"
         return False, [make_problem(f"the second start {failure}: {details}", remedy)]
     if has_jumped:
         return False, [make_problem(f"the second start did not continue the curve: {details}", remedy)]

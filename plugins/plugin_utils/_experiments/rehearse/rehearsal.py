@@ -45,7 +45,7 @@ MAX_POINTS = 10_000  # kept of a curve
 
 
 class RehearsalError(Exception):
-    """The rehearsal cannot go on. The message says why, and what to do."""
+    """The rehearsal cannot continue. The message explains why, with a remedy."""
 
 
 class RehearsalRunner:

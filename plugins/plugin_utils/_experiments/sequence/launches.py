@@ -102,7 +102,7 @@ class AnsiblePlaybookRunner:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C was typed, or the Ansible process that started this has ended, so that nobody waits."""
+        """Whether Ctrl-C was typed, or the Ansible process that started this has ended, so that no one is waiting."""
         return self.signaled or os.getppid() != self.parent_pid
 
     def play(self, name: str, log: str, variables: Mapping[str, Any], timeout: float | None = None) -> PlaybookResult:

@@ -28,7 +28,7 @@ PROMPT_OPTIONS = {
     "become_ask_pass": ("-K (--ask-become-pass)", "--become-password-file FILE"),
     "ask_pass": ("-k (--ask-pass)", "keys of SSH, or --connection-password-file FILE"),
     "ask_vault_pass": ("-J (--ask-vault-pass)", "--vault-password-file FILE"),
-    "step": ("--step", "nothing in its place"),
+    "step": ("--step", "no replacement"),
 }
 # instead of a file in --vault-id, with or without a name: x@prompt
 PROMPT_SOURCES = ("prompt", "prompt_ask_vault_pass")
@@ -39,8 +39,8 @@ def find_obstacle(cli_args: Mapping[str, Any]) -> str:
     playbooks = [os.path.basename(str(playbook)) for playbook in cli_args.get("args") or ()]
     if len(playbooks) > 1:
         return (
-            f"{len(playbooks)} playbooks were given at once, {', '.join(playbooks)}: this one runs other playbooks "
-            "with the same options, so it must be run alone. Run one after the other"
+            f"{len(playbooks)} playbooks were passed together, {', '.join(playbooks)}: this one runs other playbooks "
+            "with the same options, so it must be run alone. Run them one after another"
         )
     for name, (option, instead) in PROMPT_OPTIONS.items():
         if cli_args.get(name):
@@ -52,7 +52,7 @@ def find_obstacle(cli_args: Mapping[str, Any]) -> str:
 
 
 def prompt_message(option: str, replacement: str) -> str:
-    return f"{option} prompts at each launch, when nobody may be there to answer: use {replacement}"
+    return f"{option} prompts at each launch, when no one may be present to answer: use {replacement}"
 
 
 @contextlib.contextmanager

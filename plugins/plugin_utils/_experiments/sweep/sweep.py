@@ -51,7 +51,7 @@ STATE_FILE, PAGE_FILE = "sweep.json", "sweep.md"
 
 
 class SweepError(Exception):
-    """The sweep cannot continue. The message says why, and what to do."""
+    """The sweep cannot continue. The message explains why, with a remedy."""
 
 
 class SweepRequest(NamedTuple):
@@ -255,7 +255,7 @@ class Sweep:
     def launch(self, run_id: str, variables: Mapping[str, Any], timeout: float) -> PlaybookResult:
         """Launch a run; it is recorded as under_way until it has ended.
 
-        The time that a run waits in a queue does not count: there, Slurm limits its time.
+        Time in a queue is not counted: Slurm limits the time of a queued run.
         """
         with self.lock:
             self.state["under_way"].append(run_id)

@@ -127,7 +127,7 @@ def build_notes(batch: str, rows: Sequence[VariantRow], runs: Sequence[VariantRu
 
 
 def failed_repeats(rows: Sequence[VariantRow], runs: Sequence[VariantRun]) -> list[VariantRun]:
-    """Return the failed runs of these rows' variants, of which other repeats have succeeded."""
+    """Return the failed runs of these rows' variants that have other, successful repeats."""
     names = {row["variant"] for row in rows}
     return [run for run in runs if run["variant"] in names and not run["succeeded"]]
 
@@ -138,7 +138,7 @@ def range_notes(rows: Sequence[VariantRow]) -> list[str]:
     if len(measured_rows) < 2:
         return []
     if all(row["least"] == row["most"] for row in measured_rows):
-        return ["each was measured once: a difference of a few per cent means nothing; sweep_repeats=3 gives ranges"]
+        return ["each was measured once: a difference of a few percent is insignificant; sweep_repeats=3 gives ranges"]
     best = measured_rows[0]
     overlapping = [row["variant"] for row in measured_rows[1:] if (row["most"] or 0.0) >= (best["least"] or 0.0)]
     if not overlapping:

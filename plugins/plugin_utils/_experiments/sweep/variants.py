@@ -85,7 +85,7 @@ def read_variants(sweep_input: SweepInput, readers: ValueReaders) -> tuple[list[
 
 
 def find_name_error(name: object, sweep: str, other_names: Sequence[str]) -> str:
-    """Return what is wrong with the name of a variant, or an empty string."""
+    """Return the problem with the name of a variant, or an empty string."""
     if name is None:
         return "has no name: give it one with `name:`"
     if not isinstance(name, str) or not SAFE_RUN_ID.match(name):

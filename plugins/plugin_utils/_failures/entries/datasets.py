@@ -87,7 +87,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="OSError: image file is truncated (54 bytes not processed)",
         texts=(
             r"image file is truncated",
-            r"UnidentifiedImageError: cannot identify image file",
+            r"cannot identify image file",
             r"broken data stream when reading image file",
         ),
         cause="A file was not copied or downloaded completely, or is not an image; on one node only, its "

@@ -211,4 +211,32 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "move the model first; ansible-playbook preflight.yml shows whether torch can use them",
         source="open-mmlab/mmagic#133",
     ),
+    CatalogueEntry(
+        id="ddp-nothing-to-train",
+        title="DDP got a model without trainable parameters",
+        example="RuntimeError: DistributedDataParallel is not needed when a module doesn't have any parameter that "
+        "requires a gradient.",
+        texts=(
+            r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires? a grad",
+        ),
+        cause="All parameters of the module are frozen (requires_grad=False), or it has none: a teacher, a loss "
+        "network, "
+        "or a model whose layers to train were not found by their names.",
+        remedy="do not wrap frozen modules: model.to(device) is enough (leave them out of accelerator.prepare); if "
+        "it is "
+        "the model to train, check which parameters have requires_grad",
+        source="pytorch/pytorch#45326",
+    ),
+    CatalogueEntry(
+        id="gloo-sizes-differ",
+        title="Ranks pass tensors of different sizes to gloo",
+        example="[enforce fail at gloo/transport/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 256000 vs 128000",
+        texts=(r"op\.preamble\.length <= op\.nbytes",),
+        cause="A rank received more data than it expected: the ranks pass tensors of different sizes or types to the "
+        "same "
+        "collective, or are at different points of the script.",
+        remedy="make sizes equal on all ranks (drop_last=True, padding, the same model and configuration), or use "
+        "all_gather_object for objects; -e debug=true makes torch name the call that differs",
+        source="NVIDIA/nccl#1394",
+    ),
 )

@@ -280,4 +280,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "script; for MIG name the slices by their UUID (nvidia-smi -L)",
         source="pytorch/pytorch#110000",
     ),
+    CatalogueEntry(
+        id="device-id-invalid",
+        title="The script names a GPU that is not visible",
+        example="AssertionError: Invalid device id",
+        texts=(r"AssertionError: Invalid device id",),
+        cause="The script's list of GPUs (device_ids, --gpus, n_gpu) has more GPUs than this process sees: the node "
+        "has "
+        "fewer, or CUDA_VISIBLE_DEVICES hides some, and numbers always begin at 0.",
+        remedy="list range(torch.cuda.device_count()); with one process per GPU use DistributedDataParallel(model, "
+        "device_ids=[local_rank]) instead of DataParallel",
+        source="torralba-lab/im2recipe-Pytorch#11",
+    ),
 )

@@ -50,6 +50,38 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="hiyouga/LlamaFactory#6269",
     ),
     CatalogueEntry(
+        id="rank-behind",
+        title="A rank has completed fewer collectives than the others",
+        example="ranks are not at the same step: rank 0 in ALLREDUCE 1582, rank 3 in ALLREDUCE 1580, behind: rank 3; "
+        "...",
+        texts=(r"ranks are not at the same step: ",),
+        cause="All ranks wait in the same kind of collective, but not in the same one: a rank that is behind is "
+        "slower or "
+        "hangs, or the ranks have called different numbers of collectives: one skipped a step (fewer batches, an empty "
+        "sample, a `continue`), or ran one more, so that each waits for the others for ever.",
+        remedy="look at what the rank that is named behind did last: ansible-playbook logs.yml -e rank=N, or "
+        "ansible-playbook stacks.yml while it hangs. Give all ranks the same number of batches (drop_last=True, "
+        "model.join()), and skip a bad batch on all ranks or on none. -e debug=true makes torch name the first call "
+        "that "
+        "differs",
+        source="hiyouga/LlamaFactory#7396",
+    ),
+    CatalogueEntry(
+        id="ranks-pass-different-sizes",
+        title="Ranks pass tensors of different sizes to one collective",
+        example="ranks pass different sizes to ALLREDUCE 315: rank 0 passes 1024 elements, rank 3 passes 2048 "
+        "elements; ...",
+        texts=(r"ranks pass different sizes to \w{1,60}",),
+        cause="The ranks wait in the same collective, but pass tensors of different sizes: their models, batches or "
+        "last "
+        "batches differ, or they are at different points of the script whose calls only look alike.",
+        remedy="make sizes equal on all ranks: drop_last=True, padding to one length, or all_gather_object for "
+        "objects; "
+        "the same code, configuration and packages on all nodes (ansible-playbook preflight.yml compares them). "
+        "-e debug=true makes torch name the call",
+        source="pytorch/pytorch#140563",
+    ),
+    CatalogueEntry(
         id="rank-still-saved",
         title="A rank saves while others wait for it",
         example="timed out while rank 0 still worked, whose last output was: Saving FSDP model; ...",

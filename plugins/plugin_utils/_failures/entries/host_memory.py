@@ -127,4 +127,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="datajuicer/data-juicer#430",
         weak=True,
     ),
+    CatalogueEntry(
+        id="pin-memory-thread",
+        title="The DataLoader's thread for pinned memory died",
+        example="RuntimeError: Pin memory thread exited unexpectedly",
+        texts=(r"Pin memory thread exited unexpectedly",),
+        cause="The thread that copies batches to pinned memory ended because of an error that stands further up in the "
+        "log: often no memory left to pin, a sample of an unusual type, or a worker that died; in old releases also "
+        "persistent_workers together with pin_memory.",
+        remedy="read the traceback of the thread above it; pin_memory=False avoids it; fewer workers and a smaller "
+        "prefetch_factor use less memory",
+        source="pytorch/pytorch#47445",
+        kind="consequence",
+        weak=True,
+    ),
 )

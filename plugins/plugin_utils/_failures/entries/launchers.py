@@ -362,4 +362,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "Lightning's Trainer; or start it with srun --ntasks-per-node=GPUS python train.py",
         source="ModelTC/mqbench-paper#1",
     ),
+    CatalogueEntry(
+        id="launcher-terminated",
+        title="torchrun was told to end",
+        example="torch.distributed.elastic.multiprocessing.api.SignalException: Process 293812 got signal: 15",
+        texts=(
+            r"SignalException: Process \d{1,10} got signal: (?:2|10|12|15)\b",
+            r"Received (?:2|10|12|15) death signal, shutting down workers",
+        ),
+        cause="Something sent torchrun SIGTERM or SIGINT: muster or another launcher because another node had "
+        "failed, a "
+        "scheduler (time limit, preemption, eviction), a cloud's notice, or a person.",
+        remedy="look for what ended first: ansible-playbook logs.yml -e fetch=true; if no node shows an error, the "
+        "scheduler's log says why it ended the job (Slurm: sacct -j JOB -o State,Reason; Kubernetes: kubectl "
+        "describe pod)",
+        source="NVIDIA/nvidia-resiliency-ext#18",
+        kind="consequence",
+        weak=True,
+    ),
 )

@@ -313,4 +313,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         weak=True,
         general=True,
     ),
+    CatalogueEntry(
+        id="nccl-foreign-connection",
+        title="Another program connected to a port of NCCL",
+        example="NCCL WARN socketFinalizeAccept: wrong magic 74656d2f20544547 != 7970663b906d70b9",
+        texts=(r"NCCL WARN [^\n]{0,60}wrong magic [0-9a-f]{1,16} != [0-9a-f]{1,16}",),
+        cause="A program that is not part of the job, such as a port scanner or a monitoring system, connected to a "
+        "port "
+        "on which NCCL waits for its own ranks; older releases of NCCL then fail or hang.",
+        remedy="exclude the nodes from scans of ports while jobs run, or allow only the nodes' own addresses: "
+        "ansible-playbook site.yml --tags firewall; NCCL 2.27 and later tolerate most of these connections",
+        source="NVIDIA/nccl#1808",
+        recoverable=True,
+        refines=("nccl-system-error", "nccl-internal-error", "nccl-peer-gone", "nccl-time-out"),
+    ),
 )

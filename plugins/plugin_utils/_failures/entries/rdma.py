@@ -130,4 +130,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         recoverable=True,
         refines=("nccl-invalid-usage", "nccl-system-error", "nccl-internal-error"),
     ),
+    CatalogueEntry(
+        id="rdma-resources",
+        title="The RDMA adapter gives no resources to the process",
+        example="NCCL WARN Call to ibv_create_cq failed",
+        texts=(
+            r"Call to ibv_create_(?:cq|qp|ah|srq|comp_channel) failed",
+            r"ibv_create_(?:cq|qp)\([^\n)]{0,60}\) failed: ",
+        ),
+        cause="One of: the process may lock too little memory (`ulimit -l`, mostly 64 kB), which is the usual "
+        "reason; a "
+        "container lacks /dev/infiniband or the capability IPC_LOCK; or other jobs use up the adapter's queues.",
+        remedy="ansible-playbook site.yml --tags base_packages lifts the limit; in a container add --ulimit memlock=-1 "
+        "--device /dev/infiniband to launch_container_options. To go on without RDMA, more slowly: "
+        """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}'""",
+        source="NVIDIA/nccl#380",
+        weak=True,
+        refines=("nccl-system-error", "nccl-internal-error"),
+    ),
 )

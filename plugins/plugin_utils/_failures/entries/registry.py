@@ -10,6 +10,7 @@ docs/what_went_wrong.md is generated from it: make pages.
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries import (
+    arguments,
     caches,
     checkpoints,
     compilers,
@@ -25,6 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries 
     hangs,
     host_memory,
     hub,
+    huggingface,
     launchers,
     mounts,
     names,
@@ -37,6 +39,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries 
     rdma,
     rocm,
     s3,
+    sharding,
     shared_memory,
     slurm,
     wandb,
@@ -62,8 +65,10 @@ TOPICS: dict[str, tuple[CatalogueEntry, ...]] = {
     fsdp.TOPIC: fsdp.ENTRIES,
     parallelism.TOPIC: parallelism.ENTRIES,
     deepspeed.TOPIC: deepspeed.ENTRIES,
+    sharding.TOPIC: sharding.ENTRIES,
     precision.TOPIC: precision.ENTRIES,
     datasets.TOPIC: datasets.ENTRIES,
+    huggingface.TOPIC: huggingface.ENTRIES,
     disk.TOPIC: disk.ENTRIES,
     mounts.TOPIC: mounts.ENTRIES,
     caches.TOPIC: caches.ENTRIES,
@@ -72,6 +77,7 @@ TOPICS: dict[str, tuple[CatalogueEntry, ...]] = {
     hub.TOPIC: hub.ENTRIES,
     wandb.TOPIC: wandb.ENTRIES,
     launchers.TOPIC: launchers.ENTRIES,
+    arguments.TOPIC: arguments.ENTRIES,
     ray.TOPIC: ray.ENTRIES,
     slurm.TOPIC: slurm.ENTRIES,
     exit_codes.TOPIC: exit_codes.ENTRIES,

@@ -135,4 +135,23 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="NVIDIA/deepops#1179",
         weak=True,
     ),
+    CatalogueEntry(
+        id="slurm-container-not-started",
+        title="pyxis cannot start the job's container",
+        example="slurmstepd: error: pyxis: failed to import docker image",
+        texts=(
+            r"pyxis: failed to import docker image",
+            r"pyxis: couldn't start container",
+            r"pyxis: container start failed with error code",
+        ),
+        cause="Slurm's container plugin (pyxis, enroot) could not fetch the image, unpack it or start it; the lines of "
+        "enroot's log below say which. Usual reasons: the path of a .sqsh file that does not begin with / or ./, no "
+        "access to the registry, no space or no permission in enroot's directories, or no shell in the image.",
+        remedy="import the image once with `enroot import` and pass its absolute path; for private registries put the "
+        "credentials into ~/.config/enroot/.credentials; ENROOT_CACHE_PATH and ENROOT_DATA_PATH must be writable and "
+        "have "
+        "space; --no-container-entrypoint for unusual images",
+        source="NVIDIA/pyxis#127",
+        weak=True,
+    ),
 )

@@ -19,7 +19,7 @@ SHELL_PROGRAM = "ssh"  # all launchers look for this name
 class RankLauncher:
     """One process per slot, each started by bin/muster-rank, which reads its rank from the launcher's variables.
 
-    `rank` and `world` are names of variables; the first one that is set counts.
+    `rank` and `world` are names of variables; the first that is set is used.
     """
 
     rank_logs = "ranks"
@@ -33,7 +33,7 @@ class RankLauncher:
     modules: tuple[str, ...] = ()  # the Python packages it needs
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """Return what the job requests and this launcher does not support."""
+        """Return the requested features that this launcher does not support."""
         problems = []
         if job.elastic:
             problems.append(
@@ -62,7 +62,7 @@ class RankLauncher:
         return {}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Return the files in a node's run directory that tell bin/muster-rank what to run. They contain no secrets."""
+        """Return the files in a node's run directory that configure bin/muster-rank. They contain no secrets."""
         rules = {
             "rank": list(self.rank),
             "world": list(self.world),

@@ -38,7 +38,7 @@ def decide_local_rank(job: Job, facts: Mapping[str, Any]) -> Job:
 
 
 def local_rank_options(job: Job) -> list[str]:
-    """Return the launcher's option against --local_rank, if the job does not want it."""
+    """Return the launcher's option that omits --local_rank, if the job does not accept it."""
     return [NO_LOCAL_RANK] if job.deepspeed_local_rank == "false" else []
 
 

@@ -47,7 +47,7 @@ class EnvLauncher:
         return table
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """Return no programs: the job's own is enough."""
+        """Return no programs: the job's own suffices."""
         return ()
 
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:

@@ -37,7 +37,7 @@ class TorchrunStatic:
     modules: tuple[str, ...] = ("torch",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """Return what the job requests and this launcher does not support."""
+        """Return the requested features that this launcher does not support."""
         if job.elastic:
             return [
                 "an elastic run (nnodes=MIN:MAX) needs launch_rdzv_backend: c10d; "

@@ -234,7 +234,7 @@ def check_split(program: Program) -> Iterator[Match]:
         yield program.match(
             call.module,
             call.node,
-            "each rank splits the data differently, so that ranks train on what others hold out",
+            "each rank splits the data differently, so ranks train on data that other ranks hold out",
             f"{call.last}(..., {change})",
         )
 
@@ -289,7 +289,7 @@ def check_download(program: Program) -> Iterator[Match]:
         yield program.match(
             module,
             node,
-            "all ranks of a node download to the same files at once",
+            "all ranks of a node download to the same files at the same time",
             'download=int(os.environ["LOCAL_RANK"]) == 0, and torch.distributed.barrier() before the other ranks read',
         )
         return

@@ -103,7 +103,7 @@ def _counts(program: Program, site: Site) -> bool:
 
 
 def gpu_uses(program: Program) -> Iterator[Site]:
-    """Yield what uses the current GPU: .cuda(), "cuda"."""
+    """Yield uses of the current GPU: .cuda(), "cuda"."""
     for call in program.calls:
         moves = call.last == "cuda" and isinstance(call.node.func, ast.Attribute) and not call.node.args
         if moves or call.last == "current_accelerator":
@@ -135,7 +135,7 @@ def check_not_set(program: Program) -> Iterator[Match]:
         yield program.match(
             site.module,
             site.node,
-            "no rank chooses a GPU of its own: all ranks of a node use GPU 0",
+            "no rank selects its own GPU: all ranks of a node use GPU 0",
             f'{SET_DEVICE}, before anything else uses "cuda"',
         )
         return
@@ -163,7 +163,7 @@ def check_global_rank(program: Program) -> Iterator[Match]:
             yield program.match(
                 module,
                 index,
-                f"the GPU is chosen by the global rank, {ast.unparse(index)}, which the second node has no GPU for",
+                f"the GPU is chosen by the global rank, {ast.unparse(index)}, which does not exist on the second node",
                 SET_DEVICE,
             )
 

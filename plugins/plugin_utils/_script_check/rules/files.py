@@ -56,7 +56,7 @@ LOCAL_PATH = re.compile(r"/home/\w|/Users/\w|/root/\w|[A-Za-z]:[\\/]\w|/content/
 
 
 def check_saving(program: Program) -> Iterator[Match]:
-    """Report files that all ranks write at once."""
+    """Report files that all ranks write at the same time."""
     for call in program.calls:
         pretrained = call.last == "save_pretrained" and "torch" not in call.name.split(".")[:1]
         if not (SAVERS.match(call.name) or pretrained) or not program.is_used(call):
@@ -78,7 +78,7 @@ def check_saving(program: Program) -> Iterator[Match]:
         yield program.match(
             module,
             node,
-            "all ranks write this file at once, which may destroy it",
+            "all ranks write this file at the same time, which may corrupt it",
             f"if torch.distributed.get_rank() == 0: {ast.unparse(node)}"[:150],
         )
 
@@ -152,7 +152,7 @@ def check_loading(program: Program) -> Iterator[Match]:
         yield program.match(
             call.module,
             call.node,
-            f"only the first rank loads {base}; the other ranks continue with another state",
+            f"only the first rank loads {base}; the other ranks continue with a different state",
             f"{ast.unparse(call.node)[:80]} on all ranks: move it out of the condition",
         )
 

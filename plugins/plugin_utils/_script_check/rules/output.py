@@ -101,7 +101,7 @@ def check_tracker(program: Program) -> Iterator[Match]:
         yield program.match(
             call.module,
             call.node,
-            f"each rank starts a run of its own ({call.last})",
+            f"each rank starts its own run ({call.last})",
             f"if torch.distributed.get_rank() == 0: {ast.unparse(call.node)}"[:150],
         )
 

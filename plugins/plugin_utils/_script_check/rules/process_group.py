@@ -42,7 +42,7 @@ def check_group_missing(program: Program) -> Iterator[Match]:
     yield program.match(
         call.module,
         call.node,
-        "no process group is initialised: each rank would train a model of its own on all of the data",
+        "no process group is initialised: each rank would train its own model on all of the data",
         "at the start of the program: torch.distributed.init_process_group()",
     )
 
@@ -94,7 +94,7 @@ def _fixed_variables(program: Program, module: Module, node: ast.Assign) -> Iter
 
 
 def is_conditional(module: Module, node: ast.AST) -> bool:
-    """Return whether a condition around a node asks how the script was started."""
+    """Return whether a condition around a node checks how the script was started."""
     return any(
         isinstance(parent, ast.If) and child is not parent.test and SPAWNED.search(ast.unparse(parent.test))
         for child, parent in module.ancestors(node)
@@ -113,7 +113,7 @@ def check_spawn(program: Program) -> Iterator[Match]:
             call.module,
             call.node,
             "the script starts processes itself, in each process that the launcher starts",
-            f'{function}(int(os.environ["LOCAL_RANK"]), ...) in place of {call.name.rpartition(".")[2]}; or launch it '
+            f'{function}(int(os.environ["LOCAL_RANK"]), ...) instead of {call.name.rpartition(".")[2]}; or launch it '
             "with --launcher env, which starts one process per node",
         )
 
@@ -160,7 +160,7 @@ def check_model_not_wrapped(program: Program) -> Iterator[Match]:
     yield program.match(
         call.module,
         call.node,
-        "no rank exchanges its gradients: the model is not wrapped, so each rank trains a model of its own",
+        "no rank exchanges its gradients: the model is not wrapped, so each rank trains its own model",
         "model = DistributedDataParallel(model.to(device), device_ids=[local_rank])",
     )
 

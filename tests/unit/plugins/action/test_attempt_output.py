@@ -90,7 +90,7 @@ def test_output_without_the_event_of_its_attempt_has_a_heading() -> None:
     assert pieces([], logs(0)) == ["output 0"], "a run that never restarted needs none"
 
 
-def test_long_log_of_an_earlier_attempt_has_a_heading_when_it_goes_on() -> None:
+def test_long_log_of_an_earlier_attempt_has_a_heading_when_it_continues() -> None:
     headings = AttemptHeadings()
     first = {"events": [dict(event) for event in RESTARTS], "outputs": logs(0), "left_out": {}}
     assert [piece.text for piece in headings.add(in_order(first, "gpu1"))].count("output 0") == 1

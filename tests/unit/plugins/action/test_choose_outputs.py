@@ -71,7 +71,7 @@ def test_files_that_are_not_fetched_are_reported(
     assert expected_text in " ".join(capsys.readouterr().err.split())
 
 
-def test_malformed_answers_are_tolerated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_replies_are_tolerated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = {"a": None, "b": {"files": "x", "hashes": 1}}
     answer = chosen(monkeypatch, tmp_path, document, compared={"a": None, "b": {"hashes": []}})
     assert answer["count"] == 0

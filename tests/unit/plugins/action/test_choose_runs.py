@@ -60,7 +60,7 @@ def test_each_run_is_listed_once_newest_first() -> None:
     assert len(table) == 5 and table[1].split()[:2] == ["new", "succeeded"] and table[1].endswith("2 MB  a, b")
 
 
-def test_runs_show_what_they_were_and_how_they_went() -> None:
+def test_runs_show_their_job_and_outcome() -> None:
     reads = listed(("new", 1, "failed"), ("old", 2, "succeeded"))
     reads["runs"][0].update(job=f"train.py --lr {'1' * 80}", project="/home/me/toy", outcome="ValueError: \x1b[2Jboom")
     reads["runs"][1].update(job="eval.py", project="/home/me/other/", outcome="loss 0.31")
@@ -104,12 +104,12 @@ def test_run_alive_on_any_node_is_kept() -> None:
 
 
 @pytest.mark.parametrize("silent", [None, {"unreachable": True, "msg": "timed out"}, {"failed": True}])
-def test_run_with_unanswering_node_is_kept(silent: Any) -> None:
+def test_run_with_unresponsive_node_is_kept(silent: Any) -> None:
     assert old({"a": RUNS, "b": silent}, keep="0") == []
     assert old({"a": RUNS}, keep="0") == []
 
 
-def test_node_cannot_make_a_run_older_or_drop_its_nodes() -> None:
+def test_node_cannot_change_the_age_or_nodes_of_a_run() -> None:
     """The latest start and every node named by any answer count."""
     lie = listed(("new", 900, "succeeded"))
     lie["runs"][0]["nodes"] = ["b"]

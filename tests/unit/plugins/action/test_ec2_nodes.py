@@ -44,7 +44,7 @@ ASK = Ec2Request(
     ssh_from=["203.0.113.7/32"],
     max_usd_per_hour=10.0,
 )
-#: What has a network of its own, on a machine that is in 10.1.0.0/16.
+#: Resources in their own network, on a machine in 10.1.0.0/16.
 OWN: dict[str, Any] = {"own_network": True, "local_networks": ["10.1.0.0/16"]}
 READS = ("Describe", "Get")
 SHORT = "InsufficientInstanceCapacity"
@@ -210,7 +210,7 @@ def sprinkle(server: EC2Server) -> None:
     ec2.allocate_address(Domain="vpc")
     run("bert-0", {})
     run("bert-1", {"muster:cluster": "bert"})
-    run("bert-0", ours)  # "launch more like this": all tags of a node, and none of our requests
+    run("bert-0", ours)  # "launch more like this": all tags of a node, but not from a request of ours
     run("bertha-0", {**ours, "muster:cluster": "bertha"}, ClientToken="muster-bertha")
     server.mark_foreign()
     server.requests.clear()
@@ -227,7 +227,7 @@ def bench(server: EC2Server, tmp_path: Path) -> Bench:
     return Bench(server, tmp_path)
 
 
-# --- Broken off anywhere
+# --- Interruptions
 
 
 def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -> bool:
@@ -313,7 +313,7 @@ def test_a_second_run_changes_nothing(bench: Bench) -> None:
     assert bench.changes() == []
 
 
-def test_interrupted_node_is_recreated_in_zone_of_the_others(bench: Bench) -> None:
+def test_interrupted_node_is_recreated_in_the_zone_of_the_other_nodes(bench: Bench) -> None:
     bench.provide(nnodes=3, zones=["us-east-1c"], market="spot")
     lost = bench.own()["bert-1"]["InstanceId"]
     bench.server.interrupt(lost)
@@ -469,7 +469,7 @@ def test_ssh_rule_follows_current_address_and_keeps_foreign_rules(bench: Bench) 
     assert sources == {"198.51.100.9/32", "192.0.2.1/32"}, "what somebody added by hand is theirs"
 
 
-# --- A network of its own
+# --- Own network
 
 
 def test_own_network_reaches_the_internet_and_overlaps_no_other(bench: Bench) -> None:
@@ -507,7 +507,7 @@ def test_own_network_reaches_the_internet_and_overlaps_no_other(bench: Bench) ->
     bench.nothing_left()
 
 
-def test_duplicate_network_after_lost_answer_is_removed(bench: Bench) -> None:
+def test_duplicate_network_after_lost_reply_is_removed(bench: Bench) -> None:
     """The list is outdated for longer than EC2's ever is."""
     sleep = bench.sleep
 
@@ -541,7 +541,7 @@ def test_half_removed_network_is_repaired(bench: Bench) -> None:
     bench.nothing_left()
 
 
-def test_failed_network_creation_leaves_nothing(bench: Bench) -> None:
+def test_failed_network_creation_leaves_no_resources(bench: Bench) -> None:
     for action in ("CreateVpc", "CreateInternetGateway", "CreateSubnet"):
         bench.server.faults = [Fault("LimitExceeded", action=action, times=None)]
         with pytest.raises(ClusterError, match="LimitExceeded"):
@@ -682,7 +682,7 @@ def test_missing_spot_quota_switches_to_on_demand_after_one_request(bench: Bench
     assert [given.get("InstanceMarketOptions.MarketType") for given in launches(bench)] == ["spot", None]
 
 
-def test_lack_of_capacity_leaves_nothing(bench: Bench) -> None:
+def test_lack_of_capacity_leaves_no_resources(bench: Bench) -> None:
     bench.server.faults = [Fault(SHORT, times=None)]
     with pytest.raises(ClusterError) as failed:
         bench.provide(zones=["us-east-1a"])
@@ -694,7 +694,7 @@ def test_lack_of_capacity_leaves_nothing(bench: Bench) -> None:
     assert sorted(bench.own()) == ["bert-0", "bert-1"]
 
 
-def test_permanent_refusal_is_not_retried_and_leaves_nothing(bench: Bench) -> None:
+def test_permanent_refusal_is_not_retried_and_leaves_no_resources(bench: Bench) -> None:
     bench.server.faults = [Fault("OptInRequired", times=None)]
     with pytest.raises(ClusterError, match="OptInRequired"):
         bench.provide()
@@ -816,7 +816,7 @@ def test_teardown_works_without_the_record(bench: Bench) -> None:
     assert not bench.remove().changed
 
 
-def test_stop_and_teardown_touch_nothing_while_nodes_are_at_work(bench: Bench) -> None:
+def test_stop_and_teardown_change_nothing_while_nodes_are_in_use(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
 

@@ -85,7 +85,7 @@ def test_unrelated_extra_variable_is_accepted(name: str) -> None:
     assert misspelled_short_names(SHORT, [name]) == {}
 
 
-def test_complaint_says_where_variable_was_set() -> None:
+def test_error_names_the_source_of_the_variable() -> None:
     output = describe_unknown_variables(
         "launch_", {"launch_script"}, {"a": ["launch_scrip", "launch_x"]}, ["nnodes"], ["launch_x", "nnode"]
     )

@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
     RankTableError,
     build_rank_table,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import render_findings
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import get_launcher, without_spares
 from tests.unit.healthy import arguments, cluster
 from tests.unit.supervised import make_job
@@ -75,14 +76,14 @@ def test_unequal_slots_with_env_launcher_are_a_finding() -> None:
     assert "node1 2, node2 4" in finding.problem
 
 
-def test_nodes_without_answer_are_findings() -> None:
+def test_nodes_without_a_reply_are_findings() -> None:
     made = arguments(cluster(3))
     made["facts"]["node2"] = {"unreachable": True, "msg": "timed out"}
     made["facts"]["node3"] = None
     findings = make_plan(made)[2]
     result = {finding.nodes: finding.problem for finding in findings if finding.id == "unreachable"}
     assert set(result) == {("node2",), ("node3",)}
-    assert result[("node2",)] == "it did not answer in time"
+    assert result[("node2",)] == "it did not respond in time"
     assert "--limit" in result[("node3",)]
 
 
@@ -122,7 +123,7 @@ def test_rank_order_warning_does_not_suggest_static_for_elastic_run() -> None:
         (("node1", "node2", "node3"), {"rdzv_backend": "c10d"}),  # torch's order as well
         (("node3", "node2", "node1"), {}),
         (("node3", "node2", "node1"), {"launcher": "env"}),
-        (("node3", "node2", "node1"), {"rdzv_backend": "c10d", "ranked": False}),  # nobody has asked for an order
+        (("node3", "node2", "node1"), {"rdzv_backend": "c10d", "ranked": False}),  # no order was requested
     ],
 )
 def test_no_warning_when_rank_order_is_kept_or_not_prescribed(order: tuple[str, ...], given: dict[str, Any]) -> None:
@@ -139,12 +140,24 @@ def test_slots_default_to_gpu_count(nothing: object) -> None:
     assert findings == []
 
 
-def test_a_node_without_gpus_gets_one_process_and_a_warning() -> None:
-    _job, table, findings = make_plan(with_slots(cluster(1), None))
-    assert table.world_size == 1
+def test_nodes_without_gpus_get_one_process_each_and_a_note() -> None:
+    _job, table, findings = make_plan(with_slots(cluster(2), None, None))
+    assert table.world_size == 2
     assert [(finding.severity, finding.id, finding.nodes) for finding in findings] == [
-        ("warning", "no-gpu", ("node1",))
+        ("note", "no-gpu", ("node1", "node2"))
     ]
+    assert render_findings(findings) == (
+        "note: node1, node2: no GPU, so one process is started on the CPU of each node; more: -e nproc_per_node=N, or "
+        "node_slots in the inventory"
+    )
+
+
+@pytest.mark.parametrize("gpus", [{"gpu_count": 8}, {"gpus": {"pci": 8}}])
+def test_a_node_without_visible_gpus_gets_a_warning_if_gpus_are_expected(gpus: dict[str, Any]) -> None:
+    facts = cluster(2)
+    facts["node2"].update({**gpus, "gpus": {**facts["node2"]["gpus"], **gpus.get("gpus", {})}})
+    _job, _table, findings = make_plan(with_slots(facts, None, 1))
+    assert ("warning", "no-gpu", ("node1",)) in [(finding.severity, finding.id, finding.nodes) for finding in findings]
 
 
 @pytest.mark.parametrize("processes", [0, -1])
@@ -159,7 +172,7 @@ def test_nproc_per_node_overrides_slots() -> None:
     assert findings == []
 
 
-# --- For a person -----------------------------------------------------------------------------------------------------
+# --- Terminal output --------------------------------------------------------------------------------------------------
 
 
 def test_plan_is_rendered_for_the_terminal() -> None:

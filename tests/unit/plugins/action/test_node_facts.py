@@ -38,5 +38,5 @@ def test_first_node_still_waits_when_last_node_starts(nodes: int, forks: int) ->
         ({"script": "train.py", "job": None}, 76),
     ],
 )
-def test_peers_are_awaited_as_long_as_imports_may_take(request_: dict[str, Any], seconds: int) -> None:
+def test_peers_are_awaited_for_the_longest_import_time(request_: dict[str, Any], seconds: int) -> None:
     assert probe_lifetime(4, 1, has_import_test(request_)) == seconds

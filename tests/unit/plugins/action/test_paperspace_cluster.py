@@ -197,7 +197,7 @@ def unjudged(server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "document", None)
 
 
-# --- Broken off anywhere
+# --- Interruptions
 
 
 def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -> bool:
@@ -216,7 +216,7 @@ def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -
     return (bench.sent if how == "killed before" else bench.changed) >= at
 
 
-def test_teardown_right_after_killed_provision_leaves_nothing(bench: Bench) -> None:
+def test_teardown_right_after_killed_provision_leaves_no_resources(bench: Bench) -> None:
     bench.account.hidden_lists = 10
     assert broken_off(bench, "killed after a change", 5, bench.provide)
     bench.remove()
@@ -352,7 +352,7 @@ def foreign_template(bench: Bench) -> None:
         (None, {"machine_types": ["A6000x3"]}, "unknown Paperspace machine type 'A6000x3'; did you mean A6000"),
         (None, {"machine_types": ["H100x8"], "template": "t0nspur5"}, "H100x8 the cluster costs 95.20 USD an hour"),
         (None, {"machine_types": ["C5"]}, "the template ML-in-a-Box does not currently support C5 in ny2"),
-        (None, {"template": "Fedora"}, "no template is called 'Fedora'. Existing ones: ML-in-a-Box"),
+        (None, {"template": "Fedora"}, "no template is named 'Fedora'. Existing ones: ML-in-a-Box"),
         (None, {"disk_gb": 10}, "disk_gb is 10, but the template ML-in-a-Box needs at least 50"),
         (foreign_template, {"template": "golden"}, "the template golden is in ams1"),
         (occupy, {}, "2 networks are named muster-bert: nw0000015 in ny2, nw0000016 in ny2"),
@@ -401,7 +401,7 @@ def test_unavailable_or_too_expensive_type_is_skipped(bench: Bench) -> None:
 
 
 def test_partial_cluster_is_removed_and_next_type_is_tried(bench: Bench) -> None:
-    bench.account.capacity["A6000x2"] = 3 + 2  # two are other people's
+    bench.account.capacity["A6000x2"] = 3 + 2  # two belong to other users
     bench.provide(nnodes=4, machine_types=["A6000x2", "A5000x2"], max_usd_per_hour=20.0)
     own = list(bench.own().values())
     assert [(item["name"], item["machineType"], item["state"]) for item in own] == [
@@ -412,7 +412,7 @@ def test_partial_cluster_is_removed_and_next_type_is_tried(bench: Bench) -> None
     bench.nothing_left()
 
 
-def test_lack_of_capacity_without_another_type_leaves_nothing(bench: Bench) -> None:
+def test_lack_of_capacity_without_another_type_leaves_no_resources(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 3
     with pytest.raises(ClusterError) as failed:
         bench.provide(nnodes=4, max_usd_per_hour=20.0)
@@ -460,7 +460,7 @@ def test_refused_rollback_names_machines_and_tries_no_further_type(bench: Bench)
     assert not any("A5000x2" in str(item.body) for item in bench.server.requests), "no further type is tried"
 
 
-def test_missing_capacity_is_waited_for(bench: Bench) -> None:
+def test_provision_waits_for_missing_capacity(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 3
     until = bench.now + 600
 
@@ -477,7 +477,7 @@ def test_missing_capacity_is_waited_for(bench: Bench) -> None:
     assert len(posts) == 4, "none is made again"
 
 
-def test_waiting_for_capacity_ends_after_wait_minutes(bench: Bench, unjudged: None) -> None:
+def test_provision_waits_for_capacity_until_wait_minutes(bench: Bench, unjudged: None) -> None:
     bench.account.capacity["A6000x2"] = 3
     began = bench.now
     with pytest.raises(ClusterError, match="got no capacity"):
@@ -704,13 +704,13 @@ def test_teardown_can_keep_template_and_reports_it(bench: Bench) -> None:
     done = bench.remove(remove_templates=False)
     assert re.search(r"no machine of bert is left; the template golden \(\w+\) is kept; remove it with", done.message)
     assert templates(bench) == ["golden"]
-    again = bench.remove(remove_templates=False)  # its machine is gone by now; the record knows
+    again = bench.remove(remove_templates=False)  # its machine no longer exists; its name is in the record
     assert "the template golden" in again.message
     bench.remove()
     bench.nothing_left()
 
 
-def test_template_is_removed_by_itself(bench: Bench) -> None:
+def test_template_is_removed_alone(bench: Bench) -> None:
     bench.provide()
     bench.image()
     assert remove_template(bench.work(), "golden").changed

@@ -27,7 +27,7 @@ from tests.unit.plugins.plugin_utils.node_call.test_detached import here
 LAYER = Path(__file__).resolve().parents[4] / "roles" / "python_env" / "tasks" / "layer.yml"
 
 
-def test_action_and_module_know_the_same_steps() -> None:
+def test_action_and_module_have_the_same_steps() -> None:
     assert set(python_layer.DESCRIPTIONS) == set(STEPS)
     assert set(python_layer.READ_ONLY_STEPS) | set(python_layer.RESUMABLE_STEPS) < set(STEPS)
     assert set(flash_attention.DESCRIPTIONS) == set(FLASH_STEPS)

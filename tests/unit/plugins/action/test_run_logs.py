@@ -69,7 +69,7 @@ def test_path_outside_target_is_refused(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.rglob("*")) == [target]
 
 
-def test_name_of_too_many_directories_is_refused(tmp_path: Path) -> None:
+def test_path_with_too_many_directories_is_refused(tmp_path: Path) -> None:
     name = "node0/" + "d/" * 80 + "x"
     with pytest.raises(AnsibleActionFail, match="has a file in 82 directories: nothing more was unpacked"):
         unpack(packed((name, tarfile.REGTYPE, "x")), tmp_path, "node0")
@@ -162,7 +162,7 @@ def test_fetch_stops_when_logs_exceed_free_space(tmp_path: Path, monkeypatch: py
     [{}, {"size": -1}, {"size": 1, "data": 1}, {"size": 1, "data": "", "last": True, "left_out": {"files": [1]}}],
     ids=str,
 )
-def test_reply_that_is_no_archive_is_refused(
+def test_reply_that_is_not_an_archive_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: dict[str, Any]
 ) -> None:
     with pytest.raises(AnsibleActionFail, match="node1 sent an invalid reply instead of its logs"):
@@ -218,7 +218,7 @@ def test_node_outside_the_run_is_refused(tmp_path: Path) -> None:
         run_logs.node_folder(tmp_path, "node9")
 
 
-# --- What is packed ---------------------------------------------------------------------------------------------------
+# --- Archive contents -------------------------------------------------------------------------------------------------
 
 LEFT: dict[str, Any] = {"limit_count": 10_000, "limit": 64 << 20, "files": [], "count": 0, "size": 0}
 

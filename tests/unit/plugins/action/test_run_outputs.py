@@ -119,7 +119,7 @@ def test_file_that_cannot_be_read_is_reported_and_others_are_fetched(
         {},
     ],
 )
-def test_malformed_answer_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+def test_malformed_reply_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     failures = fetch(monkeypatch, lambda *_arguments: answer, tmp_path, FILES[:1])["failures"]
     assert set(failures) == {"run/deep/last.pt"} and here(tmp_path) == {}
 

@@ -101,7 +101,7 @@ def test_run_id_latest_is_refused(tmp_path: Path, before: bool) -> None:
 
 def test_error_names_unwritable_records_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(AnsibleActionFail, match="cannot make the run's record .*launch_runs_directory"):
+    with pytest.raises(AnsibleActionFail, match="cannot create the run's record .*launch_runs_directory"):
         opened(tmp_path / "file")
 
 
@@ -148,7 +148,7 @@ def test_unique_prefix_of_run_id_finds_the_run(tmp_path: Path) -> None:
         ("x", "x"),
     ):
         assert read_record(tmp_path, given, ["node0"])["run_id"] == meant
-    with pytest.raises(AnsibleActionFail, match="2 runs start with train: train-1, train-10; type more of the id"):
+    with pytest.raises(AnsibleActionFail, match="2 runs start with train: train-1, train-10; type more of its name"):
         read_record(tmp_path, "train", ["node0"])
 
 
@@ -208,7 +208,7 @@ def test_failed_or_stopped_run_fails_the_task(tmp_path: Path, state: str, capsys
     assert json.loads((record / "result.json").read_text())["state"] == state
 
 
-def test_result_of_a_run_with_a_node_that_has_joined_counts(tmp_path: Path) -> None:
+def test_result_of_a_run_with_a_joined_node_is_accepted(tmp_path: Path) -> None:
     """The command that launched the run, and has followed it since, knows only the nodes of the launch."""
     record = opened(tmp_path)
     joined = {**PLAN, "nodes": [{"name": "node0"}, {"name": "fresh"}]}
@@ -251,7 +251,7 @@ def test_verdict_comes_from_other_nodes_when_rank_0_is_lost(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("reads", "expected_text"),
     [
-        ({"node0": None, "node1": RUNNING}, "node0 does not answer and 1 other node says the run is still active"),
+        ({"node0": None, "node1": RUNNING}, "node0 does not respond and 1 other node says the run is still active"),
         ({"node0": None, "node1": {**RUNNING, "state": "ended"}}, "1 other node says the run is still active"),
         ({"node0": None, "node1": None}, "no node is reachable from here"),
         ({}, "no node is reachable from here"),
@@ -309,7 +309,7 @@ def test_last_lines_of_failed_rank_are_shown_and_explain_the_error(
     assert capsys.readouterr().out == first, "who asks later sees the same"
 
 
-# --- Judging: a run that nobody has watched to its end ----------------------------------------------------------------
+# --- Verdict of a run that was not watched to its end -----------------------------------------------------------------
 
 
 def judged(directory: Path, reads: dict[str, Any], run_id: str = "first") -> dict[str, Any]:
@@ -350,13 +350,13 @@ def test_record_is_valid_json_whatever_the_job_reports(tmp_path: Path, capsys: p
     [{"state": "well"}, {"run_id": "second"}, {"nodes": []}, {"ended": math.nan}, {"nodes": [{"name": "a\nb"}]}],
     ids=str,
 )
-def test_result_that_is_not_this_runs_does_not_count(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_result_of_another_run_is_ignored(tmp_path: Path, more: dict[str, Any]) -> None:
     opened(tmp_path)
     verdict = judged(tmp_path, {"node0": {**FAILED, "result": {**ended(), **more}}, "node1": FAILED})["verdict"]
     assert verdict["state"] == "failed" and verdict["started"] is None
 
 
-def test_lost_node_that_replies_tells_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lost_node_that_replies_gives_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened(tmp_path)
     result = ended("failed", -15, reason="node1 is lost: silent", first_node="node1")
     result["nodes"][1].update(state="lost", report=None, why="node1 is lost: silent")
@@ -367,7 +367,7 @@ def test_lost_node_that_replies_tells_why(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("message", [SUPERVISOR_DIED, RESTARTED])
-def test_first_node_that_replies_tells_why_it_was_lost(tmp_path: Path, message: str) -> None:
+def test_first_node_that_replies_explains_its_loss(tmp_path: Path, message: str) -> None:
     opened(tmp_path)
     died, failed = {**DIED, "message": message}, {**FAILED, "message": "node0 is lost: its supervisor is silent"}
     failure = judged(tmp_path, {"node0": died, "node1": failed})["verdict"]["first_failure"]
@@ -375,7 +375,7 @@ def test_first_node_that_replies_tells_why_it_was_lost(tmp_path: Path, message: 
 
 
 @pytest.mark.parametrize("error", ["node1 was rebooted or shut down", f"node1 is lost: {RESTARTED}"])
-def test_shutdown_is_explained_as_one(error: str) -> None:
+def test_shutdown_is_reported_as_shutdown(error: str) -> None:
     explanation = explain_failure(error, [])
     assert explanation is not None and explanation["id"] == "node-shut-down"
 
@@ -388,7 +388,7 @@ def test_values_reported_after_watch_lost_the_run_are_added(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("run_id", ["first", ""])
-def test_verdict_is_written_when_asked_for_after_the_end(
+def test_verdict_is_written_when_requested_after_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], run_id: str
 ) -> None:
     record = opened(tmp_path)
@@ -413,7 +413,7 @@ def test_existing_verdict_is_shown_and_not_rewritten(tmp_path: Path, capsys: pyt
     assert (record / "result.json").read_bytes() == before
 
 
-def test_verdict_is_corrected_once_rank_0_answers(tmp_path: Path) -> None:
+def test_verdict_is_corrected_once_rank_0_replies(tmp_path: Path) -> None:
     opened(tmp_path)
     closed(tmp_path, reads={"node0": None, "node1": FAILED}, said={"accuracy": 0.97})
     again = judged(tmp_path, {"node0": None, "node1": FAILED})
@@ -437,7 +437,7 @@ def test_dead_supervisor_of_rank_0_is_first_failure(tmp_path: Path) -> None:
     }
 
 
-def test_unreachable_rank_0_node_is_first_failure_until_it_answers(tmp_path: Path) -> None:
+def test_unreachable_rank_0_node_is_first_failure_until_it_replies(tmp_path: Path) -> None:
     opened(tmp_path)
     answer = judged(tmp_path, {"node0": None, "node1": FAILED})
     assert answer["verdict"]["first_failure"]["node"] == "node0"
@@ -453,7 +453,7 @@ def test_unreachable_rank_0_node_is_first_failure_until_it_answers(tmp_path: Pat
         {"node0": {**RUNNING, "state": "ended"}, "node1": RUNNING},
         {"node0": DIED, "node1": RUNNING},
         {"node0": None, "node1": RUNNING},
-        # it may have succeeded: only they know
+        # it may have succeeded: only the nodes know
         {"node0": None, "node1": None},
         {},
     ],

@@ -29,7 +29,7 @@ def record_of(tmp_path: Path, source: Path, name: str = "train.py") -> tuple[Pat
     return record, snapshot
 
 
-def test_unchanged_code_is_used_where_it_is(tmp_path: Path) -> None:
+def test_unchanged_code_is_used_in_place(tmp_path: Path) -> None:
     record, snapshot = record_of(tmp_path, tmp_path / "code")
     assert CodeToRepeat(record, snapshot, record / "restored_code").find() == (str(tmp_path / "code"), [])
 
@@ -43,7 +43,7 @@ def test_code_in_a_record_is_copied_without_its_repository(tmp_path: Path) -> No
     assert [path.name for path in Path(directory).iterdir()] == ["train.py"]
 
 
-def test_names_in_a_record_do_not_lead_out_of_the_restored_code(tmp_path: Path) -> None:
+def test_paths_in_a_record_cannot_escape_the_restored_code(tmp_path: Path) -> None:
     record, snapshot = record_of(tmp_path, tmp_path / "a" / "b" / "c", "../../../rc.sh")
     (tmp_path / "rc.sh").write_text("x = 1\n")
     before = sorted(tmp_path.rglob("*"))

@@ -41,7 +41,7 @@ def seen(name: str, rank: int, **more: Any) -> dict[str, Any]:
     return {"changed": False, "run": run}
 
 
-def test_no_output_of_a_job_breaks_the_status() -> None:
+def test_arbitrary_job_output_does_not_break_the_status() -> None:
     """Steps may be any numbers, such as two whose distance has no hundredth part."""
     tail = "".join(
         f'MUSTER_RESULT {{"loss": 1, "step": {step}}}\n' for step in ("0", "5e-324", "-1e308", "NaN", "1e999")
@@ -65,10 +65,10 @@ def test_table_shows_state_of_each_node() -> None:
         "node9   0-1    running      0:01:15  step 7\n"
         "node10  2      failed       0:01:15  node9 is lost: silent\n"
         "node11         no run\n"
-        "node12         unreachable           it did not answer in time\n"
+        "node12         unreachable           it did not respond in time\n"
         "node13         not read              no Python\n"
         "node14         not read              not queried\n"
-        "node15         unreachable           did not answer a moment ago"
+        "node15         unreachable           did not respond a moment ago"
     )
 
 
@@ -113,13 +113,13 @@ def test_table_shows_gpu_utilization_and_memory() -> None:
         "node  ranks  state    since    gpus                   last line\n"
         "a     0-1    running  0:01:15  0-97 %, 71 of 80 GiB   step 7\n"
         "b     2-3    running  0:01:15  97 %, 71 of 80 GiB     step 7\n"
-        "c     4-5    running  0:01:15  no answer for 0:01:35  step 7\n"
+        "c     4-5    running  0:01:15  no reply for 0:01:35  step 7\n"
         "d     6-7    running  0:01:15                         step 7\n"
         "e     8-9    running  0:01:15                         step 7"
     )
 
 
-def test_table_shows_how_busy_the_gpus_were() -> None:
+def test_table_shows_recent_gpu_utilization() -> None:
     gpus = {"age": 3.0, "devices": [gpu(0)], "trend": [0.0, 50.0, 100.0]}
     table = render_status([node_status("a", seen("a", 0, gpus=gpus))], 1075.0)
     assert "▁▅█ 97 %, 71 of 80 GiB  step 7" in table
@@ -127,7 +127,7 @@ def test_table_shows_how_busy_the_gpus_were() -> None:
     assert "  97 %, 71 of 80 GiB" in render_status([node_status("a", seen("a", 0, gpus=hostile))], 1075.0)
 
 
-def test_metrics_of_the_first_rank_are_shown_with_their_course() -> None:
+def test_metrics_of_the_first_rank_are_shown_with_sparklines() -> None:
     tail = "cut loss\n" + "".join(f"step {step}: loss {8.5 - step}\n" for step in range(8)) + "\x1b[31mend"
     node = node_status("a", seen("a", 0, tail=tail))
     assert node["metrics"] == [{"name": "loss", "last": 1.5, "step": 7.0, "recent": [8.5 - step for step in range(8)]}]

@@ -18,7 +18,7 @@ def mount(state: str = "ok", **more: Any) -> dict[str, Any]:
 def test_table_shows_state_free_space_and_source_of_each_mount() -> None:
     replies = {
         "node1": reply(mount(free_bytes=5 * 2**30), mount(point="/bucket", type="mount-s3", source="s3://b/")),
-        "node2": reply(mount("hangs", error="no answer within 3 s"), mount("missing", point="/bucket", source="")),
+        "node2": reply(mount("hangs", error="no reply within 3 s"), mount("missing", point="/bucket", source="")),
         "node3": reply(),
         "node4": {"msg": "Connection refused", "unreachable": True},
     }
@@ -36,7 +36,7 @@ def test_table_shows_state_free_space_and_source_of_each_mount() -> None:
     assert lines[-1] == "2 of 4 mounts can be used"
 
 
-def test_unlimited_and_unknown_space_is_not_a_number() -> None:
+def test_unlimited_and_unknown_space_have_no_number() -> None:
     assert [format_free({"free_bytes": size}) for size in (2**50, 2**40, 2**29, None)] == [
         *("-", "1.0 TiB", "0.5 GiB", "-"),
     ]

@@ -31,7 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
         ("  indented", "  indented"),
     ],
 )
-def test_line_with_carriage_returns_shows_what_a_terminal_would(line: str, shown: str) -> None:
+def test_line_with_carriage_returns_is_shown_like_in_a_terminal(line: str, shown: str) -> None:
     assert visible_text(line) == shown
 
 
@@ -208,7 +208,7 @@ def test_each_request_continues_at_previous_cursor(watch: Watch) -> None:
 
 def test_progress_line_is_shown_once_per_interval(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [{"state": state} for state in ("running", "ended", "lost", "waiting")]
-    begun = {"state": "running", "nodes": nodes, "started": 4000.0}  # by the node's clock, and before we looked
+    begun = {"state": "running", "nodes": nodes, "started": 4000.0}  # by the node's clock, before the first poll
     running = [answer(status={**begun, "updated": 7600.0 + 5 * number}) for number in range(8)]
     watch(answer("step 7 loss 0.3\n"), *running, END, seconds=5.0, progress_interval=20)
     assert shown(capsys) == [
@@ -219,7 +219,7 @@ def test_progress_line_is_shown_once_per_interval(watch: Watch, capsys: pytest.C
 
 
 def test_report_line_is_not_shown_as_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
-    begun = answer(status={"state": "running", "started": 1000.0, "updated": 1060.0})  # of a node that is not the first
+    begun = answer(status={"state": "running", "started": 1000.0, "updated": 1060.0})  # of a node other than the first
     watch(answer('step 7\n \nMUSTER_RESULT {"a": 1}\n'), begun, END, seconds=30.0)
     assert shown(capsys)[-1] == "[muster] 0:01:00 reported: a 1; last line: step 7"
 
@@ -243,7 +243,7 @@ def test_progress_line_names_ranks_that_have_exited(watch: Watch, capsys: pytest
     assert shown(capsys)[2:] == ["[muster] 0:06:40 rank 0 on node1 exited [2J; last line: step 7"]
 
 
-def test_progress_line_tells_how_long_a_job_has_been_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_line_shows_how_long_a_job_has_been_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     begun = {"state": "running", "nodes": [{"state": "running"}], "started": 0.0, "updated": 400.0}
     hanging = [answer(status=begun, silence=silence) for silence in (59.0, 89.0, 3661.0)]
     watch(answer("warnings.warn(\n"), *hanging, END, seconds=30.0)
@@ -283,7 +283,7 @@ def test_run_is_lost_when_node_stays_silent(watch: Watch, capsys: pytest.Capture
     assert shown(capsys) == ["[muster] node0 has not answered for 11 s: timed out"]
 
 
-def test_watch_ends_when_parent_ansible_is_gone(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_ends_when_parent_ansible_has_exited(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a terminal is closed: otherwise a process would stay here that shows the run to nobody."""
     parents = iter([7, 7, 7, 1])
     monkeypatch.setattr(os, "getppid", lambda: next(parents))
@@ -291,7 +291,7 @@ def test_watch_ends_when_parent_ansible_is_gone(watch: Watch, monkeypatch: pytes
     assert result["lost"] and len(script.requests) == 2
 
 
-def test_patience_restarts_with_each_answer(watch: Watch) -> None:
+def test_timeout_restarts_with_each_reply(watch: Watch) -> None:
     silences = [SILENT, SILENT, answer()] * 5
     result, _script = watch(*silences, END, seconds=3.0, patience=10)
     assert not result["lost"]
@@ -311,7 +311,7 @@ TROUBLE = [
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_watch_survives_temporary_connection_trouble(
+def test_watch_survives_temporary_connection_errors(
     watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
 ) -> None:
     result, script = watch(answer("a\n"), trouble, trouble, answer("b\n"), END, seconds=3.0, patience=10)
@@ -320,7 +320,7 @@ def test_watch_survives_temporary_connection_trouble(
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_lasting_connection_trouble_leaves_run_lost_not_failed(
+def test_lasting_connection_errors_leave_run_lost_not_failed(
     watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
 ) -> None:
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, patience=10)
@@ -346,7 +346,7 @@ def test_node_other_than_rank_0_has_no_result_and_is_not_lost(watch: Watch) -> N
     assert not result["lost"] and result["result"] is None
 
 
-# --- What the node sends ----------------------------------------------------------------------------------------------
+# --- Node messages ----------------------------------------------------------------------------------------------------
 
 
 def polled(monkeypatch: pytest.MonkeyPatch, reply: dict[str, Any]) -> dict[str, Any]:
@@ -354,7 +354,7 @@ def polled(monkeypatch: pytest.MonkeyPatch, reply: dict[str, Any]) -> dict[str, 
     return ActionModule.__new__(ActionModule).poll({}, {})
 
 
-def test_valid_news_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_updates_are_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert polled(monkeypatch, answer("step 1\n", "go")) == answer("step 1\n", "go")
 
 
@@ -371,10 +371,10 @@ def test_valid_news_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )
-def test_invalid_news_count_as_silence(monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]) -> None:
+def test_invalid_updates_count_as_silence(monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]) -> None:
     with pytest.raises(AnsibleConnectionFailure, match="the node sent an invalid reply"):
         polled(monkeypatch, answer(**more))
 
 
-def test_invalid_result_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_result_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert polled(monkeypatch, answer(active=False, result={"state": "succeeded"}))["result"] is None

@@ -203,7 +203,7 @@ def test_role_that_runs_again_and_changes_nothing_has_one_line(tmp_path: Path) -
     assert [line.split()[:2] for line in lines if line.startswith("  ")] == [["looks", "ok"]], lines
 
 
-def test_v_option_gives_the_output_of_ansible(project: Path) -> None:
+def test_v_option_shows_the_output_of_ansible(project: Path) -> None:
     done = play(project, "site.yml", "-v")
     for arguments in (
         "TASK [off : End what is off]",
@@ -250,9 +250,9 @@ def test_play_without_roles_shows_the_messages_of_its_tasks(tmp_path: Path) -> N
         *(f"node{n}: node{n} itself" for n in range(1, 4)),
         "inventory_hostname: node1",
         *("1", "2"),
-        "there is no GPU",  # a node that names itself is named once, or not at all
+        "there is no GPU",  # a node whose message contains its name is named once, or not at all
         "node2: only here",
-        "[WARNING]: mind this",  # and nothing about the group nobody, since another play had nodes
+        "[WARNING]: mind this",  # no message about the group `nobody`, since another play had nodes
     ]
 
 
@@ -373,7 +373,7 @@ def test_failure_reason_is_taken_from_the_result(result: dict[str, Any], message
     assert roll.reason(result) == message
 
 
-def test_playbook_without_any_nodes_says_so(tmp_path: Path) -> None:
+def test_playbook_without_nodes_is_reported(tmp_path: Path) -> None:
     (tmp_path / "tell.yml").write_text("- hosts: nobody\n  tasks: []\n")
     assert "tell: no host in the inventory matches; check --limit and the group\n" in play(tmp_path, "tell.yml").stdout
 
@@ -412,14 +412,14 @@ def test_interruption_is_explained_after_ansible_has_handled_it(
         ("muster.training.node_facts", "FAILED on node1: Read the facts"),
     ],
 )
-def test_refused_command_is_no_failure_of_a_node(action: str, title: str) -> None:
+def test_refused_command_is_not_a_failure_of_a_node(action: str, title: str) -> None:
     callback = roll.CallbackModule()
     callback.playbook, callback.nodes = "launch", ["node1"]
     callback.task = SimpleNamespace(action=action, get_name=lambda: "launch : Read the facts")
     assert callback.failure_title(["node1"]) == title
 
 
-def test_run_is_mentioned_until_it_was_watched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_mentioned_until_it_was_watched_to_completion(monkeypatch: pytest.MonkeyPatch) -> None:
     callback = roll.CallbackModule()
     messages: list[str] = []
     monkeypatch.setattr(callback, "say", messages.append)

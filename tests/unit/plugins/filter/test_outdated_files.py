@@ -44,7 +44,7 @@ def test_content_mode_and_owner_are_compared(path: Path, tmp_path: Path) -> None
     assert is_outdated(tmp_path / "none")
 
 
-def test_root_is_the_owner_if_none_is_given() -> None:
+def test_root_is_the_default_owner() -> None:
     result = {"/a": {"user": "root", "mode": "0644", "sha256": "", "line": "x"}}
     assert outdated_files([{"path": "/a", "mode": "0644", "line": "x"}], result) == []
 

@@ -79,7 +79,7 @@ def test_host_missing_from_the_inventory_is_refused(cluster: dict[str, Any]) -> 
     assert "hostvars has no host named 'node99'" in result
 
 
-def test_rank_table_reports_all_faults() -> None:
+def test_rank_table_reports_all_errors() -> None:
     hosts = [HOSTS[0] | {"slots": 0}, HOSTS[1] | {"address": "10.0.0.10"}]
     result = error_of("{{ hosts | muster.training.rank_table(nnodes=3) }}", hosts=hosts)
     assert "These hosts do not form a valid cluster." in result
@@ -157,7 +157,7 @@ def test_the_examples_of_the_documentation_work(name: str, cluster: dict[str, An
         templates = [value for value in arguments.values() if f"muster.training.{name}" in value]
         assert templates
         for template in templates:
-            # Four nodes are asked for where there are two.
+            # Four nodes are requested, but only two exist.
             template = template.replace("nnodes=4", "nnodes=2").replace("'hostfile'", f"'{tmp_path / 'hostfile'}'")
             variables = {
                 key: trust_as_template(value) if isinstance(value, str) else value

@@ -52,6 +52,6 @@ def test_missing_python_is_brought_except_with_venv() -> None:
     assert "python3 is missing on node1, node2" in software_choice(read, manager="venv")["refusal"]
 
 
-def test_refusal_is_returned_alone() -> None:
+def test_refusal_is_returned_without_a_choice() -> None:
     assert list(software_choice(facts(), "2.8.0", "12.4")) == ["refusal"]
     assert software_choice(facts(), "2.8.0", "12.4")["refusal"].startswith("torch 2.8.0 does not exist for CUDA 12.4")

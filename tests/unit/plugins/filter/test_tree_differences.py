@@ -22,7 +22,7 @@ def test_equal_trees_have_no_difference() -> None:
     assert tree_differences({}) == []
 
 
-def test_each_kind_of_difference_names_the_odd_nodes() -> None:
+def test_each_kind_of_difference_names_the_deviating_nodes() -> None:
     result = tree_differences(trees(node1={"new.py": "1"}, node2={"model.py": None}, node3={"train.py": "2"}))
     assert result == ["model.py: missing on node2", "new.py: only on node1", "train.py: other content on node3"]
 

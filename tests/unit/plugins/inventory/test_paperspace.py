@@ -124,10 +124,10 @@ def project(tmp_path: Path, server: PaperspaceServer) -> Project:
     return Project(tmp_path, server)
 
 
-# --- What comes out
+# --- Results
 
 
-def test_one_line_of_configuration_gives_the_cluster(project: Project, server: PaperspaceServer) -> None:
+def test_one_line_of_configuration_selects_the_cluster(project: Project, server: PaperspaceServer) -> None:
     server.account.machines.append(machine(2, state="off"))
     run = project.inventory()
     assert (run.code, run.stderr) == (0, "")
@@ -304,7 +304,7 @@ def test_group_vars_override_the_drive(project: Project, cluster: dict[str, Any]
 
 @pytest.mark.one_core
 @pytest.mark.parametrize("options", [{"cluster": "bert", "drive_path": ""}, {"private_network": "muster-bert"}])
-def test_unwanted_drive_is_not_requested(
+def test_excluded_drive_is_not_requested(
     project: Project, server: PaperspaceServer, cluster: dict[str, Any], options: dict[str, str]
 ) -> None:
     assert "cifs_share_mounts" not in project.inventory(options).hosts["bert-0"]
@@ -412,7 +412,7 @@ def body(code: str, message: str) -> str:
     ],
 )
 @pytest.mark.one_core
-def test_error_answers_are_explained(
+def test_error_replies_are_explained(
     project: Project,
     server: PaperspaceServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -452,7 +452,7 @@ def test_temporary_failures_are_explained_when_retries_are_off(
     project: Project, server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch, fault: PaperspaceFault, text: str
 ) -> None:
     server.faults = [fault]
-    timeout = 0.5 if fault.delay else 30  # who answers at once may still be slow on a busy machine
+    timeout = 0.5 if fault.delay else 30  # even an immediate reply may be slow on a busy machine
     message = project.refusal({"retries": 0, "timeout": timeout}, monkeypatch)
     assert text in message
     assert message.startswith("GET /machines")
@@ -604,7 +604,7 @@ CACHE = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_conne
 
 
 @pytest.mark.one_core
-def test_cache_holds_the_raw_answer_so_changed_options_apply_at_once(
+def test_cache_holds_the_raw_reply_so_changed_options_apply_immediately(
     project: Project, server: PaperspaceServer
 ) -> None:
     server.account.machines.append(machine(2, state="off"))
@@ -618,7 +618,7 @@ def test_cache_holds_the_raw_answer_so_changed_options_apply_at_once(
 
 
 @pytest.mark.one_core
-def test_flush_cache_asks_again_and_keeps_the_new_answer(project: Project, server: PaperspaceServer) -> None:
+def test_flush_cache_repeats_the_request_and_caches_the_new_reply(project: Project, server: PaperspaceServer) -> None:
     project.inventory(CACHE)
     server.account.machines.append(machine(2))
     assert len(project.inventory(CACHE).hosts) == 2
@@ -627,7 +627,7 @@ def test_flush_cache_asks_again_and_keeps_the_new_answer(project: Project, serve
 
 
 @pytest.mark.one_core
-def test_wrong_key_is_not_hidden_by_a_cached_answer(project: Project) -> None:
+def test_wrong_key_is_not_hidden_by_a_cached_reply(project: Project) -> None:
     project.inventory(CACHE)
     run = project.inventory(CACHE, "--flush-cache", PAPERSPACE_API_KEY="wrong")
     assert LIVE_401 in failed(run)
@@ -652,7 +652,7 @@ def test_malformed_cache_file_is_not_trusted(project: Project) -> None:
 EVIL = "{{ lookup('ansible.builtin.pipe', 'touch evil') }}"
 
 
-def test_api_answers_are_data_and_never_code(project: Project, server: PaperspaceServer) -> None:
+def test_api_replies_are_data_and_never_code(project: Project, server: PaperspaceServer) -> None:
     texts = {"name": EVIL, "os": EVIL, "machineType": EVIL, "agentType": EVIL, "region": EVIL}
     server.account.machines = [machine(0, **texts), machine(1, **texts | {"name": f"a\n\x1b]0;x\x07{EVIL}"})]
     server.account.networks[0]["name"] = EVIL
@@ -682,7 +682,7 @@ def test_api_answers_are_data_and_never_code(project: Project, server: Paperspac
 
 
 @pytest.mark.one_core
-def test_texts_of_absurd_length_are_shortened(project: Project, server: PaperspaceServer) -> None:
+def test_overlong_texts_are_shortened(project: Project, server: PaperspaceServer) -> None:
     server.account.machines = [machine(0, name="n" * 10**6, os="o" * 10**6)]
     ((name, values),) = project.inventory().hosts.items()
     assert name == "n" * 54 + "-ps000000"
@@ -720,7 +720,7 @@ def test_the_examples_run(project: Project, server: PaperspaceServer, number: in
 
 
 @pytest.mark.one_core
-def test_the_sample_file_works_as_it_stands(project: Project) -> None:
+def test_sample_file_works_unchanged(project: Project) -> None:
     project.file.write_text((CHECKOUT / "inventories" / "paperspace.yml").read_text())
     assert project.run("ansible-inventory", "-i", "paperspace.yml", "--list").group("training") == ["node-0", "node-1"]
 

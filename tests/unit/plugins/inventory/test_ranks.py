@@ -81,7 +81,7 @@ def error_of(before: list[str], path: str) -> str:
     return str(caught.value)
 
 
-# --- What is set ------------------------------------------------------------------------------------------------------
+# --- Settings ---------------------------------------------------------------------------------------------------------
 
 
 def test_defaults_set_rank_address_and_slots(sources: Sources) -> None:
@@ -94,7 +94,7 @@ def test_defaults_set_rank_address_and_slots(sources: Sources) -> None:
     }
 
 
-def test_a_host_named_by_its_address_needs_nothing_else(sources: Sources) -> None:
+def test_host_named_by_its_address_needs_no_variables(sources: Sources) -> None:
     result = hosts_of(sources.write("hosts.ini", "[training]\n10.0.0.2\n10.0.0.1\n"), sources.ranks())
     assert result["10.0.0.1"] == {"node_rank": 1, "node_address": "10.0.0.1"}
 
@@ -235,7 +235,7 @@ def test_api_values_are_never_rendered_as_templates(sources: Sources, tmp_path: 
     assert not is_trusted_as_template(host.get_vars()["node_address"])
 
 
-# --- What is refused --------------------------------------------------------------------------------------------------
+# --- Refusals ---------------------------------------------------------------------------------------------------------
 
 
 def test_unknown_group_is_refused(sources: Sources) -> None:
@@ -262,7 +262,7 @@ def test_ranks_file_before_its_hosts_in_a_directory_fails(sources: Sources, capf
         hosts_of(str(sources.directory))
 
 
-def test_invalid_cluster_is_refused_with_all_faults(sources: Sources) -> None:
+def test_invalid_cluster_is_refused_with_all_errors(sources: Sources) -> None:
     hosts = sources.write(
         "hosts.yml",
         """
@@ -324,7 +324,7 @@ def test_files_with_other_names_are_ignored(sources: Sources, name: str) -> None
     assert not inventory_loader.get("muster.training.ranks").verify_file(sources.ranks(name))
 
 
-# --- As it is used ----------------------------------------------------------------------------------------------------
+# --- Usage ------------------------------------------------------------------------------------------------------------
 
 
 def ansible_inventory(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -81,7 +81,7 @@ def test_explicit_ranks_override_the_order() -> None:
 
 
 @pytest.mark.parametrize("ranks", [(None, None, None), (0, 1, 2)])
-def test_rank0_goes_first_and_the_others_keep_their_order(ranks: tuple[int | None, ...]) -> None:
+def test_rank0_goes_first_and_other_hosts_keep_their_order(ranks: tuple[int | None, ...]) -> None:
     hosts = [replace(host, rank=rank) for host, rank in zip(cluster("a", "b", "c"), ranks, strict=True)]
     table = build_rank_table(hosts, rank0="c")
     assert names(table) == ["c", "a", "b"]
@@ -129,7 +129,7 @@ def test_host_names_may_be_addresses_without_a_short_name_clash() -> None:
     assert build_rank_table(hosts).nnodes == 2
 
 
-# --- What is refused --------------------------------------------------------------------------------------------------
+# --- Refusals ---------------------------------------------------------------------------------------------------------
 
 
 def test_empty_host_list_is_refused() -> None:

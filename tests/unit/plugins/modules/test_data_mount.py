@@ -75,14 +75,14 @@ def test_empty_read_only_mount_gives_a_warning(
 
 
 @pytest.mark.parametrize("password", ["Xk7Qw9", "Xk7Qw9 'b\" \\%h", "Xk7Qw9\nä"])
-def test_password_is_neither_in_the_journal_nor_in_the_answer(
+def test_password_is_neither_in_the_journal_nor_in_the_reply(
     password: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logged: list[str] = []
     monkeypatch.setattr(basic, "has_journal", False)
     monkeypatch.setattr(basic.AnsibleModule, "_log_to_syslog", lambda _self, message: logged.append(message))
     credentials = {"username": "trainer", "password": password, "domain": "LAB"}
-    # refused before anything is done: a path that is none
+    # an invalid path is refused before anything is changed
     given = {"path": "mnt/trainer", "kind": "cifs", "source": "//10.0.0.2/LAB", "credentials": credentials}
     with patch_module_args({**given, "user": "root"}), pytest.raises(SystemExit):
         data_mount.main()

@@ -74,7 +74,7 @@ def test_directories_of_any_depth_are_removed(root: Path) -> None:
         assert SECRET not in files(root).values(), "of the paths after .muster, too"
 
 
-def test_no_secret_is_left_and_the_rest_stays(root: Path) -> None:
+def test_secrets_are_removed_and_other_files_kept(root: Path) -> None:
     before = files(root)
     planned = clean(root, check=True)
     assert files(root) == before
@@ -89,7 +89,7 @@ def test_no_secret_is_left_and_the_rest_stays(root: Path) -> None:
     assert clean(root) == []
 
 
-def test_host_keys_are_made_at_the_next_boot(root: Path) -> None:
+def test_host_keys_are_created_at_the_next_boot(root: Path) -> None:
     clean(root)
     link = root / "etc/systemd/system/multi-user.target.wants/muster_new_identity.service"
     assert os.readlink(link) == "/etc/systemd/system/muster_new_identity.service"

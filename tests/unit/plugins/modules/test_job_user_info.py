@@ -42,5 +42,5 @@ def test_missing_user_or_program_is_named_with_a_remedy(capsys: pytest.CaptureFi
     assert answer(capsys, **programs)["msg"] == (
         "none-a and none-b are not installed. Install missing programs with the role base_packages."
     )
-    # where the role that installs them has not really run
+    # if the role that installs them has run only in check mode
     assert answer(capsys, **programs, _ansible_check_mode=True)["missing"] == ["none-a", "none-b"]

@@ -144,7 +144,7 @@ def test_check_mode_reports_changes_and_writes_nothing(params: dict[str, Any], t
     assert not keep(params, check_mode=True)["changed"]
 
 
-def test_missing_key_is_left_out_in_check_mode(params: dict[str, Any]) -> None:
+def test_missing_key_is_omitted_in_check_mode(params: dict[str, Any]) -> None:
     params["nodes"][0]["user_key"] = ""
     result = keep(params, check_mode=True)
     assert "node0/user-" not in result["diff"]["after"]
@@ -181,7 +181,7 @@ def test_certificate_for_outdated_names_is_replaced_and_revoked(params: dict[str
     assert not is_revoked(other, other["certificates"]["node0"]["user"], tmp_path)
 
 
-def test_concurrent_runs_make_one_authority(params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_runs_create_one_authority(params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one comes while the first one makes the key."""
     results: list[dict[str, Any]] = []
     second = threading.Thread(target=lambda: results.append(keep(params)))
@@ -190,7 +190,7 @@ def test_concurrent_runs_make_one_authority(params: dict[str, Any], monkeypatch:
     def make_while_the_second_comes(directory: Path) -> str:
         monkeypatch.setattr(ssh_authority, "create_authority", make)
         second.start()
-        second.join(1)  # it waits for us; without a lock it makes a key of its own, which ours replaces
+        second.join(1)  # it waits for us; without a lock it would create its own key, which ours would replace
         assert second.is_alive()
         return make(directory)
 
@@ -232,7 +232,7 @@ def test_key_with_a_passphrase_is_used_through_ssh_agent(
     assert "gpu" in read(signed["certificates"]["node0"]["host"], tmp_path)
 
 
-def test_a_removed_node_is_revoked_until_it_comes_back(params: dict[str, Any], tmp_path: Path) -> None:
+def test_removed_node_is_revoked_until_it_returns(params: dict[str, Any], tmp_path: Path) -> None:
     certificates = keep(params)["certificates"]
     result = keep(params, members=["node0"], nodes=params["nodes"][:1])
     assert result["changed"]

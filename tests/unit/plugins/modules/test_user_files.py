@@ -59,7 +59,7 @@ def mode(path: Path) -> str:
     return f"{stat.S_IMODE(path.stat().st_mode):o}"
 
 
-def test_directories_and_files_are_made_once(home: Path) -> None:
+def test_directories_and_files_are_created_once(home: Path) -> None:
     expected: dict[str, Any] = {
         "directories": [{"path": "~/.ssh", "mode": "0700"}, {"path": "~/a/b"}],
         "files": [{"path": "~/.ssh/keys", "line": "key ours", "mark": " ours"}, {"path": "~/a/b/c", "content": "text"}],
@@ -230,7 +230,7 @@ def test_path_is_safe_only_if_root_alone_can_replace_it(ours: Path) -> None:
     (ours / "tmp").chmod(0o1777)
     (ours / "link").symlink_to("srv")
     assert parent_error("/srv/data/x") == parent_error("/srv/none/x/y") == parent_error("/tmp/mine/x") == ""
-    assert parent_error("/open/x") == "/open can be written by others than root"
+    assert parent_error("/open/x") == "/open is writable by users other than root"
     assert parent_error("/link/x") == "/link is a link, or not a directory"
     assert parent_error("srv/x") == "srv/x is not an absolute path"
 
@@ -249,7 +249,7 @@ def test_links_of_root_are_followed_to_their_targets_if_requested(ours: Path) ->
         (ours / name).symlink_to(target)
     for path in ("/link/data/x", "/up/x", "/lost/x"):
         assert parent_error(path, links=True) == "", path
-    assert parent_error("/bad/x", links=True) == "/open can be written by others than root"
+    assert parent_error("/bad/x", links=True) == "/open is writable by users other than root"
     assert parent_error("/loop/x", links=True) == "/loop is a link, or not a directory"
     (ours / "file").touch()
     assert parent_error("/file/x", links=True) == "/file is a link, or not a directory"
@@ -264,17 +264,17 @@ def test_group_without_other_members_does_not_make_a_directory_unsafe(
     monkeypatch.setattr(root_path, "is_group_of_root", lambda _gid: True)
     assert parent_error("/local/x") == ""
     monkeypatch.setattr(root_path, "is_group_of_root", lambda _gid: False)
-    assert parent_error("/local/x") == "/local can be written by others than root"
+    assert parent_error("/local/x") == "/local is writable by users other than root"
 
 
-def test_root_makes_only_new_directories_on_safe_paths(ours: Path) -> None:
+def test_root_creates_only_new_directories_on_safe_paths(ours: Path) -> None:
     (ours / "srv" / "there").mkdir(parents=True)
     (ours / "open").mkdir()
     (ours / "open").chmod(0o777)
     (ours / "link").symlink_to("srv")
     make_directory("/srv/a/b", os.geteuid(), os.getegid(), 0o700)
     assert (mode(ours / "srv" / "a"), mode(ours / "srv" / "a" / "b")) == ("755", "700")
-    for path, result in (("/open/x/y", "can be written by others"), ("/link/x", "is a link")):
+    for path, result in (("/open/x/y", "is writable by users other than root"), ("/link/x", "is a link")):
         with pytest.raises(PathError, match=result):
             make_directory(path, os.geteuid(), os.getegid(), 0o700)
     with pytest.raises(FileExistsError):
@@ -283,8 +283,8 @@ def test_root_makes_only_new_directories_on_safe_paths(ours: Path) -> None:
     assert not (ours / "srv" / "x").exists()
 
 
-@pytest.mark.one_core  # in whose environment the collection is for every program
-def test_root_gives_another_user_only_what_it_makes_for_them(tmp_path: Path) -> None:
+@pytest.mark.one_core  # in whose environment every program can import the collection
+def test_root_changes_the_owner_only_of_new_files(tmp_path: Path) -> None:
     """With a real second user, in a user namespace where this process is root and the other user exists."""
     script = f"""
 import os, pwd, sys
@@ -363,10 +363,10 @@ assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/fil
     assert "cannot be written by nobody" in new
     assert in_home.split(". ")[0].endswith("home/images/inner") and "/home does not belong to root, and root" in in_home
     assert "/home does not belong to root" in by_link and "only/images does not belong to root" in given_away
-    assert "scratch can be written by others than root, and root would trust" in shared
+    assert "scratch is writable by users other than root, and root would trust" in shared
 
 
-def test_child_process_answers_or_its_failure_is_reported() -> None:
+def test_child_process_replies_or_its_failure_is_reported() -> None:
     entry = pwd.getpwuid(os.geteuid())
     assert files_as_user.run_as_user(entry, lambda: {"uid": os.geteuid()}) == {"uid": os.geteuid()}
     with pytest.raises(UserFileError, match="ended without a result"):

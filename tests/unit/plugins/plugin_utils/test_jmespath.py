@@ -44,7 +44,7 @@ def test_query_returns_expected_value(query: str, result: Any) -> None:
         ("(" * 5000, "nested too deeply"),
     ],
 )
-def test_invalid_query_gives_one_line_error_naming_the_fault(query: str, expected_text: str) -> None:
+def test_invalid_query_gives_one_line_error_with_the_cause(query: str, expected_text: str) -> None:
     with pytest.raises(QueryError) as wrong:
         run_query(query, STATUS)
     assert expected_text in str(wrong.value)

@@ -63,7 +63,7 @@ def test_shards_on_the_disk_of_each_node_are_complete_together(zero: Cluster) ->
     }
 
 
-def test_part_that_no_node_has_leaves_the_older_checkpoint(zero: Cluster) -> None:
+def test_missing_part_selects_the_older_checkpoint(zero: Cluster) -> None:
     for node in zero.names:
         (zero.path / node / "global_step2" / OPTIM.format(1)).unlink()
     choice = choose_checkpoint(zero.listings())
@@ -72,14 +72,14 @@ def test_part_that_no_node_has_leaves_the_older_checkpoint(zero: Cluster) -> Non
     assert [entry["name"] for entry in choice["torn"]] == ["global_step2"]
 
 
-def test_part_that_is_damaged_on_one_node_comes_from_another(zero: Cluster) -> None:
+def test_part_damaged_on_one_node_is_copied_from_another(zero: Cluster) -> None:
     (zero.path / "a" / "global_step2" / OPTIM.format(1)).write_bytes(b"PK")
     choice = choose_checkpoint(zero.listings())
     assert choice["checkpoint"] is not None
     assert choice["missing"] == {"a": {OPTIM.format(1): "b"}}
 
 
-def test_different_files_of_one_name_are_no_checkpoint(tmp_path: Path) -> None:
+def test_different_files_with_the_same_name_are_not_a_checkpoint(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, "transformers", ("a", "b"))
     state = tmp_path / "b" / "checkpoint-4" / "trainer_state.json"
     state.write_text(state.read_text() + " ")
@@ -99,7 +99,7 @@ def test_random_states_of_other_ranks_are_not_copied(tmp_path: Path) -> None:
     assert (choice["checkpoint"]["world_size"], choice["missing"]) == (2, {})
 
 
-def test_checkpoint_on_the_first_node_only_is_missing_on_the_other(tmp_path: Path) -> None:
+def test_checkpoint_only_on_the_first_node_is_missing_on_the_other(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, "lightning", ("a", "b"))
     shutil.rmtree(tmp_path / "b")
     choice = choose_checkpoint(cluster.listings())
@@ -107,7 +107,7 @@ def test_checkpoint_on_the_first_node_only_is_missing_on_the_other(tmp_path: Pat
     assert choice["missing"] == {"b": {"": "a"}}
 
 
-def test_nothing_is_chosen_where_nothing_is_complete(zero: Cluster) -> None:
+def test_no_checkpoint_is_chosen_if_none_is_complete(zero: Cluster) -> None:
     for node in zero.names:
         (zero.path / node / "latest").unlink()
     choice = choose_checkpoint(zero.listings())

@@ -64,7 +64,7 @@ def test_lightning_files_have_the_step_that_they_record(real: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [*REAL, "lightning"])
-def test_truncation_at_any_byte_is_found(real: Path, name: str) -> None:
+def test_truncation_at_any_byte_is_detected(real: Path, name: str) -> None:
     """Each file of the newest checkpoint, except texts that no framework needs for resuming."""
     checkpoint = newest(real / name)
     tried = 0
@@ -86,7 +86,7 @@ def test_truncation_at_any_byte_is_found(real: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_missing_file_is_found(real: Path, name: str) -> None:
+def test_missing_file_is_detected(real: Path, name: str) -> None:
     checkpoint = newest(real / name)
     optional = ("config.json", "training_args.bin")
     for part in checkpoint["parts"]:
@@ -95,12 +95,12 @@ def test_missing_file_is_found(real: Path, name: str) -> None:
         path = Path(checkpoint["path"]) / part
         path.rename(real / "aside")
         entry = {entry["name"]: entry for entry in find_checkpoints(str(real / name))}.get(checkpoint["name"])
-        if part != "rng_state_1.pth":  # without it, nothing says that there was a rank 1
+        if part != "rng_state_1.pth":  # without it, nothing shows that there was a rank 1
             assert entry is not None and not entry["complete"], part
         (real / "aside").rename(path)
 
 
-def test_fault_in_the_newest_leaves_the_older_one(real: Path) -> None:
+def test_damaged_newest_checkpoint_selects_the_older_one(real: Path) -> None:
     (real / "zero1" / "global_step2" / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
     first, second = find_checkpoints(str(real / "zero1"))
     assert first["reason"] == "zero_pp_rank_1_mp_rank_00_optim_states.pt is missing (saved by 2 ranks)"
@@ -118,20 +118,20 @@ def test_universal_checkpoint_fits_any_number_of_ranks(real: Path) -> None:
     assert (entry["name"], entry["reason"], entry["fixed_world"]) == ("global_step2_universal", "", False)
 
 
-def test_save_that_did_not_reach_latest_is_found(real: Path) -> None:
+def test_save_without_updated_latest_is_found(real: Path) -> None:
     (real / "zero1" / "latest").write_text("global_step1")
     first, second = find_checkpoints(str(real / "zero1"))
     assert "it still names global_step1" in first["reason"]
     assert second["complete"]
 
 
-def test_tag_that_latest_names_and_nobody_saved_is_reported(real: Path) -> None:
+def test_tag_in_latest_that_was_never_saved_is_reported(real: Path) -> None:
     (real / "zero1" / "latest").write_text("global_step9")
     entry = newest(real / "zero1")
     assert (entry["name"], entry["step"], entry["complete"]) == ("global_step9", 9, False)
 
 
-def test_result_of_a_training_is_not_taken_for_its_newest_checkpoint(real: Path) -> None:
+def test_final_model_is_not_treated_as_the_newest_checkpoint(real: Path) -> None:
     assert (real / "transformers" / "model.safetensors").exists()
     assert [entry["name"] for entry in find_checkpoints(str(real / "transformers"))] == ["checkpoint-4", "checkpoint-2"]
 
@@ -219,7 +219,7 @@ def test_zip_bomb_is_not_decompressed(tmp_path: Path) -> None:
     assert (entry["step"], entry["complete"]) == (3, True)
 
 
-def test_directory_of_a_zip_that_lies(tmp_path: Path) -> None:
+def test_false_zip_directory_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "step=3.ckpt"
     write_torch(path)
     content = path.read_bytes()
@@ -293,7 +293,7 @@ def test_no_checkpoint(tmp_path: Path, content: str) -> None:
     assert find_checkpoints(str(path)) == []
 
 
-def test_weights_that_a_job_reads_are_no_checkpoints(tmp_path: Path) -> None:
+def test_weights_that_a_job_reads_are_not_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "data" / "embeddings").mkdir(parents=True)
     write_torch(tmp_path / "data" / "embeddings" / "vocabulary.pt")
     (tmp_path / "checkpoints").mkdir()

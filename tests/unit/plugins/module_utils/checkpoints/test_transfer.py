@@ -122,14 +122,14 @@ def test_many_parts_are_agreed_on_by_their_hash(nodes: tuple[Path, Path]) -> Non
     save(nodes[0] / "step-4" / "model_rank_0.pt")
     address = serve(nodes[0], "step-4")
     for other in (hash_names(["model_rank_0.pt", "other"]), None, 3):
-        with pytest.raises(ValueError, match="other files than the nodes agreed on"):
+        with pytest.raises(ValueError, match="differ from those that the nodes agreed on"):
             fetch(str(nodes[1]), "step-4", KEY, [address], other)
     assert os.listdir(nodes[1]) == []
     fetch(str(nodes[1]), "step-4", KEY, [address], hash_names(["model_rank_0.pt"]))
     assert os.listdir(nodes[1] / "step-4") == ["model_rank_0.pt"]
 
 
-def test_process_that_copies_knows_what_was_agreed_on(
+def test_copying_process_knows_the_agreed_parts(
     nodes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(nodes[0] / "step-4" / "model_rank_0.pt")
@@ -157,7 +157,7 @@ class Offer(Server):
         threading.Thread(target=self.accept_all, args=(self.listener,), daemon=True).start()
 
 
-def test_what_is_no_checkpoint_is_not_replaced(nodes: tuple[Path, Path]) -> None:
+def test_other_files_are_not_replaced(nodes: tuple[Path, Path]) -> None:
     for node, text in zip(nodes, ("evil", "good"), strict=True):
         (node / "src").mkdir()
         (node / "src" / "train.py").write_text(text)
@@ -176,7 +176,7 @@ def test_nothing_is_replaced_if_the_result_is_not_complete(nodes: tuple[Path, Pa
     assert os.listdir(nodes[1] / "step-4") == ["model_rank_0.pt"] and os.listdir(nodes[1]) == ["step-4"]
 
 
-def test_new_directory_that_is_no_checkpoint_does_not_appear(nodes: tuple[Path, Path]) -> None:
+def test_new_directory_without_a_complete_checkpoint_is_not_created(nodes: tuple[Path, Path]) -> None:
     (nodes[0] / "src").mkdir()
     (nodes[0] / "src" / "train.py").write_text("evil")
     offer = Offer(nodes[0], "src", "train.py")
@@ -185,7 +185,7 @@ def test_new_directory_that_is_no_checkpoint_does_not_appear(nodes: tuple[Path, 
     assert os.listdir(nodes[1]) == []
 
 
-def test_only_a_checkpoint_of_deepspeed_has_its_file_beside_it(nodes: tuple[Path, Path]) -> None:
+def test_only_deepspeed_checkpoints_have_a_file_beside_them(nodes: tuple[Path, Path]) -> None:
     save(nodes[0] / "step-4" / "model_rank_0.pt")
     (nodes[0] / "latest").write_text("step-4")
     (nodes[1] / "latest").write_text("other")
@@ -195,7 +195,7 @@ def test_only_a_checkpoint_of_deepspeed_has_its_file_beside_it(nodes: tuple[Path
     assert (nodes[1] / "latest").read_text() == "other" and os.listdir(nodes[1]) == ["latest"]
 
 
-def test_file_and_directory_of_one_name_are_refused(nodes: tuple[Path, Path]) -> None:
+def test_file_and_directory_with_the_same_name_are_refused(nodes: tuple[Path, Path]) -> None:
     save(nodes[0] / "step-4" / "model_rank_0.pt")
     save(nodes[1] / "source" / "model.pt")
     offer = Offer(nodes[0], "step-4", "model_rank_0.pt")
@@ -279,7 +279,7 @@ def test_server_outlives_connections_that_cannot_be_accepted(
     source.close()
 
 
-def test_only_so_many_nodes_copy_at_a_time(nodes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_concurrent_copies_is_limited(nodes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "MAX_CLIENTS", 2)
     save(nodes[0] / "step-4.pt")
     address = serve(nodes[0], "step-4.pt")
@@ -310,7 +310,7 @@ def test_link_below_the_directory_is_not_followed(nodes: tuple[Path, Path], tmp_
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
-def test_content_that_is_changed_on_the_way_is_refused(nodes: tuple[Path, Path]) -> None:
+def test_content_changed_in_transit_is_refused(nodes: tuple[Path, Path]) -> None:
     """A relay that flips one bit of the content."""
     save(nodes[0] / "step-4.pt", os.urandom(100_000))
     address = serve(nodes[0], "step-4.pt")

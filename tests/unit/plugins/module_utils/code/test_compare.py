@@ -90,7 +90,7 @@ def test_node_without_the_code_reports_all_of_it_missing(source: Path, tmp_path:
     assert result["script"] and not compared(source, tmp_path / "nothing", "other.py")["script"]
 
 
-def test_different_mtime_alone_is_not_a_difference(source: Path, node: Path) -> None:
+def test_different_mtime_alone_is_ignored(source: Path, node: Path) -> None:
     """As after `git checkout` there and back, or in a fresh clone."""
     os.utime(source / "train.py", (NOW + 50, NOW + 50))
     assert compared(source, node)["same"]

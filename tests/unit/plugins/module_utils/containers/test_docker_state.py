@@ -1,4 +1,4 @@
-"""What is reported about containers if the engine does not answer. The engine and systemd are stand-ins here."""
+"""What is reported about containers if the engine does not respond. The engine and systemd are stand-ins here."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_running_containers_are_listed(stand_in: Callable[..., None]) -> None:
     assert state.list_running() == ([], "")
 
 
-def test_no_containers_run_without_an_engine(stand_in: Callable[..., None]) -> None:
+def test_no_containers_are_listed_without_an_engine(stand_in: Callable[..., None]) -> None:
     assert state.list_running() == ([], ""), "there is no docker"
     for unit in ("inactive", "failed"):
         stand_in(docker=DOWN, systemctl=f"echo {unit}")
         assert state.list_running() == ([], "")
 
 
-def test_engine_that_cannot_be_queried_is_a_fault(
+def test_engine_that_cannot_be_queried_is_an_error(
     stand_in: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo active")
@@ -64,10 +64,10 @@ def test_engine_that_cannot_be_queried_is_a_fault(
         return run(arguments, check=more.pop("check"), **more)
 
     monkeypatch.setattr(subprocess, "run", impatient)
-    assert state.list_running() == ([], "`docker ps` did not answer within 60 s, docker.service is active")
+    assert state.list_running() == ([], "`docker ps` did not respond within 60 s, docker.service is active")
 
 
-def test_containers_that_outlived_their_engine_are_a_fault(
+def test_containers_that_outlived_their_engine_are_an_error(
     stand_in: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo failed")

@@ -54,7 +54,7 @@ def test_full_output_of_a_failed_command_stays_on_the_node(directory: Path, logs
     assert (log.stat().st_mode & 0o777, logs.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_credentials_appear_neither_in_answer_nor_in_log(logs: Path) -> None:
+def test_credentials_appear_neither_in_reply_nor_in_log(logs: Path) -> None:
     print_and_fail = "echo https://me:SECRET@host/simple; echo 'MUSTER-RESULT {}'; exit 1"
     answer = ask("sh", "-c", print_and_fail)
     assert answer["output"] == "https://****@host/simple\nMUSTER-RESULT {}\n"
@@ -83,13 +83,13 @@ def test_only_the_newest_logs_are_kept(logs: Path, monkeypatch: pytest.MonkeyPat
     assert (logs / "notes.txt").exists()
 
 
-def test_answer_is_the_same_if_no_log_can_be_written(logs: Path) -> None:
+def test_reply_is_the_same_if_no_log_can_be_written(logs: Path) -> None:
     logs.write_text("a file in its place")
     answer = ask("sh", "-c", "echo x; exit 1")
     assert (answer["rc"], answer["output"], answer["log"]) == (1, "x\n", "")
 
 
-def test_log_directory_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_directory_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert long_command.log_directory() == "/var/log/muster"
@@ -98,7 +98,7 @@ def test_log_directory_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_large_stdin_is_not_passed_as_an_argument() -> None:
-    secret = json.dumps({"wheels": ["w" * 1000] * 500, "token": "s3cr3t"})  # one argument has 128 KiB at most
+    secret = json.dumps({"wheels": ["w" * 1000] * 500, "token": "s3cr3t"})  # an argument is limited to 128 KiB
     argv = (sys.executable, "-c", "import sys; print(len(sys.stdin.read()), open('/proc/self/cmdline').read())")
     answer = ask(*argv, stdin=secret)
     assert answer["output"].startswith(f"{len(secret)} ") and "s3cr3t" not in answer["output"], answer
@@ -106,7 +106,7 @@ def test_large_stdin_is_not_passed_as_an_argument() -> None:
     assert with_it != without, "what is given is part of what is asked"
 
 
-def test_result_line_is_complete_however_much_is_printed() -> None:
+def test_result_line_is_complete_despite_large_output() -> None:
     most = long_command.MAX_OUTPUT
     text = f"print('x' * {3 * most}); print('MUSTER-RESULT ' + '[' + '1,' * {most} + '1]'); print('done')"
     lines = ask(sys.executable, "-c", text)["output"].splitlines()

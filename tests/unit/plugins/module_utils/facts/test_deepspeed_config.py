@@ -85,7 +85,7 @@ def test_a_configuration_is_read(tmp_path: Path) -> None:
         ({M: "auto", G: "auto"}, 5),
     ],
 )
-def test_batch_sizes_that_fit_have_no_problem(config: dict[str, Any], world: int) -> None:
+def test_valid_batch_sizes_have_no_problem(config: dict[str, Any], world: int) -> None:
     assert check_batch_sizes(config, [], world) is None
 
 
@@ -118,7 +118,7 @@ def test_batch_sizes_that_fit_have_no_problem(config: dict[str, Any], world: int
         ({T: True}, 8, "train_batch_size is true", "correct"),
     ],
 )
-def test_batch_sizes_that_do_not_fit_are_reported_with_a_remedy(
+def test_invalid_batch_sizes_are_reported_with_a_remedy(
     config: dict[str, Any], world: int, result: str, todo: str
 ) -> None:
     problem = check_batch_sizes(config, [], world)
@@ -126,7 +126,7 @@ def test_batch_sizes_that_do_not_fit_are_reported_with_a_remedy(
     assert result in problem[0] and todo in problem[2]
 
 
-def test_auto_takes_the_values_of_the_trainer() -> None:
+def test_auto_uses_the_values_of_the_trainer() -> None:
     config = {T: 64, M: "auto", G: "auto"}
     arguments = ["--per_device_train_batch_size", "4", "--gradient_accumulation_steps=2"]
     assert check_batch_sizes(config, arguments, 8) is None
@@ -139,7 +139,7 @@ sizes = st.integers(1, 64)
 
 
 @given(sizes, sizes, sizes, st.integers(1, 40))
-def test_proposed_batch_sizes_fit(batch: int, micro: int, steps: int, world: int) -> None:
+def test_proposed_batch_sizes_are_valid(batch: int, micro: int, steps: int, world: int) -> None:
     config = {T: batch, M: micro, G: steps}
     if check_batch_sizes(config, [], world) is None:
         return

@@ -94,7 +94,7 @@ def test_commit_is_read_from_packed_refs_detached_heads_and_worktrees(checkout: 
     [
         "",
         "ref: refs/heads/none",  # a checkout without a commit
-        "ref: refs/heads/.invalid",  # what stands there where references lie in another format
+        "ref: refs/heads/.invalid",  # the content of HEAD if references are stored in another format
         "ref: ../../secret",
         "ref: refs/../../secret",
         "ref: refs/heads/loop",
@@ -111,7 +111,7 @@ def test_invalid_head_gives_no_commit_and_reads_no_other_file(tmp_path: Path, he
     assert CheckoutQuery(str(git_files.parent)).result() is None
 
 
-def test_directory_without_checkout_gives_no_answer(tmp_path: Path) -> None:
+def test_directory_without_checkout_has_no_result(tmp_path: Path) -> None:
     assert git_directory(str(tmp_path)) == "" and CheckoutQuery(str(tmp_path)).result() is None
     os.mkfifo(tmp_path / ".git")
     assert CheckoutQuery(str(tmp_path)).result() is None

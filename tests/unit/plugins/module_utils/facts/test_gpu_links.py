@@ -64,8 +64,8 @@ def config_space(control: int | None) -> bytes:
         (config_space(0x1D), True),
         (config_space(0x00), False),
         (config_space(None), False),
-        (bytes(64), None),  # all that a user may read
-        (b"\xff" * 4096, False),  # a device that is gone
+        (bytes(64), None),  # everything that a user can read
+        (b"\xff" * 4096, False),  # a removed device
     ],
 )
 def test_redirection_is_read_from_the_configuration_space(config: bytes, redirects: bool | None) -> None:
@@ -94,7 +94,7 @@ def test_bridges_above_gpus_are_examined(tmp_path: Path) -> None:
     assert gpu_links.count_switches(bus) == 1
 
 
-def test_bridges_that_only_root_may_read_are_unknown(tmp_path: Path) -> None:
+def test_bridges_readable_only_by_root_are_unknown(tmp_path: Path) -> None:
     device(tmp_path, "pci0000:00/0000:00:01.0", "0x8086", "0x060400", bytes(64))
     device(tmp_path, "pci0000:00/0000:00:01.0/0000:01:00.0", "0x10de", "0x030200", bytes(64))
     assert gpu_links.read_redirections(str(tmp_path / "bus")) is None
@@ -103,7 +103,7 @@ def test_bridges_that_only_root_may_read_are_unknown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("types", "expected"), [([], ""), (["identity"], "identity"), (["identity", "DMA-FQ"], "DMA-FQ")]
 )
-def test_translation_of_the_iommu_is_read(tmp_path: Path, types: list[str], expected: str) -> None:
+def test_iommu_translation_is_read(tmp_path: Path, types: list[str], expected: str) -> None:
     for number, kind in enumerate(types):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "type").write_text(kind + "\n")

@@ -58,7 +58,7 @@ def add_program(machine: Path, name: str, script: str) -> None:
         ([("0x10de", "0x030200")], "nvidia"),
         ([("0x1002", "0x120000")], "amd"),  # MI300X
         ([("0x1002", "0x038000")], "amd"),  # MI210
-        ([("0x1002", "0x030000")], "nvidia"),  # a processor's graphics: not to compute on
+        ([("0x1002", "0x030000")], "nvidia"),  # integrated graphics: not for computing
         ([("0x10de", "0x030200"), ("0x1002", "0x120000")], "nvidia"),
     ],
 )
@@ -142,10 +142,10 @@ def test_amd_smi_that_hangs_is_classified() -> None:
     assert amd_gpus.diagnose(CommandOutput(None, "", hangs=True)) == ("hangs", "")
 
 
-def test_a_node_of_nvidia_starts_no_process_for_amd(machine: Path) -> None:
+def test_nvidia_node_starts_no_amd_process(machine: Path) -> None:
     add_device(machine, "0000:05:00.0", "0x10de", "0x030200")
     add_program(machine, "amd-smi", STUB)
     add_program(machine, "nvidia-smi", "#!/bin/sh\nexit 9\n")
-    (machine / "amdgpu").mkdir()  # of the processor's graphics
+    (machine / "amdgpu").mkdir()  # of integrated graphics
     assert gpu_vendors.start_query().result()["vendor"] == "nvidia"
     assert not (machine / "bin" / "amd-smi.calls").exists()

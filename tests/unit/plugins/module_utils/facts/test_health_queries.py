@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._health.gpu_health
 
 NAMES = ", ".join(DEVICE_FIELDS)
 DEVICE = "0, GPU-1, 1655, 00000000:01:00.0, 4, 5, 16, 16, 0"
-# The stand-in refuses a query with an unknown field as a whole, as nvidia-smi does. KNOWN: the name that it knows.
+# The stand-in refuses a query with an unknown field entirely, like nvidia-smi. KNOWN: the supported name.
 SMI = f"""#!/bin/sh
 echo "$*" >> "$SMI_LOG"
 case "$*" in
@@ -60,7 +60,7 @@ def test_health_starts_nvidia_smi_three_times_more_than_a_launch_without_it(smi:
     ("known", "throttling"),
     [("clocks_throttle_reasons.active", SLOW), ("clocks_event_reasons.active", SLOW), ("neither", [])],
 )
-def test_devices_are_read_whichever_name_the_driver_has(smi: Any, known: str, throttling: list[str]) -> None:
+def test_devices_are_read_with_either_field_name(smi: Any, known: str, throttling: list[str]) -> None:
     smi(known)
     (gpu,) = health.HealthQuery().result()["gpus"]
     assert (gpu["uuid"], gpu["throttling"]) == ("GPU-1", throttling)

@@ -52,7 +52,7 @@ def errors(result: dict[str, Any]) -> list[tuple[str, bool]]:
     return [(failure["error"].partition("\n")[0], failure["certain"]) for failure in result["failures"]]
 
 
-def test_imports_that_work_are_not_reported_and_the_libraries_are_listed(project: Path) -> None:
+def test_working_imports_are_not_reported_and_libraries_are_listed(project: Path) -> None:
     (project / "train.py").write_text("import json\nfrom good import value\nimport noisy\nimport os.path as p\n")
     result = run(project)
     assert (result["failures"], result["ended"], result["tested"]) == ([], "", True)
@@ -122,7 +122,7 @@ def test_interpreter_that_crashes_is_reported_with_its_last_output(project: Path
     assert failure["error"] == "Python was killed by SIGABRT: fatal"
 
 
-def test_import_without_an_end_is_stopped_at_the_deadline(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_import_is_stopped_at_the_deadline(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "TIMEOUT", 1.5)
     (project.parent / "site-packages" / "sleeps.py").write_text("import time\ntime.sleep(3600)\n")
     (project / "train.py").write_text("import sleeps\n")
@@ -158,7 +158,7 @@ def test_failure_is_not_remembered(project: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"passed": "x"}', "{" * 100000, '{"passed": 1e99}'])
-def test_damaged_or_foreign_cache_counts_as_none(tmp_path: Path, content: str) -> None:
+def test_damaged_or_foreign_cache_is_ignored(tmp_path: Path, content: str) -> None:
     path = tmp_path / "entry.json"
     path.write_text(content)
     assert import_program.read_cache(str(path), time.time()) == {}
@@ -202,7 +202,7 @@ def test_output_of_libraries_cannot_forge_types() -> None:
     assert (result["cuda"], result["libraries"], result["files"], result["python_h"]) == ([], ["1"], 0, None)
 
 
-def test_kernel_that_fails_in_a_crash_is_a_failure_of_cuda() -> None:
+def test_crashing_kernel_is_a_cuda_failure() -> None:
     line = json.dumps({"cuda": "GPU 3"})
     result = imports.parse_result(CommandOutput(-11, f"{import_program.MARK}{line}\nsegfault\n"))
     assert result["cuda"] == [{"gpu": -1, "error": "Python was killed by SIGSEGV: segfault"}]

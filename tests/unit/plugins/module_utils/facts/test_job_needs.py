@@ -50,7 +50,7 @@ def test_shards_of_deepspeed_are_counted_in_the_latest_checkpoint(tmp_path: Path
     assert job_needs.read_checkpoints(["--load", "/mnt/x"], "/", lambda _path: "/mnt") == {}
 
 
-def test_caches_are_where_the_libraries_look_for_them(tmp_path: Path) -> None:
+def test_caches_are_in_the_directories_of_the_libraries(tmp_path: Path) -> None:
     variables = {"HF_HOME": str(tmp_path / "hf"), "XDG_CACHE_HOME": "/absent/cache"}
     caches = job_needs.read_caches(variables, str(tmp_path), "me", no_mount)
     assert caches["HF_HOME"]["path"] == str(tmp_path / "hf") and caches["HF_HOME"]["explicit"]
@@ -63,7 +63,7 @@ def test_caches_are_where_the_libraries_look_for_them(tmp_path: Path) -> None:
     assert "HOME" not in job_needs.read_caches({}, "/h", "me", lambda path: path if path == "/h" else "")
 
 
-def test_file_in_place_of_a_cache_is_not_writable(tmp_path: Path) -> None:
+def test_file_instead_of_a_cache_directory_is_not_writable(tmp_path: Path) -> None:
     (tmp_path / "hf").touch()
     assert not job_needs.describe_directory(str(tmp_path / "hf" / "hub"))["writable"]
 
@@ -79,7 +79,7 @@ def test_compilers_are_those_of_the_job(tmp_path: Path) -> None:
     assert own == {"cc": f"{here}/mycc", "cxx": "", "nvcc": f"{here}/bin/nvcc"}
 
 
-def test_models_of_the_hub_that_the_node_lacks_are_listed(tmp_path: Path) -> None:
+def test_missing_hub_models_are_listed(tmp_path: Path) -> None:
     arguments = ["--model_name_or_path", "org/model", "--dataset=org/data", "--lr", "1/2", "--output_dir", "a/b"]
     assert job_needs.hub_models(arguments) == {"--model_name_or_path": "org/model", "--dataset": "org/data"}
     caches = {"HF_HOME": {"path": str(tmp_path)}}

@@ -25,7 +25,7 @@ def test_gpus_and_cpus_are_read(tmp_path: Path) -> None:
         write(tmp_path / "devices" / address / "numa_node", str(node))
     write(tmp_path / "nodes" / "node0" / "cpulist", "0-47,96-143")
     write(tmp_path / "nodes" / "node1" / "cpulist", "48-95,144-191")
-    write(tmp_path / "nodes" / "node2" / "cpulist", "")  # memory only, as of a GH200's GPU
+    write(tmp_path / "nodes" / "node2" / "cpulist", "")  # memory only, like that of a GH200's GPU
     expected = {"gpus": [0, 0, 1, 1], "cpus": {"0": "0-47,96-143", "1": "48-95,144-191"}}
     assert read_numa(*(str(tmp_path / name) for name in ("nodes", "gpus", "devices"))) == expected
 

@@ -17,8 +17,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._facts import network, peer_probe
 
-NETWORK = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # of this process, so that tests run side by side
-PORT, SECOND, THIRD, FIXED = random.sample(range(10000, 20000), 4)  # who listens on all addresses does it above
+NETWORK = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # per process, so that tests can run concurrently
+PORT, SECOND, THIRD, FIXED = random.sample(range(10000, 20000), 4)  # the case of a listener on all addresses is above
 TOKEN = "the token of this test"
 
 
@@ -64,7 +64,7 @@ def test_nodes_arriving_in_turn_test_each_pair_in_both_directions() -> None:
     answers = {number: peer_probe.PeerProbe(request(number, 3, ports=fixed[number])).result() for number in (1, 2, 3)}
     assert {answer["port"] for answer in answers.values()} == {PORT}
     assert answers[1]["fixed"] == [FIXED]
-    # who came first was refused by all, who came last met all
+    # all refused the first node, and the last node connected to all
     assert {outcome["to"] for outcome in answers[1]["peers"].values()} == {"Connection refused"}
     for early, late in ((1, 2), (1, 3), (2, 3)):
         met = answers[late]["peers"][f"node{early}"]
@@ -87,16 +87,16 @@ def test_nodes_arriving_at_once_all_connect() -> None:
     eventually(lambda: all_gone(6))
 
 
-def test_next_candidate_port_is_used_where_the_first_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_probe, "EXCHANGE_TIMEOUT", 2.0)  # the stranger says nothing
+def test_next_candidate_port_is_used_if_the_first_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_probe, "EXCHANGE_TIMEOUT", 2.0)  # the unknown client sends nothing
     monkeypatch.setattr(peer_probe, "CONNECT_TIMEOUT", 3.0)
     with socket.socket() as stranger:
-        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of the test before
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of the previous test
         stranger.bind((address(1), PORT))
         stranger.listen()
         first = peer_probe.PeerProbe(request(1, 2, ports=[PORT])).result()
         assert first["port"] == SECOND
-        assert first["fixed"] == []  # nothing of ours listens there: that it is taken is another check's matter
+        assert first["fixed"] == []  # none of our processes listens on it: another check reports ports in use
         second = peer_probe.PeerProbe(request(2, 2)).result()
     assert second["peers"]["node1"]["to"] == ""
     assert second["peers"]["node1"]["answered_by"] == "node1"
@@ -107,7 +107,7 @@ def test_dropped_packets_are_distinguished_from_a_refused_connection(monkeypatch
     """A listener whose queue is full answers no SYN, as a packet filter that drops."""
     monkeypatch.setattr(peer_probe, "CONNECT_TIMEOUT", 0.5)
     with socket.socket() as full:
-        full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of the test before
+        full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of the previous test
         full.bind((address(2), PORT))
         full.listen(0)
         fillers = [socket.socket() for _filler in range(8)]
@@ -117,14 +117,14 @@ def test_dropped_packets_are_distinguished_from_a_refused_connection(monkeypatch
         start = time.monotonic()
         answer = peer_probe.PeerProbe(request(1, 3, lifetime=1)).result()
         assert time.monotonic() - start < 60
-        assert answer["peers"]["node2"]["to"] == "no answer within 0 s"
+        assert answer["peers"]["node2"]["to"] == "no reply within 0 s"
         assert answer["peers"]["node3"]["to"] == "Connection refused"
         for filler in fillers:
             filler.close()
     eventually(lambda: all_gone(1))
 
 
-def test_swallowed_full_size_packets_show_in_the_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_full_size_packets_are_visible_in_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection fails after the greeting: full-size packets that follow never arrive."""
     monkeypatch.setattr(peer_probe, "EXCHANGE_TIMEOUT", 2.0)
     peer_probe.PeerProbe(request(1, 2)).result()
@@ -154,14 +154,14 @@ def test_swallowed_full_size_packets_show_in_the_byte_counts(monkeypatch: pytest
         b"5\n",
     ],
 )
-def test_strangers_get_no_answer_and_do_no_harm(said: bytes) -> None:
+def test_unknown_clients_get_no_reply_and_do_no_harm(said: bytes) -> None:
     peer_probe.PeerProbe(request(1, 2)).result()
     with socket.create_connection((address(1), PORT), timeout=120) as stranger:
         try:
             stranger.sendall(said)
             stranger.shutdown(socket.SHUT_WR)
             answer = stranger.recv(100)
-        except OSError as error:  # it was sent away before it had ended
+        except OSError as error:  # it was disconnected before it had finished
             assert error.errno in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN), error
             answer = b""
     assert answer == b""
@@ -196,7 +196,7 @@ def ended_child() -> int:
     return child
 
 
-def test_listener_has_its_process_name_before_the_probe_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listener_has_its_process_name_before_the_probe_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     other = ended_child()
     name, ours = peer_probe.listener_process_name, os.getpid()
 
@@ -211,7 +211,7 @@ def test_listener_has_its_process_name_before_the_probe_answers(monkeypatch: pyt
     assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7, "another child of ours is left to us"
 
 
-def test_zombie_process_is_not_taken_for_a_listener() -> None:
+def test_zombie_process_is_not_treated_as_a_listener() -> None:
     child = ended_child()
     assert not peer_probe.stop_stale_listener(address(1))
     os.waitpid(child, 0)

@@ -29,7 +29,7 @@ def test_inputs_are_found_by_the_names_of_options(arguments: list[str], expected
     assert provenance.input_arguments(arguments) == expected
 
 
-def test_content_and_names_of_an_input_decide(tmp_path: Path) -> None:
+def test_content_and_names_identify_an_input(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "a").write_text("one")
@@ -47,7 +47,7 @@ def test_content_and_names_of_an_input_decide(tmp_path: Path) -> None:
     assert query(tmp_path, ["--data", "missing"])["inputs"] == {}
 
 
-def test_staged_file_counts_by_its_checksum_until_it_changes(tmp_path: Path) -> None:
+def test_staged_file_is_identified_by_its_checksum_until_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "big"
     path.write_bytes(b"x" * (provenance.MAX_HASHED_FILE + 1))
     unknown = provenance.describe_input(str(tmp_path), 0)[0]["digest"]

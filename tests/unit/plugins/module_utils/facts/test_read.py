@@ -148,7 +148,7 @@ def write_stub(directory: Path, script: str) -> None:
     stub.chmod(0o755)
 
 
-def test_nvidia_smi_is_asked_for_gpus_and_processes(smi: Path) -> None:
+def test_nvidia_smi_is_queried_for_gpus_and_processes(smi: Path) -> None:
     gpus, apps = FIXTURES / "h100_535.csv", FIXTURES / "apps_535.csv"
     write_stub(smi, f'case "$1" in --query-gpu=*) cat {gpus};; --query-compute-apps=*) cat {apps};; esac')
     facts = node_gpus.GpuQuery().result()
@@ -218,7 +218,7 @@ def test_monitoring_programs_do_not_count_as_using_a_gpu(
     assert ([item["pid"] for item in node_gpus.gpu_processes([app])] == [4711]) is keeps
 
 
-def test_query_is_repeated_without_fields_the_driver_does_not_know(smi: Path) -> None:
+def test_query_is_repeated_without_unsupported_fields(smi: Path) -> None:
     l40s = "index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode"
     write_stub(
         smi,
@@ -258,7 +258,7 @@ def test_commands_run_in_parallel_and_report_how_they_ended(tmp_path: Path) -> N
     assert (missing.code, missing.text) == (None, "/nowhere/at/all: No such file or directory")
 
 
-def test_call_that_hangs_or_raises_does_not_lose_other_answers() -> None:
+def test_hanging_or_failing_call_does_not_lose_other_results() -> None:
     start = time.monotonic()
     answers = node_commands.call_in_children(
         {"quick": lambda: {"state": "ok"}, "stuck": lambda: time.sleep(1000), "broken": lambda: 1 / 0}, 4.0
@@ -404,7 +404,7 @@ def installed(distribution: str) -> str | None:
         return None
 
 
-def test_package_versions_are_read_from_the_given_interpreter() -> None:
+def test_package_versions_are_read_from_the_configured_interpreter() -> None:
     facts = software.SoftwareQuery(sys.executable, "/").result()
     assert facts["error"] == ""
     assert facts["python"] == "{}.{}.{}".format(*sys.version_info[:3])
@@ -536,12 +536,12 @@ def test_mountinfo_and_fstab_are_parsed() -> None:
     assert set(storage.parse_fstab(FSTAB)) == {"/", "/mnt/my share", "/mnt/my data", "/scratch"}
 
 
-def test_mounts_are_classed_as_needed_at_boot_optional_or_wanted() -> None:
+def test_mounts_are_classified_as_required_at_boot_optional_or_requested() -> None:
     at_boot = storage.parse_fstab(FSTAB)
     assert storage.mount_needs([], ["/mnt/ours"], at_boot) == {
         "/": "boot",
         "/mnt/my share": "boot",
-        "/mnt/my data": "boot",  # of a network drive nofail says that a boot need not wait
+        "/mnt/my data": "boot",  # for a network drive, nofail means that booting does not wait for it
         "/scratch": "optional",
         "/mnt/ours": "wanted",
     }
@@ -589,7 +589,7 @@ def test_working_mount_of_our_unit_is_ok_and_has_a_listing(tmp_path: Path, monke
     assert (result["type"], result["state"]) == ("s3fs", "ok") and result["listing"]["count"] > 10
 
 
-def test_wanted_mount_that_is_not_mounted_is_missing(tmp_path: Path) -> None:
+def test_requested_mount_that_is_not_mounted_is_missing(tmp_path: Path) -> None:
     expected = str(tmp_path)
     result = {mount["point"]: mount["state"] for mount in storage.read_mounts([expected, "/"])}
     assert result[expected] == "missing"
@@ -597,13 +597,13 @@ def test_wanted_mount_that_is_not_mounted_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("expected", ["/proc/", "//proc", "/usr/..//proc/.", "~/../proc"])
-def test_path_of_a_wanted_mount_is_normalised(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_of_a_requested_mount_is_normalised(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/root")
     (result,) = [mount for mount in storage.read_mounts([expected]) if mount["needed"] == "wanted"]
     assert (result["point"], result["type"], result["state"]) == ("/proc", "proc", "ok")
 
 
-def test_wanted_mount_may_be_a_link_to_a_mount_point(tmp_path: Path) -> None:
+def test_requested_mount_may_be_a_link_to_a_mount_point(tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to("/proc")
     (result,) = [mount for mount in storage.read_mounts([f"{tmp_path}/data/"]) if mount["needed"] == "wanted"]
     assert (result["point"], result["state"]) == ("/proc", "ok")
@@ -613,7 +613,7 @@ def test_mount_without_read_permission_is_unreadable(tmp_path: Path) -> None:
     tmp_path.chmod(0)
 
     def look() -> dict[str, str]:
-        if os.geteuid() == 0:  # who reads everything
+        if os.geteuid() == 0:  # root can read everything
             os.setuid(65534)
         return storage.touch_mount(str(tmp_path))()
 
@@ -671,7 +671,7 @@ def test_memory_and_limits_match_this_machine() -> None:
     assert system.parse_limit("infinity") == -1
 
 
-# --- all of it -------------------------------------------------------------------------------------------------------
+# --- everything ------------------------------------------------------------------------------------------------------
 
 
 def request(tmp_path: Path, **given: Any) -> dict[str, Any]:
@@ -694,7 +694,7 @@ def request(tmp_path: Path, **given: Any) -> dict[str, Any]:
     }
 
 
-def test_answer_holds_all_requested_parts_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reply_contains_exactly_the_requested_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "job.py").write_text("pass\n")
     monkeypatch.setenv("MUSTER_CLOCK_SHIFT", "90")
     facts = read.main(request(tmp_path))["facts"]
@@ -714,7 +714,7 @@ def test_answer_holds_all_requested_parts_and_no_others(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("parts", [[], ["storage"]])
-def test_earlier_probe_does_not_make_ports_look_taken(tmp_path: Path, parts: list[str]) -> None:
+def test_earlier_probe_does_not_make_ports_appear_in_use(tmp_path: Path, parts: list[str]) -> None:
     address = f"127.11.{os.getpid() % 250}.7"
     port = free_port()
     probe = {"token": "of this test", "candidates": [], "lifetime": 120}
@@ -739,13 +739,13 @@ def test_programs_are_found_on_the_node_whatever_the_interpreter(
         facts = read.main(request(tmp_path, interpreter=interpreter, parts=["software"]))["facts"]
         assert facts["programs"] == {"docker": str(engine)}
         assert ("software" in facts) == (interpreter == sys.executable)
-    dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no answer within 3 s"}]
+    dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no reply within 3 s"}]
     monkeypatch.setattr(storage, "read_mounts", lambda _wanted: dead)
     assert read.main(request(tmp_path, parts=["software", "storage"]))["facts"]["programs"] == {}
 
 
 def test_nothing_below_a_dead_mount_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no answer within 3 s"}]
+    dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no reply within 3 s"}]
     monkeypatch.setattr(storage, "read_mounts", lambda _wanted: dead)
     touched: list[str] = []
 

@@ -41,14 +41,14 @@ def unreadable() -> dict[str, Any]:
     raise PermissionError(13, "Permission denied", "/etc/hosts")
 
 
-def test_each_state_stands_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_state_is_stored_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "state", lambda asked: {"missing": [str(asked["wait"])]})
     monkeypatch.setattr(resolution, "read_state", lambda: {"hostname": "node1"})
     assert role_state.main(ASKED) == {"base_packages": {"missing": ["1"]}, "hosts_file": {"hostname": "node1"}}
     assert role_state.main({}) == {}
 
 
-def test_unreadable_state_is_an_error_alone_and_left_out_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_state_is_an_error_alone_and_omitted_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "state", not_debian)
     monkeypatch.setattr(resolution, "read_state", lambda: {"hostname": "node1"})
     assert role_state.main(ASKED) == {"hosts_file": {"hostname": "node1"}}
@@ -59,7 +59,7 @@ def test_unreadable_state_is_an_error_alone_and_left_out_among_others(monkeypatc
     assert output == {"error": "cannot read /etc/hosts: Permission denied. Check the disk, for example with `dmesg`"}
 
 
-def test_broken_reader_leaves_out_only_its_own_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_reader_omits_only_its_own_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "state", lambda asked: asked["no such key"])
     monkeypatch.setattr(resolution, "read_state", lambda: {"hostname": "node1"})
     assert role_state.main(ASKED) == {"hosts_file": {"hostname": "node1"}}
@@ -77,7 +77,7 @@ def test_broken_reader_leaves_out_only_its_own_state(monkeypatch: pytest.MonkeyP
         ('print(\'{"kept": ""}\')', 0o775, {}),
     ],
 )
-def test_firewall_program_is_believed_only_if_it_is_whole_and_roots_alone(
+def test_firewall_program_is_trusted_only_if_complete_and_owned_by_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, mode: int, said: dict[str, str]
 ) -> None:
     monkeypatch.setattr(firewall, "STATE_DIRECTORY", str(tmp_path))

@@ -37,7 +37,7 @@ def test_nesting_is_limited(depth: int, accepted: bool) -> None:
         bounded.parse_json(text)
 
 
-def test_number_of_thousands_of_digits_is_no_integer() -> None:
+def test_number_with_thousands_of_digits_is_not_an_integer() -> None:
     assert bounded.parse_json(f"[{DIGITS}, -{DIGITS}, {2**64}]") == [math.inf, -math.inf, 2**64]
 
 
@@ -47,7 +47,7 @@ def test_nan_and_infinity_become_null() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in BAD_FILES if kind not in ("device", "huge")])
-def test_anything_in_the_way_is_replaced(tmp_path: Path, kind: str) -> None:
+def test_any_existing_file_is_replaced(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "result.json"
     make_bad_file(path, kind)
     make_bad_file(Path(f"{path}.{os.getpid()}.tmp"), kind)
@@ -57,7 +57,7 @@ def test_anything_in_the_way_is_replaced(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "directory", "device"])
-def test_no_other_file_is_opened_for_writing(tmp_path: Path, kind: str) -> None:
+def test_only_the_target_is_opened_for_writing(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "events.jsonl"
     make_bad_file(path, kind)
     with pytest.raises(OSError, match=""), open(path, "w", encoding="utf-8", opener=bounded.open_regular):
@@ -76,7 +76,7 @@ def test_tree_of_any_depth_is_removed(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == [kept]
 
 
-def test_walk_has_an_end(tmp_path: Path) -> None:
+def test_walk_is_bounded(tmp_path: Path) -> None:
     with nested_directories(tmp_path / "deep", 3000):
         (tmp_path / "a").write_text("x")
         (tmp_path / "deep" / "b").write_text("x")

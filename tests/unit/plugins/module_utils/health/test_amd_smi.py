@@ -39,7 +39,7 @@ def test_devices_are_read_from_the_output_of_several_commands() -> None:
     assert (second["index"], second["ecc_uncorrected"], second["memory_used_mib"]) == (1, 3, 284)
 
 
-def test_a_recording_with_less_information_is_read() -> None:
+def test_recording_with_less_information_is_read() -> None:
     (device,) = amd_smi.parse_devices(recorded("static_mi210.json"), "", "", {})
     assert (device["name"], device["target"], device["memory_mib"]) == ("AMD Instinct MI210", "gfx90a", 65520)
     assert device["driver"] == "of kernel 6.14.0-24-generic"

@@ -59,7 +59,7 @@ def test_disk_that_fills_up_is_forecast() -> None:
     assert host_health.free_bytes("/") and host_health.free_bytes("/missing") is None
 
 
-def test_identity_leaves_out_placeholders(tmp_path: Path) -> None:
+def test_identity_omits_placeholders(tmp_path: Path) -> None:
     files = {"product_serial": "To Be Filled By O.E.M.", "board_asset_tag": "i-0abcdef1234567890", "id": "4ac3b7d1"}
     write(tmp_path, files)
     expected = {"serial": "", "asset": "i-0abcdef1234567890", "machine_id": "4ac3b7d1"}

@@ -92,7 +92,7 @@ def test_own_hostname_is_written_only_to_the_nodes_own_file() -> None:
         assert merge_etc_hosts(text, TABLE, own, own) == merge_etc_hosts("", TABLE), "nor is one of before kept"
 
 
-def test_node_that_left_is_removed() -> None:
+def test_removed_node_is_removed_from_the_block() -> None:
     smaller = build_rank_table([{"name": "node1", "address": "10.0.0.11", "slots": 1}])
     text = merge_etc_hosts(merge_etc_hosts("", TABLE, *OWN), smaller)
     assert text == f"{BEGIN}\n10.0.0.11 node1\n{END}\n"

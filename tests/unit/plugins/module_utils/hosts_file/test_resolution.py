@@ -41,7 +41,7 @@ def test_unresolvable_name_is_reported_as_an_answer() -> None:
     assert result[0].startswith("nothing (")
 
 
-def test_file_writable_by_others_is_not_sound(tmp_path: Path) -> None:
+def test_file_writable_by_others_is_unsafe(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     assert not resolution.is_sound(str(path))
     path.write_text("")

@@ -141,7 +141,7 @@ def test_environment_file_values_are_quoted() -> None:
     assert environment_text({"A": 'a b"c$d`e\\f#g'}) == 'A="a b\\"c\\$d\\`e\\\\f#g"\n'
 
 
-def test_options_become_words_and_unset_ones_are_dropped() -> None:
+def test_options_become_arguments_and_unset_options_are_omitted() -> None:
     assert format_options({"a": True, "b": False, "c": None, "d": 1, "e": "x"}) == ["a", "d=1", "e=x"]
 
 
@@ -326,7 +326,7 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
         ),
         ("s3fs", NO_ANSWER.format(2411, "COULDNT_RESOLVE_HOST"), "cannot be resolved", "resolvectl"),
         ("s3fs", NO_ANSWER.format(2416, "COULDNT_CONNECT"), "nothing answers", "curl -v"),
-        ("s3fs", "curl.cpp:RequestPerform(2426): ### CURLE_ABORTED_BY_CALLBACK", "did not answer in time", "curl -v"),
+        ("s3fs", "curl.cpp:RequestPerform(2426): ### CURLE_ABORTED_BY_CALLBACK", "did not respond in time", "curl -v"),
         ("s3fs", "fuse: unknown option `nonsense=1'", "does not know the option nonsense", "remove nonsense"),
         ("s3fs", "fuse: device not found, try 'modprobe fuse' first", "FUSE is not available", "--device /dev/fuse"),
         ("s3fs", "There is no enough disk space for used as cache(or temporary) directory by s3fs.", "full", "room"),
@@ -366,9 +366,9 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
             "this node cannot reach the server",
             "private network",
         ),
-        ("cifs", "mount error(115): could not connect to 10.0.2.99", "does not answer", "firewall"),
-        ("cifs", CIFS_FAILED.format("", 112), "does not answer", "firewall"),
-        ("cifs", "it was not mounted within 30 s", "does not answer", "firewall"),
+        ("cifs", "mount error(115): could not connect to 10.0.2.99", "does not respond", "firewall"),
+        ("cifs", CIFS_FAILED.format("", 112), "does not respond", "firewall"),
+        ("cifs", "it was not mounted within 30 s", "does not respond", "firewall"),
         (
             "cifs",
             CIFS_FAILED.format("VFS: Dialect not supported by server. Consider", 95),
@@ -381,8 +381,8 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
         ("cifs", CIFS_FAILED.format("", 22), "an option", "journalctl --dmesg"),
         ("cifs", 'bad option uid="nosuch"', 'refuses the option uid="nosuch"', "man mount.cifs"),
         ("cifs", "mount error: could not resolve address for nas.lab: Unknown error", "nas.lab", "address"),
-        ("cifs", "nothing can be written there: Permission denied", "may read the share", "read_only: true"),
-        ("cifs", "nothing can be written there: No space left on device", "the drive is full", "enlarge"),
+        ("cifs", "it is not writable: Permission denied", "may read the share", "read_only: true"),
+        ("cifs", "it is not writable: No space left on device", "the drive is full", "enlarge"),
         (
             "mount-s3",
             "Error: Failed to create S3 client\n    1: Client error\n    2: No signing credentials available",
@@ -433,7 +433,7 @@ def test_listing_ignores_order_and_probe_files(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == sorted(names)
 
 
-def test_failed_proof_names_the_step(tmp_path: Path) -> None:
+def test_failed_verification_names_the_step(tmp_path: Path) -> None:
     missing = probe.verify_access(str(tmp_path / "none"), os.getuid(), os.getgid(), "", 10)
     assert (missing["step"], missing["errno"]) == ("stat", errno.ENOENT)
     assert not probe.is_broken(missing)
@@ -441,10 +441,10 @@ def test_failed_proof_names_the_step(tmp_path: Path) -> None:
     assert probe.verify_access(str(tmp_path / "file"), os.getuid(), os.getgid(), "", 10)["step"] == "list"
 
 
-def test_unresponsive_mount_is_given_up_after_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_mount_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    monkeypatch.setattr(os, "stat", lambda _path: open(fifo).close())  # nobody ever writes there
+    monkeypatch.setattr(os, "stat", lambda _path: open(fifo).close())  # nothing ever writes to it
     result = probe.verify_access(str(tmp_path), os.getuid(), os.getgid(), "", 1)
     assert result["hangs"] and probe.is_broken(result)
 
@@ -464,7 +464,7 @@ def test_mount_that_cannot_be_unmounted_keeps_its_unit(monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "unlink", done.append)
     for absent in (False, True):
         with pytest.raises(
-            MountError, match=r"^/mnt/data does not answer, and is still mounted after .*\. Try that command"
+            MountError, match=r"^/mnt/data does not respond, and is still mounted after .*\. Try that command"
         ):
             ensure.ensure_unmounted(KINDS["s3fs"], DesiredMount("/mnt/data", ""), False, absent)
     assert done == ["take_down", "take_down"]

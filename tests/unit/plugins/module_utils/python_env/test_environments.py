@@ -49,7 +49,7 @@ def test_environments_are_listed_with_versions_and_sizes(directory: Path) -> Non
     assert toy["path"] == f"{directory}/envs/toy/env" and toy["processes"] == []
 
 
-def test_removed_environment_leaves_the_others(directory: Path) -> None:
+def test_removing_an_environment_keeps_the_others(directory: Path) -> None:
     assert names(call(directory, "toy", check=True)) == ["env", "nano"] and (directory / "envs" / "toy").exists()
     assert call(directory, "toy")["removed"] and not (directory / "envs" / "toy").exists()
     again = call(directory, "toy")
@@ -94,6 +94,6 @@ def test_environment_in_use_is_kept_and_its_run_named(directory: Path) -> None:
     assert call(directory, "toy")["removed"]
 
 
-def test_environment_of_somebody_else_is_kept(directory: Path) -> None:
+def test_environment_of_another_user_is_kept(directory: Path) -> None:
     (directory / "envs" / "toy" / "env" / ".muster").unlink()
     assert "was not created by the role python_env" in call(directory, "toy")["error"]

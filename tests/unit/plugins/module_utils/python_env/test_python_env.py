@@ -169,7 +169,7 @@ def test_too_little_disk_space_is_reported_before_fetching(given: dict[str, Any]
         installing.check({**given, "space": 1000000000, "lock": {}})
 
 
-def test_environment_that_somebody_else_made_is_left_alone(given: dict[str, Any]) -> None:
+def test_environment_created_by_another_user_is_left_unchanged(given: dict[str, Any]) -> None:
     place = EnvironmentPaths(given)
     environment.make_with_venv(place, given, [])
     with pytest.raises(StepError, match="an environment that this role did not create"):
@@ -177,7 +177,7 @@ def test_environment_that_somebody_else_made_is_left_alone(given: dict[str, Any]
     assert os.path.exists(place.python)
 
 
-def test_half_made_environment_is_rebuilt(given: dict[str, Any]) -> None:
+def test_partially_created_environment_is_rebuilt(given: dict[str, Any]) -> None:
     place = EnvironmentPaths(given)
     write(os.path.join(place.environment, "pyvenv.cfg"), "home = /nowhere\n")
     environment.make_environment(place, given, [])
@@ -396,7 +396,7 @@ def test_index_token_is_used_without_being_exposed(
     assert "401" in refused["fault"] and "cannot read the package index" in refused["fault"]
 
 
-# --- Whom root trusts -------------------------------------------------------------------------------------------------
+# --- Trust of root ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -428,11 +428,11 @@ def test_root_runs_nothing_from_a_directory_that_others_can_change(
     nobody, everybody, sticky = {"st_uid": 65534}, {"st_mode": 0o40777}, {"st_mode": 0o41777}
     for path, change, word in (
         (parent, nobody, "belongs to nobody, and root would run programs"),
-        (parent, everybody, "is writable by everybody"),
+        (parent, everybody, "is world-writable"),
         (place.root, nobody, "belongs to nobody"),
-        (place.root, sticky, "is writable by everybody"),
+        (place.root, sticky, "is world-writable"),
         (place.python, nobody, "belongs to nobody"),
-        (place.environment, everybody, "is writable by everybody"),
+        (place.environment, everybody, "is world-writable"),
     ):
         as_root[path] = change
         with pytest.raises(StepError, match=f"^{re.escape(path)} {word}"):
@@ -490,14 +490,14 @@ def test_directory_ownership_is_not_checked_without_root(
     root_safety.check_root_safety(EnvironmentPaths(given))
 
 
-# --- Downloads whose hash is not known --------------------------------------------------------------------------------
+# --- Downloads without a known hash -----------------------------------------------------------------------------------
 
 
 def test_root_downloads_nothing_without_a_known_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("x")
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    with pytest.raises(StepError, match=r"root would run its content\. Set its sha256 \(a setting\)"):
+    with pytest.raises(StepError, match=r"root would execute its content\. Set its sha256 \(a setting\)"):
         installers.download(source.as_uri(), str(target), "", "a setting")
     assert not target.exists()
     installers.download(source.as_uri(), str(target), hashlib.sha256(b"x").hexdigest(), "")
@@ -531,7 +531,7 @@ def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
     place = EnvironmentPaths(given)
     environment.make_environment(place, given, [])
     site = next(Path(place.environment).glob("lib/python3*/site-packages"))
-    (site / "hand-1.0.dist-info").mkdir()  # somebody's own, though the lock has it too
+    (site / "hand-1.0.dist-info").mkdir()  # installed by a user, although it is also in the lock
     runs: list[list[str]] = []
 
     def pip(arguments: list[str], **_options: Any) -> None:
@@ -558,17 +558,17 @@ def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
     assert installing.check({**given, "lock": {}})["layers"] == ["requirements"]
     done = install("requirements", "2", "gamma")
     assert done["removed"] == ["alpha"] and runs[-1] == ["uninstall", "--yes", "alpha"]
-    assert done["notice"] == "alpha removed from all nodes, since nothing requires it any more"
+    assert done["notice"] == "alpha removed from all nodes, because no package requires it any more"
     assert install("requirements", "3")["removed"] == ["gamma"], "a list that is empty removes all"
     assert installing.check({**given, "lock": {}})["layers"] == []
     assert {path.name for path in site.glob("*.dist-info")} == {"beta-1.0.dist-info", "hand-1.0.dist-info"}
 
     install("requirements", "4", "alpha")
-    write(place.installed("deepspeed"), "1")  # of a version that wrote the key alone
+    write(place.installed("deepspeed"), "1")  # of a version that wrote only the key
     assert install("requirements", "5", "gamma")["removed"] == []
 
 
-# --- What anybody can read --------------------------------------------------------------------------------------------
+# --- World-readable data ----------------------------------------------------------------------------------------------
 
 
 def test_lock_larger_than_a_command_line_argument_is_accepted(given: dict[str, Any]) -> None:
@@ -583,7 +583,7 @@ def test_lock_larger_than_a_command_line_argument_is_accepted(given: dict[str, A
     assert answer["missing"] == [*names, "the environment"]
 
 
-# --- What the project requires ----------------------------------------------------------------------------------------
+# --- Project requirements ---------------------------------------------------------------------------------------------
 
 
 PROJECT = {"file": "requirements.txt", "main": "requirements.txt", "digest": "d1"}

@@ -51,11 +51,11 @@ def test_removed_environment_gets_the_same_files_again(request_of: Any, tmp_path
         "numpy-1.0.whl",
     ],
 )
-def test_name_of_a_file_is_no_option_of_pip(file: str) -> None:
+def test_file_name_is_not_a_pip_option(file: str) -> None:
     with pytest.raises(StepError, match="the lock of the run to repeat is damaged: .* is not the name of a wheel"):
         requirement_of({"file": file, "sha256": "b" * 64})
 
 
-def test_requirement_names_one_file() -> None:
+def test_requirement_refers_to_one_file() -> None:
     entry = {"file": "Torch_X-2.5.1%2Bcu121-cp311-cp311-linux_x86_64.whl", "sha256": "b" * 64}
     assert requirement_of(entry) == f"torch-x==2.5.1+cu121 --hash=sha256:{'b' * 64}"

@@ -105,7 +105,7 @@ def project(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("requirements", "torch", "vision"),
     [
-        ({"project": project("timm\n")}, "2.13.0", "0.28.0"),  # named by a dependency only
+        ({"project": project("timm\n")}, "2.13.0", "0.28.0"),  # only required by a dependency
         ({"project": project("torch==2.0.1\ntorchvision==0.15.2\n")}, "2.0.1", "0.15.2"),  # guide 001
     ],
 )
@@ -118,9 +118,7 @@ def test_packages_built_against_torch_come_from_its_index(
 
 
 @pytest.mark.parametrize("name", ["xformers", "torchao", "torchtext"])
-def test_build_of_a_release_that_torch_index_has_is_taken_from_there(
-    name: str, request_of: Any, tmp_path: Path
-) -> None:
+def test_build_in_the_torch_index_is_used(name: str, request_of: Any, tmp_path: Path) -> None:
     """It has the same version as PyPI's, which is for another CUDA."""
     for index, build in ((PYPI, "of PyPI"), (TORCH, "for this torch")):
         add_wheel(tmp_path / index, name, "0.1.post1", ["torch==2.13.0"], {f"{name}.py": f"BUILD = {build!r}\n"})
@@ -131,7 +129,7 @@ def test_build_of_a_release_that_torch_index_has_is_taken_from_there(
     assert "for this torch" in next(Path(request["directory"], "env").rglob(f"{name}.py")).read_text()
 
 
-def test_release_that_torch_index_lacks_is_taken_from_elsewhere(request_of: Any, tmp_path: Path) -> None:
+def test_release_missing_in_the_torch_index_is_taken_from_the_other_index(request_of: Any, tmp_path: Path) -> None:
     add_wheel(tmp_path / PYPI, "xformers", "0.2", ["torch==2.13.0"])
     add_wheel(tmp_path / TORCH, "xformers", "0.1", ["torch==2.0.1"])
     run_layer(request_of("pytorch", 10, requirements=["torch==2.13.0"]))
@@ -139,7 +137,7 @@ def test_release_that_torch_index_lacks_is_taken_from_elsewhere(request_of: Any,
     assert (versions["xformers"], versions["torchvision"]) == ("0.2", "0.28.0+cpu")
 
 
-def test_companion_that_the_torch_index_lacks_is_named(request_of: Any, tmp_path: Path) -> None:
+def test_companion_missing_in_the_torch_index_is_named(request_of: Any, tmp_path: Path) -> None:
     add_wheel(tmp_path / PYPI, "torchaudio", "2.13.0", ["torch==2.13.0"])
     run_layer(request_of("pytorch", 10, requirements=["torch==2.13.0"]))
     with pytest.raises(ProgramError, match=r"torchaudio==2\.13\.0 must come from file:.*, the index of torch"):
@@ -183,7 +181,7 @@ def test_second_project_keeps_the_packages_of_the_first_and_shares_files(request
     "line",
     ["torch==2.5", "torch==2.5.*", 'torch==2.0.1; sys_platform == "darwin"', "torch==2.5.1", "torch==2.5.1 #x"],
 )
-def test_requirement_that_the_installed_torch_may_fulfil_is_left_to_pip(line: str) -> None:
+def test_requirement_that_the_installed_torch_may_satisfy_is_left_to_pip(line: str) -> None:
     request = {"project": {"texts": {"requirements.txt": line}}, "files": []}
     solve.check_torch(request, {"torch": {"version": "2.5.1+cu121"}})
 

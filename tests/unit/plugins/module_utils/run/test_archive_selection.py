@@ -138,14 +138,14 @@ def test_search_of_a_huge_directory_stops_at_a_limit(tmp_path: Path, monkeypatch
     assert len(archive_selection.measured_files(str(run.node(0)), run.plans[0], False)) < 20
 
 
-def test_packing_a_live_run_leaves_out_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packing_a_live_run_omits_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the run reports later counts too."""
     run = finished(tmp_path, ("launcher.log", 'MUSTER_RESULT {"loss": 2}\n'))
     monkeypatch.setattr(run_logs, "is_alive", lambda _directory: True)
     assert "said.jsonl" not in packed(run, "logs")[0]
 
 
-def test_curves_that_the_run_wrote_in_its_working_directory_are_packed(tmp_path: Path) -> None:
+def test_curves_in_the_working_directory_are_packed(tmp_path: Path) -> None:
     run = finished(tmp_path, ("supervisor.py", ""))
     work = tmp_path / "project"
     plan = {**run.plans[0], "working_directory": str(work)}

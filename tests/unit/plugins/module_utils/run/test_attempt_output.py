@@ -46,7 +46,7 @@ def test_each_attempt_is_shown_by_the_node_that_had_the_rank(make: Maker) -> Non
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"first_rank": -1, "slots": 1}', '{"slots": 1}', '{"first_rank": "0"}'])
-def test_ranks_that_the_job_has_replaced_count_as_none(tmp_path: Any, content: str) -> None:
+def test_ranks_whose_file_the_job_replaced_are_ignored(tmp_path: Any, content: str) -> None:
     (tmp_path / "ranks.json").write_text(content)
     plan = {"attempt": 1, "node": {"first_rank": 0, "slots": 2}}
     assert ranks_in_attempt(plan, str(tmp_path), 0) == [] and ranks_in_attempt(plan, str(tmp_path), 1) == [0, 1]

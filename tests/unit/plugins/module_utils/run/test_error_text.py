@@ -74,7 +74,7 @@ def test_exception_without_a_message_has_its_statement() -> None:
     assert first_error('Traceback (most recent call last):\n  File "<string>", line 1\nKeyError\n') == "KeyError"
 
 
-def test_exception_that_the_program_survived_did_not_end_it() -> None:
+def test_handled_exception_is_not_the_final_error() -> None:
     assert first_error(f"{TRACEBACK}torch.OutOfMemoryError: CUDA out of memory\n{STEPS}\n") == ""
     assert first_error(f"Exception ignored in: <function f>\n{TRACEBACK}AssertionError: child\n") == ""
     survived = f"{TRACEBACK}KeyError: 'a'\n{STEPS}\n"
@@ -126,7 +126,7 @@ def test_tail_is_bounded() -> None:
 @pytest.mark.parametrize(
     "prefix", ["node1: [rank18]: ", "xxx1: ", "3: ", "[1,3]<stderr>:", "[trainer0|0]:", "(worker6, rank=6, pid=8930) "]
 )
-def test_traceback_behind_the_prefix_of_a_launcher_is_an_error(prefix: str) -> None:
+def test_traceback_with_a_launcher_prefix_is_an_error(prefix: str) -> None:
     lines = [f"{prefix}{line}" for line in f"{TRACEBACK}ValueError: boom\nat 3".splitlines()]
     other = [f"node9: {line}" for line in f"{TRACEBACK}KeyError: 'later'".splitlines()]
     mixed = [line for pair in zip(lines, other, strict=False) for line in pair] + lines[len(other) :]
@@ -134,7 +134,7 @@ def test_traceback_behind_the_prefix_of_a_launcher_is_an_error(prefix: str) -> N
 
 
 @pytest.mark.parametrize("prefix", ["ERROR: ", "[ERROR 3]: ", "2026-01-01 12:00:00 root: "])
-def test_traceback_that_a_log_quotes_is_no_error(prefix: str) -> None:
+def test_traceback_quoted_in_a_log_is_not_an_error(prefix: str) -> None:
     assert first_error(f"{prefix}{TRACEBACK}ValueError: boom\n") == ""
 
 
@@ -146,7 +146,7 @@ def test_prefix_is_searched_in_linear_time() -> None:
     assert time.process_time() - started < 20  # about 1 s; a search that tries all splits would take minutes
 
 
-def test_advice_of_hydra_is_not_part_of_the_error() -> None:
+def test_hydra_advice_is_not_part_of_the_error() -> None:
     text = (
         'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\nValueError: bad\n\n'
         "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"

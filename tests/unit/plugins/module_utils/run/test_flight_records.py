@@ -44,7 +44,7 @@ def row(rank: int, number: int, operation: str = "all_reduce", state: str = "wai
         ([], "", []),
     ],
 )
-def test_ranks_for_which_others_wait_have_launched_fewer_or_other_operations(
+def test_awaited_ranks_have_launched_fewer_or_different_operations(
     rows: list[dict[str, Any]], text: str | None, ranks: list[int]
 ) -> None:
     described, behind = describe_operations(rows)
@@ -52,7 +52,7 @@ def test_ranks_for_which_others_wait_have_launched_fewer_or_other_operations(
     assert text is None or described == text
 
 
-def test_process_group_whose_ranks_differ_is_the_one_to_describe() -> None:
+def test_process_group_whose_ranks_differ_is_described() -> None:
     waiting = [row(rank, 3, group="1", description="undefined") for rank in range(4)]
     differing = [row(0, 7, group="2", description="tp"), row(1, 6, group="2", description="tp", state="completed")]
     text, behind = describe_operations([*waiting, *differing])

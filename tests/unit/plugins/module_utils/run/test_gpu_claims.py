@@ -60,7 +60,7 @@ def test_run_with_a_gpu_of_another_run_is_refused(plan: Start, gpus: tuple[int, 
         plan(*gpus).start(0)
 
 
-def test_run_on_all_gpus_leaves_none_for_others(plan: Start) -> None:
+def test_run_on_all_gpus_leaves_no_gpus_for_other_runs(plan: Start) -> None:
     first = plan()
     first.start()
     with pytest.raises(RunError, match=rf"run {first.run_id} of \S+ is alive on this node, in /"):
@@ -100,5 +100,5 @@ def test_unreadable_plan_claims_all_gpus(tmp_path: Path, content: str) -> None:
     ("first", "second", "shared"),
     [([], [], True), ([0], [], True), ([], [0], True), ([0, 1], [2], False), ([0, 1], [1, 2], True)],
 )
-def test_no_selection_stands_for_all_gpus(first: list[int], second: list[int], shared: bool) -> None:
+def test_no_selection_means_all_gpus(first: list[int], second: list[int], shared: bool) -> None:
     assert gpu_claims.share_gpus(first, second) is shared

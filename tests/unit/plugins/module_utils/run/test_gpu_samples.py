@@ -28,7 +28,7 @@ SECOND = {
 }
 
 
-def test_the_last_sample_of_each_gpu_counts() -> None:
+def test_last_sample_of_each_gpu_is_used() -> None:
     taken, devices = last_sample(HEADER + IDLE + BUSY + BUSY.replace("97", "12"))
     assert time.strftime("%Y/%m/%d %H:%M:%S", time.gmtime(taken)) == "2026/11/22 10:15:00" and taken % 1 > 0.12
     assert devices == [
@@ -74,7 +74,7 @@ def test_values_that_the_driver_does_not_report_are_none() -> None:
     ["", HEADER, BUSY[:-1], BUSY[30:], BUSY.replace("2026/", ""), LOST],
     ids=["nothing", "no sample yet", "half a line", "the tail of a line", "no time", "a GPU is lost"],
 )
-def test_text_without_a_complete_sample_gives_none(text: str) -> None:
+def test_text_without_a_complete_sample_has_no_result(text: str) -> None:
     assert last_sample(text) == (0.0, [])
 
 

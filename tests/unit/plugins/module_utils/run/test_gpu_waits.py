@@ -38,7 +38,7 @@ def text_of(*gpus: Sequence[tuple[float, float]]) -> str:
         ([], False),
     ],
 )
-def test_gpu_that_is_busy_at_low_power_waits(samples: list[tuple[float, float]], expected: bool) -> None:
+def test_busy_gpu_at_low_power_is_waiting(samples: list[tuple[float, float]], expected: bool) -> None:
     assert waiting_gpus(text_of(samples)) == [expected] * bool(samples)
 
 

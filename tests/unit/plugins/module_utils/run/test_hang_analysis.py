@@ -107,7 +107,7 @@ LOAD: dict[str, Any] = {"kind": "code", "call": "", "function": "load", "file": 
             [],
             [3],
             "3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on gpu1 is in load (data.py:41), in uninterruptible "
-            "sleep (process state D: a disk or network file system does not answer)",
+            "sleep (process state D: a disk or network file system does not respond)",
         ),
     ],
 )

@@ -93,7 +93,7 @@ def test_live_run_is_found_whatever_its_documents_are(alive: Run) -> None:
 
 
 @pytest.mark.parametrize("damage", ["plan", "every file", "directory", "locked", "writable", "link"])
-def test_supervisor_restores_its_files_and_says_so(alive: Run, damage: str) -> None:
+def test_supervisor_restores_its_files_and_reports_it(alive: Run, damage: str) -> None:
     node = alive.node(0)
     pid = frozen(alive)
     if damage == "plan":
@@ -136,7 +136,7 @@ def test_damaged_run_is_stopped_and_removed_by_a_replacement(alive: Run) -> None
 
 
 @pytest.mark.parametrize("plan", ["another run", "another node", "another unit"])
-def test_plan_of_something_else_does_not_count(ended: Run, plan: str) -> None:
+def test_plan_of_another_program_is_ignored(ended: Run, plan: str) -> None:
     changes: dict[str, Any] = {
         "another run": {"run_id": "another", "unit": "muster-another"},
         "another node": {"node": {**ended.plans[0]["node"], "node_rank": 5}},

@@ -51,7 +51,7 @@ def test_results_are_read_only_on_the_first_node_after_the_run(tmp_path: Path, m
     assert not list(tmp_path.rglob("said.jsonl"))
 
 
-def test_invalid_or_oversized_reports_are_left_out(tmp_path: Path) -> None:
+def test_invalid_or_oversized_reports_are_omitted(tmp_path: Path) -> None:
     deep = "[" * 30 + "]" * 30
     lines = ['{"a": 1', "[1]", "{'a': 1}", f'{{"a": {deep}}}', f'{{"a": "{"x" * 70000}"}}', '{"b": "\\u0000"}', "\x00"]
     run = over(tmp_path, "".join(f"MUSTER_RESULT {line}\n" for line in lines))

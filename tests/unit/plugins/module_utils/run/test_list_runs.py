@@ -31,7 +31,7 @@ def over(directory: Path, run_id: str, state: str) -> Run:
 
 def test_runs_are_listed_and_those_named_are_removed(tmp_path: Path) -> None:
     run = over(tmp_path, "first", "succeeded")
-    over(tmp_path, "second", "running")  # whose supervisor is gone
+    over(tmp_path, "second", "running")  # whose supervisor has exited
     answer = on_node(run)
     assert {item["run_id"]: item["state"] for item in answer["runs"]} == {"first": "succeeded", "second": "died"}
     assert all(item["size"] > 1000 and not item["alive"] for item in answer["runs"])
@@ -77,7 +77,7 @@ def test_active_runs_are_listed_by_their_supervisors(tmp_path: Path) -> None:
         end_by_force(run)
 
 
-def test_active_runs_are_unknown_where_processes_of_others_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_active_runs_are_unknown_if_processes_of_other_users_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node whose /proc is mounted with hidepid: the reply must not say that a run of another account has ended."""
     assert not running_supervisors.processes_are_hidden()
     monkeypatch.setattr(running_supervisors, "command_line", lambda _pid: [])
@@ -85,7 +85,7 @@ def test_active_runs_are_unknown_where_processes_of_others_are_hidden(monkeypatc
     assert list_runs.main({"active": True}) == {"changed": False}
 
 
-def test_hidden_processes_are_noticed_by_an_ordinary_account() -> None:
+def test_hidden_processes_are_detected_by_an_ordinary_account() -> None:
     module = running_supervisors.__name__
     become = "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534)"
     program = f"from {module} import *; {become}; raise SystemExit(processes_are_hidden() + 20)"

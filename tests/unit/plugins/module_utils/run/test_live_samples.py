@@ -133,7 +133,7 @@ def test_a_node_cannot_send_more_samples_than_the_interval_allows(tmp_path: Path
     assert len(read_samples(log.path, START)[0]) == 2
 
 
-def test_a_reader_survives_whatever_the_job_writes(tmp_path: Path) -> None:
+def test_reader_survives_arbitrary_files_of_the_job(tmp_path: Path) -> None:
     path = tmp_path / live_samples.FILE
     assert read_samples(str(path), START) == ([], START)
     os.mkfifo(path)
@@ -168,6 +168,6 @@ def test_a_sample_has_the_gpus_as_nvidia_smi_prints_them(tmp_path: Path) -> None
     assert own is not None and [(gpu["index"], gpu["power_watts"]) for gpu in own["gpus"]] == [(3, 641.27)]
 
 
-def test_an_old_sample_of_gpus_does_not_count(tmp_path: Path) -> None:
+def test_old_gpu_sample_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "gpus.csv").write_text("2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27, 700.00\n")
     assert take_sample(str(tmp_path))["gpus"] == []

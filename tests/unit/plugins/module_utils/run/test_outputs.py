@@ -73,7 +73,7 @@ def test_node_without_the_run_lists_no_files(tmp_path: Path) -> None:
     assert (answer["node_rank"], answer["files"]) == (None, [])
 
 
-def test_undecodable_file_names_are_left_out_and_flagged(tmp_path: Path) -> None:
+def test_undecodable_file_names_are_omitted_and_flagged(tmp_path: Path) -> None:
     run = written(tmp_path, "good")
     Path(os.fsdecode(os.fsencode(run.node(0)) + b"/bad\xff")).write_text("x")
     answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
@@ -99,7 +99,7 @@ def part(file: dict[str, Any], offset: int, length: int) -> dict[str, Any]:
     return {**file, "offset": offset, "length": length}
 
 
-def test_file_parts_are_sent_unless_the_file_is_gone_or_changed(tmp_path: Path) -> None:
+def test_file_parts_are_sent_unless_the_file_was_removed_or_changed(tmp_path: Path) -> None:
     run = written(tmp_path, "0123456789", "empty")
     (run.node(0) / "empty").write_text("")
     answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))

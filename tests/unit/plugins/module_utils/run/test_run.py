@@ -64,7 +64,7 @@ def test_invalid_utf8_in_a_log_is_replaced(tmp_path: Path) -> None:
     assert run_watch.read_new(str(log), {}, False) == "a\ufffdb\n"
 
 
-def test_a_line_longer_than_an_answer_comes_in_pieces(tmp_path: Path) -> None:
+def test_line_longer_than_a_reply_is_split(tmp_path: Path) -> None:
     log, cursors = tmp_path / "log", dict[str, int]()
     log.write_bytes(b"x" * (2 * run_watch.CHUNK + 5))
     assert len(run_watch.read_new(str(log), cursors, False)) == run_watch.CHUNK
@@ -93,7 +93,7 @@ def test_log_is_read_without_loss_or_duplication(pieces: list[str], chunk: int) 
     finally:
         run_watch.CHUNK = before
         log.unlink(missing_ok=True)
-    if "\ufffd" not in got:  # a letter of two bytes may fall between two pieces of an endless line
+    if "\ufffd" not in got:  # a two-byte character may be split between two chunks of an endless line
         assert got == "".join(pieces)
 
 
@@ -208,7 +208,7 @@ def test_unfinished_last_line_is_shown(tmp_path: Path, text: str, shown: str) ->
     assert run_watch.partial_line(str(tmp_path / "none"), cursors) == ""
 
 
-def test_a_run_whose_supervisor_is_gone_has_died(tmp_path: Path) -> None:
+def test_run_whose_supervisor_has_exited_is_dead(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     node = run.node(0)
     node.mkdir(parents=True)
@@ -231,7 +231,7 @@ def test_missing_run_is_reported(tmp_path: Path) -> None:
     }
 
 
-def test_newest_run_is_used_if_none_is_named(tmp_path: Path) -> None:
+def test_newest_run_is_used_by_default(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, [["/bin/true"]], run_id=run_id) for run_id in ("b", "a", "c")]
     for age, run in enumerate(runs):
         node = run.node(0)
@@ -243,7 +243,7 @@ def test_newest_run_is_used_if_none_is_named(tmp_path: Path) -> None:
     assert run_status.read({**request, "node": "another"})["run"] is None
 
 
-# --- Who is alive -----------------------------------------------------------------------------------------------------
+# --- Liveness ---------------------------------------------------------------------------------------------------------
 
 SLEEP = "import sys, time; print('up', flush=True); time.sleep(600)"
 Starter = Callable[..., int]
@@ -255,7 +255,7 @@ def start() -> Iterator[Starter]:
     processes: list[subprocess.Popen[str]] = []
 
     def starter(*arguments: str, environment: dict[str, str] | None = None, user: str = "") -> int:
-        python = "/usr/bin/python3" if user else sys.executable  # ours may lie where others see nothing
+        python = "/usr/bin/python3" if user else sys.executable  # other users may be unable to read our directory
         process = subprocess.Popen(
             [python, "-c", SLEEP, *arguments],
             stdout=subprocess.PIPE,
@@ -305,13 +305,13 @@ def test_supervisors_and_guards_are_recognised_by_command_line(start: Starter, d
         ("/runs/../node0/supervisor.py", "/runs/../node0", "..", "10.0.0.9"),
     ],
 )
-def test_other_processes_are_not_taken_for_supervisors(start: Starter, arguments: tuple[str, ...]) -> None:
+def test_other_processes_are_not_treated_as_supervisors(start: Starter, arguments: tuple[str, ...]) -> None:
     assert seen(start(*arguments)) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 @pytest.mark.parametrize("directory", ["the user's", "a private one of the user's", "hers", "a private one", "none"])
-def test_command_line_of_another_account_is_no_supervisor(start: Starter, directory: str) -> None:
+def test_command_line_of_another_account_is_not_a_supervisor(start: Starter, directory: str) -> None:
     """The words of a command line are anybody's to choose."""
     nobody, daemon = pwd.getpwnam("nobody"), pwd.getpwnam("daemon")
     with tempfile.TemporaryDirectory() as made:
@@ -326,7 +326,7 @@ def test_command_line_of_another_account_is_no_supervisor(start: Starter, direct
         for path in Path(made).rglob("*"):
             os.chown(path, owner.pw_uid, owner.pw_gid)
             path.chmod(0o700 if "private" in directory else 0o755)
-        os.seteuid(daemon.pw_uid)  # whose run somebody else pretends to have
+        os.seteuid(daemon.pw_uid)  # whose run another user claims to have
         try:
             assert seen(pid) is None and not run_alive.is_alive(str(node))
         finally:
@@ -354,7 +354,7 @@ def test_run_of_another_account_is_seen() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
-def test_stop_leaves_another_users_process_alone(tmp_path: Path, start: Starter) -> None:
+def test_stop_does_not_affect_processes_of_other_users(tmp_path: Path, start: Starter) -> None:
     """The process claims to be this run's supervisor."""
     run = make_run(tmp_path, [["/bin/true"]])
     run.node(0).mkdir(parents=True)
@@ -376,7 +376,7 @@ def test_processes_of_a_run_are_found_by_their_environment(start: Starter) -> No
 # --- Starting ---------------------------------------------------------------------------------------------------------
 
 
-def test_run_id_that_is_taken_is_refused(tmp_path: Path) -> None:
+def test_run_id_in_use_is_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     run.node(0).mkdir(parents=True)
     with pytest.raises(RunError, match=f"run_id {run.run_id} is taken: {run.node(0)} exists on this node"):
@@ -422,7 +422,7 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a d
         ("..", 0o777, "root", "other accounts can write .*/above\\. "),
     ],
 )
-def test_run_is_refused_where_another_account_could_replace_its_program(
+def test_run_is_refused_if_another_account_could_replace_its_program(
     place: Path, where: str, mode: int, owner: str, message: str
 ) -> None:
     run = make_run(place / "above" / "runs", [["/bin/true"]], run_id="race9")
@@ -521,7 +521,7 @@ def test_one_of_two_simultaneous_starts_is_refused(tmp_path: Path, monkeypatch: 
     def slow_look() -> list[dict[str, Any]]:
         result: list[dict[str, Any]] = look()
         with contextlib.suppress(threading.BrokenBarrierError):
-            both_looked.wait(3.0)  # as long as nothing keeps the second one from looking
+            both_looked.wait(3.0)  # unless something prevents the second node from looking
         return result
 
     monkeypatch.setattr(run_start, "find_supervisors", slow_look)
@@ -749,7 +749,7 @@ def test_start_after_a_power_failure_removes_the_last_runs_secrets(tmp_path: Pat
         ("0::/", ""),
         ("0::/system.slice/ssh.service", ""),
         ("0::/system.slice/muster-lab.slice/podman.scope", ""),
-        # a user makes those
+        # a user creates those
         ("0::/user.slice/user-1000.slice/user@1000.service/system.slice/muster-first.service", ""),
     ],
 )
@@ -758,7 +758,7 @@ def test_unit_of_a_process_is_read_from_its_cgroup(monkeypatch: pytest.MonkeyPat
     assert run_alive.unit_of(7) == unit
 
 
-def test_process_that_is_gone_has_no_unit() -> None:
+def test_exited_process_has_no_unit() -> None:
     assert run_alive.unit_of(2**22 + 1) == ""
 
 
@@ -863,12 +863,14 @@ def test_unit_command_sets_name_user_and_stop_timeout(tmp_path: Path) -> None:
     assert not any("StandardOutput" in word or "StandardError" in word for word in command)
 
 
-def test_unit_watchdog_is_as_patient_as_the_guard(tmp_path: Path) -> None:
+def test_unit_watchdog_has_the_timeout_of_the_guard(tmp_path: Path) -> None:
     command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
     assert {"--property=WatchdogSec=15", "--property=NotifyAccess=main"} <= set(command)
 
 
-def test_properties_unknown_to_an_older_systemd_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_properties_unsupported_by_an_older_systemd_are_omitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Debian 10 and RHEL 8 have 241 and 239."""
     run = make_run(tmp_path, [["/bin/true"]])
     run.plans[0]["supervision"] = "auto"

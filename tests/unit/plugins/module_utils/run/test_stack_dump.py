@@ -57,7 +57,7 @@ def test_dump_of_this_process_ends_with_the_main_thread() -> None:
     assert main_stack(threads)[0].file == __file__
 
 
-def test_only_the_last_dump_counts() -> None:
+def test_only_the_last_dump_is_used() -> None:
     item = 'Current thread 0x00007f01 (most recent call first):\n  File "/a.py", line 1 in f\n'
     two = 'Thread 0x00007f02 [loader] (most recent call first):\n  File "/b.py", line 2 in g\n\n'
     assert parse_dump(item + two + item.replace("/a.py", "/c.py")) == [
@@ -119,7 +119,7 @@ def test_python_has_the_signals_that_the_hook_uses() -> None:
         assert signal.SIGRTMIN < number < signal.SIGRTMAX, sys.platform
 
 
-def test_dump_of_one_thread_without_the_frame_of_the_hook() -> None:
+def test_dump_of_one_thread_omits_the_frame_of_the_hook() -> None:
     text = (
         "Stack (most recent call first):\n"
         '  File "/home/me/train.py", line 1 in old\n'

@@ -110,7 +110,7 @@ def test_step_starts_on_the_held_nodes_under_the_name_of_the_run(fake: Path) -> 
     assert list((fake / ".muster" / "slurm").iterdir()) == [], "the step is read once"
 
 
-def test_nodes_are_given_back_if_no_run_follows(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_are_released_if_no_run_follows(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocation, "ALLOCATION_HOLD_TIMEOUT", 0.4)
     call("allocate", count=2)
     process = hold(fake)

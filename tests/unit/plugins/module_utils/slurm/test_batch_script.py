@@ -10,11 +10,14 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._slurm import batch_script as batch_script_module
 from ansible_collections.muster.training.plugins.module_utils._slurm.batch_script import (
+    EXPEDITED_REQUEUE,
+    REQUEUE,
     UnknownNodeError,
     batch_script,
     gpu_count,
     match_nodes,
     parse_nodes,
+    requeue_option,
     signal_argument,
     submit_arguments,
 )
@@ -26,7 +29,7 @@ SHOWN = (
 )
 
 
-def test_nodes_are_found_by_address_or_else_by_name() -> None:
+def test_nodes_are_matched_by_address_or_by_name() -> None:
     cluster = parse_nodes(SHOWN)
     nodes = [{"name": "C7", "address": "192.0.2.7"}, {"name": "any", "address": "10.0.0.11"}]
     assert [node["NodeName"] for node in match_nodes(nodes, cluster)] == ["node2", "node1"]
@@ -58,6 +61,47 @@ def test_job_is_signalled_before_its_end_unless_it_is_short(time_limit: str, not
     assert signal_argument(time_limit, notice) == expected
 
 
+@pytest.mark.parametrize(
+    ("version", "parameters", "expected"),
+    [
+        ("25.11.0-0rc1", "enable_configless,enable_expedited_requeue", EXPEDITED_REQUEUE),
+        ("26.05.3", "enable_expedited_requeue", EXPEDITED_REQUEUE),
+        ("25.11.2", "enable_configless", REQUEUE),
+        ("25.05.4", "enable_expedited_requeue", REQUEUE),
+        ("22.05.8", "(null)", REQUEUE),
+    ],
+)
+def test_requeue_is_expedited_where_the_cluster_allows_it(version: str, parameters: str, expected: str) -> None:
+    shown = f"SlurmctldParameters     = {parameters}\nSLURM_CONF  = /etc/slurm/slurm.conf\nSLURM_VERSION  = {version}\n"
+    assert requeue_option(shown) == expected
+
+
+@pytest.mark.parametrize(
+    ("programs", "status", "updates"),
+    [
+        ({}, 1, ["update JobId=12 Requeue=0"]),
+        # slurmctld does not reply: better completed than held forever
+        ({"scontrol": "exit 1"}, 0, ["update JobId=12 Requeue=0"]),
+        ({"srun": "exit 0"}, 0, []),
+        ({"squeue": "echo PENDING"}, 1, []),  # the run has requeued its job
+        ({"srun": "kill -TERM $PPID; exit 1"}, 0, []),  # so has Slurm
+    ],
+)
+def test_failed_run_is_not_held_in_the_queue_by_an_expedited_requeue(
+    tmp_path: Path, programs: dict[str, str], status: int, updates: list[str]
+) -> None:
+    log = tmp_path / "updates"
+    log.touch()
+    for name, text in {"srun": "exit 1", "squeue": "echo RUNNING", "scontrol": "exit 0", **programs}.items():
+        asked = f'echo "$*" >> {log}; ' if name == "scontrol" else 'case "$*" in *requeue*) exit;; esac; '
+        (tmp_path / name).write_text(f"#!/bin/sh\n{asked}{text}\n")
+        (tmp_path / name).chmod(0o755)
+    script = batch_script("bert", [{"address": "10.0.0.1", "directory": "/"}], ["gpu1"], EXPEDITED_REQUEUE)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu1", "SLURM_JOB_ID": "12"}
+    assert subprocess.run(["/bin/sh"], input=script, env=environment, text=True, check=False).returncode == status
+    assert log.read_text().splitlines() == updates
+
+
 def test_signal_becomes_a_request_in_the_run_directory_of_the_batch_node(tmp_path: Path) -> None:
     """The script goes on until the step has ended, with its exit code, and ignores the SIGTERM of a cancelled job."""
     for name, text in {
@@ -82,8 +126,9 @@ def test_signal_becomes_a_request_in_the_run_directory_of_the_batch_node(tmp_pat
     assert (directory / "slurm-end").read_text() == "2:30\n"
 
 
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGUSR2, 1), (signal.SIGHUP, 0)])
 def test_script_ends_after_a_run_that_has_lost_nodes_although_srun_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: int
 ) -> None:
     monkeypatch.setattr(batch_script_module, "LOST_NODE_JOB_TIMEOUT", 0)
     (tmp_path / "srun").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexec sleep 600\n")
@@ -93,8 +138,8 @@ def test_script_ends_after_a_run_that_has_lost_nodes_although_srun_waits(
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu1", "SLURM_JOB_ID": "12"}
     with subprocess.Popen(["/bin/sh", str(tmp_path / "script")], env=environment) as process:
         eventually(lambda: (tmp_path / "started").exists())
-        process.send_signal(signal.SIGUSR2)
-        assert process.wait(30) == 1
+        process.send_signal(number)
+        assert process.wait(30) == expected
 
 
 FAKE_SRUN = """#!/bin/sh
@@ -127,14 +172,14 @@ def test_script_starts_each_node_with_its_own_directory(tmp_path: Path) -> None:
     assert "gpu3 is not a node of this run" in completed.stderr
 
 
-def test_what_a_requeued_job_needs_is_removed_at_its_end_but_not_before(tmp_path: Path) -> None:
+def test_files_for_a_requeued_job_are_removed_only_at_its_end(tmp_path: Path) -> None:
     """The stand-in for srun sends SIGTERM to the script, as Slurm does when the job is requeued."""
     directory = tmp_path / "a b" / "node0"
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\nwhile [ "$1" != /bin/sh ]; do shift; done\nSLURMD_NODENAME=gpu1 exec "$@"\n')
     srun.chmod(0o755)
     nodes = [{"address": "10.0.0.1", "directory": str(directory)}]
-    script = batch_script("bert", nodes, ["gpu1"], requeue=True)
+    script = batch_script("bert", nodes, ["gpu1"], REQUEUE)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu1", "SLURM_JOB_ID": "12"}
     for supervisor, remains in (("pass\n", False), ("import os\nos.kill(os.getppid(), 15)\n", True)):
         (directory / "requeue").mkdir(parents=True)

@@ -62,7 +62,7 @@ def kernel_error(code: int) -> dict[str, Any]:
         ({"smi": "hangs"}, ["gpu-driver"]),
         ({"smi": "absent"}, []),
         ({"kernel_errors": [kernel_error(79)], "gpus": [gpu()]}, ["gpu-xid"]),
-        ({"kernel_errors": [kernel_error(31)]}, []),  # the job's own fault
+        ({"kernel_errors": [kernel_error(31)]}, []),  # caused by the job itself
         ({"gpus": [gpu(rows={"failure": True})]}, ["gpu-memory-rows"]),
         ({"mounts": {"/data": "Transport endpoint is not connected"}}, ["mount-dead"]),
         ({"disks": {"/tmp": {"bytes": 1 << 20, "inodes": 1 << 20}}}, ["disk-full"]),
@@ -73,7 +73,7 @@ def test_problems(changes: dict[str, Any], expected: list[str]) -> None:
     assert [finding.id for finding in find_problems(readings(**changes), NOTHING)] == expected
 
 
-def test_port_and_nvlinks_are_missed_only_if_the_node_once_had_them() -> None:
+def test_port_and_nvlinks_are_reported_missing_only_if_the_node_had_them_before() -> None:
     healthy = readings(
         ports=[{"name": "mlx5_0/1", "state": "ACTIVE"}, {"name": "mlx5_1/1", "state": "DOWN"}],
         nvlinks=[{"index": 0, "active": [0, 1, 2]}],
@@ -118,7 +118,7 @@ THEIRS = {"state": "MIXED+DRAIN", "reason": "disk swap on Monday"}
         (OURS, [], ["gpu-xid Xid 79"], "resume", True),
         (THEIRS, [], [], "", True),  # not ours to resume
         (THEIRS, [XID], [], "", False),
-        (IDLE, [XID], ["gpu-xid Xid 79"], "", True),  # a person resumed it in spite of that
+        (IDLE, [XID], ["gpu-xid Xid 79"], "", True),  # a person resumed it nevertheless
         (IDLE, [XID, RUN], ["gpu-xid Xid 79"], "drain", False),
     ],
 )
@@ -146,7 +146,7 @@ def test_disks_are_read_once_per_device(tmp_path: Path) -> None:
     assert list(disks) == [str(tmp_path)] and disks[str(tmp_path)]["bytes"] > 0
 
 
-def test_process_outside_of_a_step_does_not_count_as_one() -> None:
+def test_process_outside_of_a_step_is_not_counted() -> None:
     assert not health_readings.is_in_step(os.getpid())
 
 
@@ -205,7 +205,7 @@ def test_prolog_refuses_a_job_on_an_unfit_node(fake: Path, monkeypatch: pytest.M
     assert checked(fake, "prolog", monkeypatch, **missing) == 0
 
 
-def test_skipped_findings_do_not_count(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_findings_are_ignored(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = {"disks": {"/": {"bytes": 0, "inodes": 0}}}
     assert checked(fake, "prolog", monkeypatch, **full) == 0
     assert (fake / "updates").read_text() == ""
@@ -219,7 +219,7 @@ def test_damaged_settings_are_reported(fake: Path, capsys: pytest.CaptureFixture
     assert "usage" in capsys.readouterr().out
 
 
-def test_installed_program_runs_by_itself(tmp_path: Path) -> None:
+def test_installed_program_runs_standalone(tmp_path: Path) -> None:
     """Its imports are installed with it; without settings it fails with a message, and without a traceback."""
     from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
 

@@ -52,7 +52,7 @@ LOST = [{"name": "node0", "state": "ended", "report": REPORT}, {"name": "node1",
         (result("stopped", first_node=None), 1, 0, False),
     ],
 )
-def test_ends_that_are_worth_another_life(end: dict[str, Any], code: int, life: int, expected: bool) -> None:
+def test_ends_that_justify_another_life(end: dict[str, Any], code: int, life: int, expected: bool) -> None:
     assert lives.is_worth_requeueing(end, code, life, LIMIT) is expected
 
 
@@ -113,7 +113,7 @@ def test_next_life_has_the_files_of_the_first(directory: Path) -> None:
     assert (directory / "earlier" / "0" / "ranks" / "0.log").read_text() == "step 5\n"
 
 
-def test_next_life_finds_nothing_that_belongs_to_an_earlier_one(directory: Path) -> None:
+def test_next_life_ignores_files_of_earlier_lives(directory: Path) -> None:
     """A request that a launcher such as mpirun has made, or samples that are numbered."""
     lives.begin_life(str(directory), {})
     end_first_life(directory)
@@ -171,7 +171,7 @@ def test_job_is_requeued_after_a_loss(directory: Path, tmp_path: Path, monkeypat
     assert "could not be requeued" in lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"})
 
 
-def test_run_that_slurm_stops_may_begin_again_but_not_one_that_a_person_stops(directory: Path) -> None:
+def test_run_stopped_by_slurm_may_restart_but_not_a_run_stopped_by_a_person(directory: Path) -> None:
     lives.begin_life(str(directory), {})
     write_end(directory, "stopped")
     assert lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"}) == ""
@@ -224,10 +224,15 @@ def test_success_ends_the_lives(directory: Path, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(
     ("end", "expected"),
-    [(result("failed", first_node="node1", nodes=LOST), True), (result("failed"), False), ({}, False)],
+    [
+        (result("failed", first_node="node1", nodes=LOST), "USR2"),
+        (result("succeeded", nodes=LOST), "HUP"),  # an elastic run, or a restarted one
+        (result("failed"), ""),
+        ({}, ""),
+    ],
 )
 def test_job_ends_without_waiting_for_lost_nodes(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], expected: bool
+    directory: Path, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], expected: str
 ) -> None:
     monkeypatch.setattr(lives, "read_result", lambda _directory: end or None)
     calls: list[tuple[str, ...]] = []
@@ -238,4 +243,4 @@ def test_job_ends_without_waiting_for_lost_nodes(
 
     monkeypatch.setattr(queue, "run", note_call)
     lives.end_job_of_lost_nodes(str(directory), {"SLURM_JOB_ID": "12"})
-    assert calls == [("scancel", "--batch", "--signal=USR2", "12")] * expected
+    assert calls == ([("scancel", "--batch", f"--signal={expected}", "12")] if expected else [])

@@ -24,7 +24,7 @@ def make_cpus(directory: Path, cpus: list[tuple[int, int]]) -> str:
     [
         ([(0, 0), (0, 1), (1, 0), (1, 1)], (2, 2, 1)),
         ([(0, 0), (0, 1), (0, 0), (0, 1)], (1, 2, 2)),
-        ([(0, 0), (0, 0), (0, 1)], (1, 3, 1)),  # a core without its second thread
+        ([(0, 0), (0, 0), (0, 1)], (1, 3, 1)),  # a core whose second hardware thread is missing
         ([], None),
     ],
 )

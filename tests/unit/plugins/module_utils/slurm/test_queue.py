@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._slurm import queue, run_job
 from tests.unit.supervised import Run, end_by_force, eventually, make_run
 
-# Each gets the arguments of Slurm's program. The file `queue` holds what squeue prints, `nodes` what scontrol does.
+# Each gets the arguments of a Slurm command. The file `queue` holds squeue's output, `nodes` that of scontrol.
 PROGRAMS = {
     "squeue": 'case "$*" in *PENDING*) echo 11; echo 12;; *) cat "$FAKE/queue";; esac',
     "scancel": 'echo "$*" >> "$FAKE/cancelled"; : > "$FAKE/queue"',
@@ -80,6 +80,17 @@ def test_run_waits_and_shows_its_position(tmp_path: Path, fake: Path) -> None:
         assert (state["state"], state["message"]) == ("starting", expected)
     request = {"operation": "wait", "run_id": run.run_id, "job": "12", "directory": str(run.node(0)), "message": ""}
     assert run_job.main(request) == {"state": "waiting", "message": expected}
+
+
+def test_job_is_requeued_first_where_the_cluster_allows_it(tmp_path: Path, fake: Path) -> None:
+    shown = "SlurmctldParameters = enable_expedited_requeue\nSLURM_VERSION = 25.11.1"
+    (fake / "scontrol").write_text(
+        f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; "show config"*) echo "{shown}";; esac\n'
+    )
+    run = make_run(tmp_path / "runs", [["/bin/true"]])
+    for requeue, expected in ((1, "--requeue=expedite"), (0, "--no-requeue")):
+        submit(run, fake, requeue=requeue)
+        assert expected in (fake / "options").read_text().split()
 
 
 def test_secrets_of_a_waiting_run_outlive_another_start(tmp_path: Path, fake: Path) -> None:
@@ -155,7 +166,7 @@ while not stopped and not (directory / "measured" / "enough").exists():
 """
 
 
-def test_run_is_requeued_after_a_notice_and_begins_again(tmp_path: Path, fake: Path) -> None:
+def test_run_is_requeued_after_a_notice_and_restarts(tmp_path: Path, fake: Path) -> None:
     """Real supervisors: Slurm signals the batch script, the ranks save, and the second life succeeds."""
     run = make_run(tmp_path / "runs", [[sys.executable, "-c", SAVES]] * 2)
     (fake / "squeue").write_text("#!/bin/sh\necho 1:30\n")
@@ -170,7 +181,7 @@ def test_run_is_requeued_after_a_notice_and_begins_again(tmp_path: Path, fake: P
             eventually(lambda: all((run.node(rank) / "ready").exists() for rank in (0, 1)))
             first.send_signal(signal.SIGUSR1)
             eventually(lambda: (fake / "requeued").exists())
-            first.send_signal(signal.SIGTERM)  # as Slurm does then
+            first.send_signal(signal.SIGTERM)  # as Slurm does in this case
             first.wait(60)
         result = run.result()
         assert (result["state"], result["notice"]["source"]) == ("interrupted", "slurm")
@@ -246,7 +257,7 @@ def test_missing_slurm_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"job": "5", "state": "PENDING", "reason": "None", "start": "N/A"}, 0, "queued as Slurm job 5"),
     ],
 )
-def test_unknown_details_are_left_out(entry: dict[str, str], position: int, expected: str) -> None:
+def test_unknown_details_are_omitted(entry: dict[str, str], position: int, expected: str) -> None:
     assert queue.describe(entry, position) == expected
 
 

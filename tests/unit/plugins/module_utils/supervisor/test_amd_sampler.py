@@ -34,7 +34,7 @@ def stub(directory: Path, script: str) -> str:
     return str(program)
 
 
-def test_a_sample_has_the_columns_of_gpus_csv(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sample_has_the_columns_of_gpus_csv(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     smi = stub(tmp_path, f"cat {FIXTURES}/metric_mi350x.json")
     assert amd_sampler.main([smi]) == 0
     lines = capfd.readouterr().out.splitlines()
@@ -66,7 +66,7 @@ def test_only_selected_gpus_are_sampled(tmp_path: Path, capfd: pytest.CaptureFix
         ("exit 0", "amd-smi printed nothing"),
     ],
 )
-def test_a_failing_amd_smi_is_an_error_of_the_gpus(
+def test_failing_amd_smi_is_a_gpu_error(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], script: str, text: str
 ) -> None:
     code = amd_sampler.main([stub(tmp_path, script)])
@@ -109,7 +109,7 @@ def test_the_command_is_that_of_the_vendor() -> None:
     assert sample_command(facts, "/run/node0") == []
 
 
-def test_the_supervisor_asks_amd_smi_only_for_samples() -> None:
+def test_supervisor_uses_amd_smi_only_for_samples() -> None:
     plan: Any = {"gpu_samples": ["python3"], "gpu_vendor": "amd"}
     assert (tool_of(plan).has_snapshot, tool_of(plan).has_accounting, health_command(plan)) == (False, False, [])
     del plan["gpu_vendor"]

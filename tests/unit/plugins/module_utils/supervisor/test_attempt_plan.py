@@ -87,7 +87,7 @@ def test_later_attempt_of_fewer_nodes_equals_a_launch_on_these_nodes(options: di
                 later = plan_of_attempt(plan, attempt, directory)
                 launched = planned(names, own, **options)
                 if options == {"launcher": "deepspeed", "deepspeed_launcher": "openmpi"} or "mpirun" in str(options):
-                    later["command"] = without_network(later["command"])  # the network of all nodes does as well
+                    later["command"] = without_network(later["command"])  # the network of all nodes also works
                     launched["command"] = without_network(launched["command"])
                 assert comparable(later) == comparable(launched)
                 assert later["node"]["attempt_rank"] == launched["node"]["node_rank"]
@@ -112,7 +112,7 @@ def without_network(command: list[str]) -> list[str]:
     return [word for word in command if not word.startswith(("10.0.0.", "--launcher_args="))]
 
 
-def test_torchrun_gets_another_rendezvous_and_directory_of_logs_in_each_attempt() -> None:
+def test_torchrun_gets_a_new_rendezvous_and_log_directory_in_each_attempt() -> None:
     plan = planned(NAMES, "gpu2", restarts=1, launcher="torchrun")
     attempt: Any = {"number": 1, "members": [0, 1, 2, 3], "master_port": 29501, "checkpoint": ""}
     command = plan_of_attempt(plan, attempt, "/runs/first/node1")["command"]
@@ -153,7 +153,7 @@ def test_attempt_with_impossible_members_is_rejected(members: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["/etc", "../other", "a/../../b", "", 3, "a" * 5000, "a\0b"])
-def test_checkpoint_outside_of_the_directory_of_checkpoints_is_ignored(name: Any) -> None:
+def test_checkpoint_outside_the_checkpoint_directory_is_ignored(name: Any) -> None:
     message = {"number": 1, "members": [0], "master_port": 29500, "checkpoint": "/work/c/a", "checkpoint_name": name}
     attempt = checked_attempt(message, 4)
     assert attempt is not None and attempt["checkpoint_name"] == ""

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._run.status import describe
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
 
-# Each node notes its member number, its rank and the world size in each attempt, and runs on.
+# Each node writes its member number, its rank and the world size in each attempt, and keeps running.
 WAIT = 'echo "member $1 rank $NODE_RANK of $WORLD_SIZE"; exec sleep 600'
 Starter = Callable[..., Run]
 
@@ -96,7 +96,7 @@ def test_attempt_whose_variables_the_job_replaced_ends_the_run_with_the_reason(
     run.wait_until_gone()
 
 
-def test_run_without_restarts_ends_as_ever(launch: Starter) -> None:
+def test_run_without_restarts_ends_at_the_first_failure(launch: Starter) -> None:
     run = launch("[ $1 = 0 ] && exec sleep 600; kill -9 $$", restarts=0, restart_when=("rank_failed",))
     run.wait_for("failed")
     assert "restart" not in run.read(0, "plan.json") and run.result()["attempts"] == []
@@ -120,7 +120,7 @@ def test_run_ends_when_its_restarts_are_used_up(launch: Starter) -> None:
     run.wait_until_gone()
 
 
-def test_fewer_nodes_go_on_after_two_losses(launch: Starter) -> None:
+def test_run_continues_with_fewer_nodes_after_two_losses(launch: Starter) -> None:
     run = launch(WAIT, nodes=4, restart_min_nodes=2)
     wait_for_log(run, 0, {member: f"member {member} rank {member} of 4" for member in range(4)})
     kill_supervisor(run, 1)
@@ -137,7 +137,7 @@ def test_fewer_nodes_go_on_after_two_losses(launch: Starter) -> None:
     run.wait_until_gone()
 
 
-def test_lost_node_ends_a_run_that_needs_all(launch: Starter) -> None:
+def test_lost_node_ends_a_run_that_requires_all_nodes(launch: Starter) -> None:
     run = launch(WAIT)
     run.wait_for("running")
     kill_supervisor(run, 1)
@@ -145,7 +145,7 @@ def test_lost_node_ends_a_run_that_needs_all(launch: Starter) -> None:
     assert "at least 2 nodes are needed, and only node0" in run.result()["not_restarted"]
 
 
-def test_spare_takes_the_rank_of_a_lost_node(launch: Starter) -> None:
+def test_spare_takes_over_the_rank_of_a_lost_node(launch: Starter) -> None:
     run = launch(WAIT, nodes=4, spares=1)
     wait_for_log(run, 0, {member: f"member {member} rank {member} of 3" for member in range(3)})
     run.wait_for("spare", 3)
@@ -159,7 +159,7 @@ def test_spare_takes_the_rank_of_a_lost_node(launch: Starter) -> None:
     run.wait_until_gone()
 
 
-def test_run_goes_on_after_the_loss_of_a_waiting_spare(launch: Starter) -> None:
+def test_run_continues_after_the_loss_of_a_waiting_spare(launch: Starter) -> None:
     run = launch('[ -e "$PWD/end" ] || exec sleep 600', nodes=3, spares=1)
     run.wait_for("running", 0, 1)
     run.wait_for("spare", 2)

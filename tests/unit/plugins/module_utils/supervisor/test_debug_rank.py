@@ -90,7 +90,7 @@ class DebugClient:
 
 
 @pytest.mark.skipif(not has_debugpy, reason="debugpy is not installed (requirements-test.txt)")
-def test_a_debugger_stops_the_rank_shows_its_variables_and_lets_it_go_on(tmp_path: Path) -> None:
+def test_debugger_stops_the_rank_shows_its_variables_and_resumes_it(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(SCRIPT)
     port = free_port()

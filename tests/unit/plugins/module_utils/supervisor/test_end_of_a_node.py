@@ -84,7 +84,7 @@ def test_temporary_directory_is_removed_as_far_as_possible(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])
-def test_file_system_without_permissions_is_no_damage_by_the_job(
+def test_file_system_without_permissions_is_not_reported_as_damage_by_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     run = make_run(tmp_path, [["/bin/true"]])

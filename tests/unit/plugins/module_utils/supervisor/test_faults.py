@@ -54,7 +54,7 @@ def end_by_user(run: Run, leader: int = 0) -> Any:
     return result
 
 
-def test_two_nodes_at_once(make: Maker) -> None:
+def test_two_nodes_lost_at_once(make: Maker) -> None:
     run = make(nodes=5, restart_min_nodes=3)
     wait_for_ranks(run, 0, range(5))
     power_off(run, 2, 4)
@@ -93,7 +93,7 @@ def test_node_0_lost_while_an_attempt_starts(make: Maker) -> None:
     assert classes(result) == ["node_lost", "node_lost", "stopped"]
 
 
-def test_cut_in_one_direction_is_a_lost_node(make: Maker) -> None:
+def test_connection_cut_in_one_direction_loses_the_node(make: Maker) -> None:
     """The node hears the hub, which hears nothing of it: its supervisor stands still, and its guard ends it."""
     run = make(timeouts={"silence": 8.0})
     wait_for_ranks(run, 0, range(3))
@@ -104,7 +104,7 @@ def test_cut_in_one_direction_is_a_lost_node(make: Maker) -> None:
     assert classes(result) == ["node_lost", "stopped"]
 
 
-def test_full_disk_is_no_reason_to_restart(make: Maker) -> None:
+def test_full_disk_does_not_restart(make: Maker) -> None:
     error = "OSError: [Errno 28] No space left on device"
     crash = f'echo "Traceback (most recent call last):"; echo "  line"; echo "{error}"; exit 1'
     run = make(f"[ $1 = 1 ] || exec sleep 600; {crash}", restart_when=("node_lost", "rank_failed"))
@@ -132,7 +132,7 @@ def test_hang_restarts_on_the_same_nodes(make: Maker) -> None:
     check_end(run, 0)
 
 
-def test_budget_counts_across_leaders(make: Maker) -> None:
+def test_restart_budget_is_kept_across_leaders(make: Maker) -> None:
     run = make(restarts=1)
     wait_for_ranks(run, 0, range(3))
     power_off(run, 0)
@@ -144,7 +144,7 @@ def test_budget_counts_across_leaders(make: Maker) -> None:
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_node_lost_during_a_save_goes_on_from_the_last_complete_checkpoint(
+def test_node_lost_during_a_save_resumes_from_the_last_complete_checkpoint(
     make: Maker, tmp_path: Path, torn: bool
 ) -> None:
     """The save ends with a part of a file, under its final name or another."""
@@ -164,7 +164,7 @@ def test_node_lost_during_a_save_goes_on_from_the_last_complete_checkpoint(
     end_by_user(run)
 
 
-def test_no_progress_is_counted_across_leaders(make: Maker, tmp_path: Path) -> None:
+def test_missing_progress_is_counted_across_leaders(make: Maker, tmp_path: Path) -> None:
     def prepare(run: Run) -> None:
         for plan in run.plans:
             plan["checkpoints"], plan["restart"]["counts_progress"] = str(tmp_path / "saved"), True
@@ -186,7 +186,7 @@ def has_jumped(run: Run, before: float) -> bool:
     return bool(abs(run.read(0, "status.json")["updated"] - before) > 1000)
 
 
-def test_clock_that_jumps_ends_nothing(make: Maker, tmp_path: Path) -> None:
+def test_clock_jump_does_not_end_the_run(make: Maker, tmp_path: Path) -> None:
     """Each supervisor's clock goes back by a day, then forward by two."""
     shift = f"""
 import time as _time, pathlib as _pathlib
@@ -213,7 +213,7 @@ _time.time = lambda: _clock() + (float(_shift.read_text()) if _shift.exists() el
     assert classes(result) == ["node_lost", "stopped"]
 
 
-def test_spare_lost_before_it_is_needed_is_not_counted_on(make: Maker) -> None:
+def test_spare_lost_before_it_is_needed_is_not_used(make: Maker) -> None:
     run = make(nodes=4, spares=1, restart_min_nodes=2)
     wait_for_ranks(run, 0, range(3))
     run.wait_for("spare", 3)
@@ -233,7 +233,7 @@ def other_programs(run: Run, member: int, ports: int) -> contextlib.ExitStack:
     return stack
 
 
-def test_successor_that_fails_to_listen_leaves_the_lead_to_the_next(make: Maker) -> None:
+def test_successor_that_cannot_listen_passes_the_lead_to_the_next(make: Maker) -> None:
     run = make(nodes=5, restart_min_nodes=2)
     wait_for_ranks(run, 0, range(5))
     with other_programs(run, 1, LIFELINE_PORTS):
@@ -264,7 +264,7 @@ def test_successor_leads_from_another_port_than_a_run_with_which_it_shares_the_n
     end_by_user(other)
 
 
-def test_node_that_was_cut_off_with_the_hub_follows_no_one(make: Maker) -> None:
+def test_node_isolated_with_the_hub_follows_no_leader(make: Maker) -> None:
     """Nodes 0 and 1 of five stand still together, the others go on, and the two end when they return."""
     run = make(nodes=5, timeouts={"silence": 8.0})
     wait_for_ranks(run, 0, range(5))

@@ -64,7 +64,7 @@ def test_log_without_an_exception_gives_no_error(text: str) -> None:
     assert first_error(text) == ""
 
 
-def test_last_words_are_the_last_nonempty_line() -> None:
+def test_last_output_is_the_last_nonempty_line() -> None:
     assert final_message("usage: train.py\ntrain.py: error: unrecognized arguments: --lrr\n\n") == (
         "train.py: error: unrecognized arguments: --lrr"
     )

@@ -65,7 +65,7 @@ def plan(slots: int = 4) -> Any:
         ("gloo_uneven", "flight recorder: ranks 0-1 wait in all_reduce 6, rank 2 waits in barrier 6", [2]),
     ],
 )
-def test_dumps_tell_in_which_operation_each_rank_was(kind: str, text: str, ranks: list[int]) -> None:
+def test_dumps_show_the_current_operation_of_each_rank(kind: str, text: str, ranks: list[int]) -> None:
     assert describe_operations(read_operations(str(DUMPS / kind), plan(), 0.0, LONGEST)) == (text, ranks)
 
 
@@ -99,7 +99,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_file_that_torch_has_not_written_counts_as_missing(
+def test_file_not_written_by_torch_counts_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -130,7 +130,7 @@ def command_line(pid: str) -> str:
         return ""
 
 
-def test_reader_imports_nothing_of_ours() -> None:
+def test_reader_does_not_import_our_modules() -> None:
     """The interpreter is started with -I, so the program's directory is not on its path."""
     source = Path(str(flight_reader.__file__)).read_text(encoding="utf-8")
     assert "ansible_collections" not in source

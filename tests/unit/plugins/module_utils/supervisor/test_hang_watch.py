@@ -78,7 +78,7 @@ def test_silent_jobs_that_work_are_not_reported() -> None:
     """Their stacks change, or their main threads use CPU time while nobody waits for anybody."""
     working = Simulated()
     working.go(6 * 3600, lambda number: [[group(n, cpu="moving", **{**LOADS, "line": number})] for n in range(2)])
-    assert working.collections < 20  # asked ever more rarely
+    assert working.collections < 20  # polled at increasing intervals
     same_line = Simulated()
     same_line.go(6 * 3600, lambda number: [[group(n, cpu="moving", **LOADS)] for n in range(2)])
     training = Simulated()
@@ -88,7 +88,7 @@ def test_silent_jobs_that_work_are_not_reported() -> None:
     assert not (working.news or same_line.news or training.news or stepping.news)
 
 
-def test_ranks_that_go_on_are_reported_and_an_error_at_the_end_is_not_progress() -> None:
+def test_ranks_that_continue_are_reported_and_a_final_error_is_not_progress() -> None:
     run = Simulated()
     run.go(700, hanging)
     run.printed = run.now  # the errors of ranks that time out
@@ -99,7 +99,7 @@ def test_ranks_that_go_on_are_reported_and_an_error_at_the_end_is_not_progress()
     assert run.news[1][1].startswith("the ranks go on, after")
 
 
-def test_zero_turns_it_off() -> None:
+def test_zero_disables_it() -> None:
     run = Simulated(0)
     run.go(100_000, hanging)
     assert run.collections == 0

@@ -35,7 +35,7 @@ from tests.unit.hostile import BAD_FILES, make_bad_file
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
 
 NETWORK = supervised.own_network(171)
-# A collective that waits for ever, or times out as gloo's does once the file `late` is in the run's directory.
+# A collective that waits forever, or times out like gloo's once the file `late` is in the run's directory.
 DISTRIBUTED = """
 import os, time
 def all_reduce():
@@ -121,7 +121,7 @@ def failure_of(run: Run) -> dict[str, Any]:
     return failure
 
 
-def test_hang_is_reported_with_rank_and_line_while_the_job_goes_on(make: RunMaker) -> None:
+def test_hang_is_reported_with_rank_and_line_while_the_job_continues(make: RunMaker) -> None:
     run = make("wait", "wait", "load", hang=1)
     run.start()
     eventually(lambda: lines_printed(run) == 3)
@@ -307,7 +307,7 @@ def test_process_that_ends_is_not_killed_by_a_late_request(tmp_path: Path, numbe
         assert process.returncode == 0
 
 
-def test_process_in_c_code_that_runs_is_asked_by_the_other_signal(tmp_path: Path) -> None:
+def test_process_running_c_code_gets_the_other_signal(tmp_path: Path) -> None:
     write_hook(str(tmp_path))
     code = "print('ready', flush=True)\nsum(range(10 ** 15))"
     process = start_python(tmp_path, code, PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="0")
@@ -318,7 +318,7 @@ def test_process_in_c_code_that_runs_is_asked_by_the_other_signal(tmp_path: Path
         assert not request_stacks(StackFiles({process.pid: path}), 60)
         return [frame.line for frame in main_stack(parse_dump(Path(path).read_text()))]
 
-    eventually(lambda: lines() == [2])  # it may not yet have come there from its output
+    eventually(lambda: lines() == [2])  # it may not have arrived from its output yet
     process.kill()
     process.wait()
 
@@ -331,7 +331,7 @@ def test_process_in_c_code_that_runs_is_asked_by_the_other_signal(tmp_path: Path
         ("signal.signal(15, signal.SIG_DFL)", False),
     ],
 )
-def test_hooks_own_handler_is_not_taken_for_the_jobs(tmp_path: Path, setting: str, expected: bool) -> None:
+def test_handler_of_the_hook_is_not_treated_as_the_jobs(tmp_path: Path, setting: str, expected: bool) -> None:
     write_hook(str(tmp_path))
     code = f"import signal, time\n{setting}\nprint('ready', flush=True)\ntime.sleep(600)"
     process = start_python(tmp_path, code, PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="3")

@@ -139,7 +139,7 @@ def test_elastic_run_starts_without_late_nodes_after_the_start_timeout(make_rank
 
 
 @pytest.mark.parametrize("min_nnodes", [3, None], ids=["below its minimum", "not elastic"])
-def test_a_run_that_lacks_a_node_it_needs_does_not_start(make_rank_0: NodeMaker, min_nnodes: int | None) -> None:
+def test_run_without_a_required_node_does_not_start(make_rank_0: NodeMaker, min_nnodes: int | None) -> None:
     node = make_rank_0(4, "ready", min_nnodes=min_nnodes)
     for rank in (2, 3) if min_nnodes else (3,):
         node.hub.set_node(node.hub.nodes[rank], "waiting")
@@ -150,7 +150,7 @@ def test_a_run_that_lacks_a_node_it_needs_does_not_start(make_rank_0: NodeMaker,
 
 
 @pytest.mark.parametrize("said", [b"", b'{"node_rank": 1, '], ids=["nothing", "half a line"])
-def test_stranger_without_the_token_is_disconnected(make_rank_0: NodeMaker, said: bytes) -> None:
+def test_client_without_the_token_is_disconnected(make_rank_0: NodeMaker, said: bytes) -> None:
     node = make_rank_0(3)
     hub = node.hub
     hub.listen()

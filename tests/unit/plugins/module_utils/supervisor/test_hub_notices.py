@@ -83,7 +83,7 @@ def test_hang_is_counted_from_its_start_and_ends_the_run_once() -> None:
     assert notices.due(9900) == []
 
 
-def test_hang_that_is_over_ends_nothing() -> None:
+def test_resolved_hang_ends_nothing() -> None:
     notices = make(stall_limit=1800)
     notices.hang_since = 8000.0
     notices.hang_since = None

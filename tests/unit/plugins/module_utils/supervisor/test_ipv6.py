@@ -136,7 +136,7 @@ def test_run_restarts_with_the_same_addresses(make: RunMaker) -> None:
 
 @inside
 @needs_torch
-@pytest.mark.parametrize(("backend", "restarts"), [("static", 0), ("c10d", 1)])
+@pytest.mark.parametrize(("backend", "restarts"), [pytest.param("static", 0, marks=pytest.mark.thorough), ("c10d", 1)])
 def test_torchrun_and_gloo_meet(make: RunMaker, tmp_path: Path, backend: str, restarts: int) -> None:
     (tmp_path / "job.py").write_text(TORCH_JOB)
     run = make(launcher="torchrun", rdzv_backend=backend, script=str(tmp_path / "job.py"), restarts=restarts)

@@ -208,7 +208,7 @@ def test_run_with_too_few_nodes_waits_and_the_new_node_takes_the_lost_rank(netwo
     run.until(lambda: run.ranks() == {"node0": 0, "fresh": 1, "node2": 2})
 
 
-def test_two_nodes_suffice_if_the_first_is_there(network: Make) -> None:
+def test_two_nodes_suffice_if_the_first_is_present(network: Make) -> None:
     run = network(2, restart_wait=600.0)
     run.until(lambda: len(run.ranks()) == 2)
     run.lose("node1")
@@ -224,7 +224,7 @@ def test_run_does_not_wait_without_the_option(network: Make) -> None:
     run.until(lambda: run.nodes["node0"].end.result_state == "failed")
 
 
-def test_no_node_joins_while_a_majority_cannot_be_reached(network: Make) -> None:
+def test_no_node_joins_while_a_majority_is_unreachable(network: Make) -> None:
     run = network(3, restart_wait=600.0)
     run.until(lambda: len(run.ranks()) == 3)
     run.lose("node1", "node2")
@@ -232,7 +232,7 @@ def test_no_node_joins_while_a_majority_cannot_be_reached(network: Make) -> None
     assert "too few nodes can be reached" in run.request("fresh")["error"]
 
 
-def test_hub_that_is_cut_off_ends_instead_of_waiting(network: Make) -> None:
+def test_isolated_hub_ends_instead_of_waiting(network: Make) -> None:
     """The others may go on under another node, and keep would create machines that can never join."""
     run = network(5, restart_wait=600.0)
     run.until(lambda: len(run.ranks()) == 5)
@@ -254,7 +254,7 @@ def test_requests_that_cannot_be_met_are_refused(network: Make) -> None:
     assert run.request("fresh", gpus=8)["node_rank"] == 1
 
 
-def test_repeated_request_gets_the_same_place_and_a_later_loss_a_new_generation(network: Make) -> None:
+def test_repeated_request_gets_the_same_position_and_a_later_loss_a_new_generation(network: Make) -> None:
     run = network(3, restart_min_nodes=2)
     run.until(lambda: len(run.ranks()) == 3)
     run.lose("node1")

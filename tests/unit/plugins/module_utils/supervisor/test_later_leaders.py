@@ -57,7 +57,7 @@ def test_each_node_leads_or_gives_up_within_minutes(own: int, hub: int, total: i
     assert own == hub or leads or gives_up(own, hub, longest + 0.1, total)
 
 
-def test_first_node_is_sought_on_the_planned_port_only(network: Make) -> None:
+def test_first_node_is_contacted_only_on_the_planned_port(network: Make) -> None:
     run = network(3)
     with other_programs(run, 0, 1):
         run.until(lambda: len(run.ranks()) == 3)
@@ -69,7 +69,7 @@ def test_later_leader_uses_another_port_than_a_run_that_shares_its_node(network:
     run = network(3, restart_min_nodes=2)
     port = run.run.lifeline[1]
     other = Network(tmp_path / "other", 2, first_address=2, lifeline_port=port)
-    run.nodes.update({f"other {name}": node for name, node in other.nodes.items()})  # they take their turns, too
+    run.nodes.update({f"other {name}": node for name, node in other.nodes.items()})  # they follow in order, too
     run.until(lambda: len(run.ranks()) == 5)
     run.lose("node0")
     run.until(lambda: {name: run.ranks().get(name) for name in ("node1", "node2")} == {"node1": 0, "node2": 1})
@@ -79,7 +79,7 @@ def test_later_leader_uses_another_port_than_a_run_that_shares_its_node(network:
     run.lose("node2", "node1")
 
 
-def test_node_without_a_free_port_leaves_the_lead_to_the_next(network: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_without_a_free_port_passes_the_lead_to_the_next(network: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "ansible_collections.muster.training.plugins.module_utils._supervisor.succession.CANDIDATE_TIMEOUT", 1.0
     )
@@ -92,7 +92,7 @@ def test_node_without_a_free_port_leaves_the_lead_to_the_next(network: Make, mon
     run.until(lambda: run.ranks() == {"node2": 0, "node3": 1, "node4": 2})
 
 
-def test_leaders_whose_machines_are_taken_away_hand_the_run_over(network: Make) -> None:
+def test_leaders_whose_machines_are_reclaimed_hand_over_the_run(network: Make) -> None:
     run = network(5, restart_min_nodes=2, restart_when=("interrupted",))
     run.until(lambda: len(run.ranks()) == 5)
     run.nodes["node0"].end.raise_notice(TAKEN_AWAY)
@@ -127,7 +127,7 @@ def test_limits_count_from_the_first_start_under_each_leader(network: Make) -> N
     hub = run.nodes["node0"].end
     run.until(lambda: hub.notices.started is not None)
     hub.notices.started -= 85.0
-    hub.replicator.state = {}  # the others know when the job started, and are told once
+    hub.replicator.state = {}  # the other nodes know when the job started, and are notified once
     run.until(lambda: "85% of launch_time_limit" in "".join(hub.journal.events))
     replica = run.nodes["node1"].end.replica
     run.until(lambda: replica.started is not None and time.monotonic() - replica.started > 85.0)

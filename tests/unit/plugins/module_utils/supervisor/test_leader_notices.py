@@ -59,11 +59,11 @@ def goes_on(run: Run, attempt: int, before: int, after: int) -> None:
     assert steps(run, after, attempt)[0] == steps(run, before, attempt - 1)[-1] + 1
 
 
-def test_no_step_is_lost_if_the_leaders_are_taken_one_after_the_other(run: Run, services: list[MetadataServer]) -> None:
+def test_no_step_is_lost_if_the_leaders_are_reclaimed_one_by_one(run: Run, services: list[MetadataServer]) -> None:
     eventually(lambda: all(steps(run, member, 0) for member in range(5)))
     announce_end(services[0])
     goes_on(run, 1, before=0, after=1)
-    run.wait_for("failed", 0)  # it has left, and its machine may go
+    run.wait_for("failed", 0)  # it has left the run, and its machine may be removed
     eventually(lambda: all(steps(run, member, 1) for member in range(1, 5)))
     announce_end(services[1])
     goes_on(run, 2, before=1, after=2)

@@ -46,7 +46,7 @@ from tests.unit.supervised import (
 )
 
 FOREVER = ["/bin/sleep", "600"]
-# Runs until its file `go` is there.
+# Runs until its file `go` exists.
 UNTIL_TOLD = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
 
 RunMaker = Callable[..., Run]
@@ -93,7 +93,7 @@ def assert_nothing_is_left(run: Run) -> None:
         assert not [name for name in left if name.endswith(".tmp")], left
 
 
-# --- A run that goes well ---------------------------------------------------------------------------------------------
+# --- Successful runs --------------------------------------------------------------------------------------------------
 
 
 def test_a_normal_end_leaves_no_process_port_or_secret(make: RunMaker) -> None:
@@ -153,7 +153,7 @@ def test_logs_over_the_limit_lose_their_middle_and_the_job_continues(make: RunMa
     run.wait_for("running")
     eventually(lambda: output in run.events())
     eventually(lambda: log.read_bytes().endswith(b"last\n") and log.stat().st_blocks * 512 < 2000000)
-    # the hub's events come by the wire, and a node's status by its file: neither waits for the other
+    # the hub's events arrive over the lifeline, a node's status in its file: neither waits for the other
     eventually(lambda: run_status.read(run.request(rank, wait=0))["run"]["message"] == output)
     (run.directory / "go").touch()
     run.wait_for("succeeded")
@@ -201,7 +201,7 @@ def test_end_message_of_rank_0_counts_even_if_it_hangs_up_right_after(make: RunM
     run.wait_until_gone()
 
 
-# --- Strangers --------------------------------------------------------------------------------------------------------
+# --- Unknown clients --------------------------------------------------------------------------------------------------
 
 HELLO = {"node_rank": 1, "nonce": "mine", "mac": "0" * 64}
 GARBAGE = {
@@ -227,7 +227,7 @@ GARBAGE = {
 }
 
 
-def test_strangers_are_refused_and_do_no_harm(make: RunMaker) -> None:
+def test_unknown_clients_are_refused_and_do_no_harm(make: RunMaker) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
     run.start()
     run.wait_for("running")
@@ -252,7 +252,7 @@ def test_a_peer_with_another_token_is_refused(make: RunMaker) -> None:
     run.wait_until_gone()
 
 
-def test_peer_takes_no_orders_from_a_server_without_the_token(make: RunMaker) -> None:
+def test_peer_ignores_a_server_without_the_token(make: RunMaker) -> None:
     """Somebody else sits on rank 0's port: the peer shows its proof, gets none, and starts nothing."""
     run = make(FOREVER, FOREVER, timeouts={"start": 5.0})
     with socket.create_server(run.lifeline) as listener:
@@ -332,7 +332,7 @@ class Relay:
 )
 def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: str, line: bytes) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
-    run.set_constant("RECONNECT_TIMEOUT", 120.0)  # the peer comes back on a new connection, and the run goes on
+    run.set_constant("RECONNECT_TIMEOUT", 120.0)  # the peer reconnects, and the run continues
     for plan in run.plans:
         plan["remote_start"] = bool(line) and b"start" in line
     relay = Relay(run)
@@ -357,9 +357,9 @@ def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: s
         relay.close()
 
 
-def test_many_silent_connections_do_not_keep_a_peer_out(make: RunMaker) -> None:
+def test_many_silent_connections_do_not_block_a_peer(make: RunMaker) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
-    run.set_constant("AUTHENTICATION_TIMEOUT", 3600.0)  # that they are sent away in their time does not help the peer
+    run.set_constant("AUTHENTICATION_TIMEOUT", 3600.0)  # disconnecting them on time does not help the peer
     run.start(0)
     supervisor = run.supervisor(0)
     eventually(lambda: not is_refused(run.lifeline))
@@ -415,7 +415,7 @@ def test_newest_connection_with_the_token_replaces_the_old_one(make: RunMaker) -
     run.wait_for("running")
     second = Stranger(run.lifeline)
     second.check_in(run, 1)
-    # The real node comes back in its turn, and the second one is dropped.
+    # The real node reconnects later, and the second one is dropped.
     messages = [line.get("type") for line in second.lines]
     assert "stop" not in messages and "end" not in messages
     (run.directory / "go").touch()
@@ -425,7 +425,7 @@ def test_newest_connection_with_the_token_replaces_the_old_one(make: RunMaker) -
 def test_start_command_is_sent_again_after_a_reconnect(make: RunMaker) -> None:
     """A launcher on rank 0 starts what runs on the others."""
     run = make(UNTIL_TOLD, UNTIL_TOLD)
-    run.set_constant("RECONNECT_TIMEOUT", 120.0)  # we may be slow to come back
+    run.set_constant("RECONNECT_TIMEOUT", 120.0)  # reconnecting may be slow
     run.plans[0]["remote_start"] = True
     run.start(0)
     command = run.node(0) / "asked" / "1.json"
@@ -444,7 +444,7 @@ def test_start_command_is_sent_again_after_a_reconnect(make: RunMaker) -> None:
     assert run.stop(0)["stopped"] == [run.run_id]
 
 
-# --- Nodes and processes that are lost --------------------------------------------------------------------------------
+# --- Lost nodes and processes -----------------------------------------------------------------------------------------
 
 
 def gone_within(run: Run, seconds: float, *but: int) -> None:
@@ -564,7 +564,7 @@ def test_a_command_that_cannot_be_started_ends_the_run(make: RunMaker, command: 
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_mount_that_dies_during_a_run_is_reported_in_events_and_result(make: RunMaker, rank: int) -> None:
+def test_mount_lost_during_a_run_is_reported_in_events_and_result(make: RunMaker, rank: int) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
     run.plans[rank]["command"] = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 3"]
     run.plans[rank]["mounts"] = ["/proc", "/nothing is here"]
@@ -639,7 +639,7 @@ def test_rank_killed_by_its_supervisor_is_not_reported_as_the_cause(make: RunMak
 
 
 LOST = "Unable to determine the device handle for GPU0: GPU is lost."
-# Shows two GPUs; one where its file `missing` is there, none where `lost` is.
+# Shows two GPUs, one if its file `missing` exists, none if `lost` exists.
 FAILING_SMI = f"""#!/bin/sh
 cd "${{0%/*}}"
 echo "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27"
@@ -686,7 +686,7 @@ def test_gpu_loss_that_ends_the_job_at_once_is_reported(make: RunMaker, rank: in
     commands = [FOREVER, FOREVER]
     commands[rank] = ["/bin/sh", "-c", f"{UNTIL_TOLD[2]}; touch lost; echo RuntimeError: CUDA error; exit 1"]
     run = make(*commands, timeouts={"sample": 600.0})
-    run.set_constant("FINAL_CHECK_TIMEOUT", 60.0)  # what it waits for comes
+    run.set_constant("FINAL_CHECK_TIMEOUT", 60.0)  # the awaited event arrives
     show_gpus(run, rank)
     run.start()
     run.wait_for("running")
@@ -818,7 +818,7 @@ subprocess.Popen([sys.executable, "-c", {IGNORES_SIGTERM!r}])
 while not __import__("os").path.exists("ready0"): pass
 sys.exit(3)
 """
-# As torchrun does: one rank has failed, and the other one does not end when it is told to.
+# Like torchrun: one rank has failed, and the other does not exit on SIGTERM.
 ENDS_ITS_RANKS = f"""
 import os, subprocess, sys
 rank = subprocess.Popen([sys.executable, "-c", {IGNORES_SIGTERM!r}])
@@ -871,7 +871,7 @@ def test_torchrun_restarts_after_the_supervisor_kills_a_stubborn_rank(make: RunM
     assert run.events() == ["the node is ready"]
 
 
-# As torchrun does: it waits at its exit barrier for the other nodes after its own ranks have exited with 0.
+# Like torchrun: it waits at its exit barrier for the other nodes after its own ranks have exited with 0.
 WAITS_FOR_OTHERS = """
 import os, subprocess, time
 attempt = os.environ["MUSTER_RUN_DIRECTORY"] + "/ranks/x/attempt_0/0"
@@ -950,7 +950,7 @@ def test_replacing_start_stops_the_old_run_first(make: RunMaker) -> None:
     assert not answer["changed"], "the run that is meant is not replaced by itself"
 
 
-def test_stopping_nothing_changes_nothing(make: RunMaker) -> None:
+def test_stop_without_runs_changes_nothing(make: RunMaker) -> None:
     run = make(FOREVER)
     assert run.stop() == {"changed": False, "stopped": []}
 

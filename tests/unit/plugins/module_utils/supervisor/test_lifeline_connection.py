@@ -100,7 +100,7 @@ def test_connection_closes_after_the_last_messages_of_the_other_side(
     assert wire.closed
 
 
-def test_data_read_at_once_from_a_stranger_is_limited(ends: tuple[LifelineConnection, socket.socket]) -> None:
+def test_data_read_at_once_from_an_unknown_client_is_limited(ends: tuple[LifelineConnection, socket.socket]) -> None:
     wire, theirs = ends
     line = b'{"n": "' + b"x" * 1000 + b'"}\n'
     theirs.setblocking(False)
@@ -141,7 +141,7 @@ def test_unsent_messages_are_sent_later_in_order(ends: tuple[LifelineConnection,
     assert not wire.outbox
 
 
-def test_sending_to_an_end_that_is_gone_closes_the_wire(ends: tuple[LifelineConnection, socket.socket]) -> None:
+def test_sending_to_a_closed_peer_closes_the_wire(ends: tuple[LifelineConnection, socket.socket]) -> None:
     wire, theirs = ends
     theirs.close()
     wire.send({"type": "beat"})

@@ -66,7 +66,7 @@ def test_each_node_has_a_file_while_the_run_is_active(tmp_path: Path) -> None:
         end_by_force(run)
 
 
-def test_a_directory_that_cannot_be_written_is_reported_once_and_does_not_matter(tmp_path: Path) -> None:
+def test_unwritable_directory_is_reported_once_and_does_not_affect_the_run(tmp_path: Path) -> None:
     run = make(tmp_path, tmp_path / "missing")
     try:
         run.start()

@@ -143,7 +143,7 @@ def test_description_of_a_hang_has_the_operation_and_its_number() -> None:
         assert describe_nccl({"NCCL_RAS_ADDR": f"localhost:{port}"}) == f"; NCCL: {LATE}"
 
 
-def test_status_without_an_end_is_used_as_far_as_it_came() -> None:
+def test_incomplete_status_is_used_as_received() -> None:
     with server(MISMATCH, closes=False) as port:
         assert differences(read_status(port, timeout=0.5)) == [LATE]
 
@@ -171,7 +171,7 @@ def test_other_programs_on_the_port_are_ignored(monkeypatch: pytest.MonkeyPatch)
         ("localhost:²", 0),
     ],
 )
-def test_only_this_node_is_asked(address: str, port: int) -> None:
+def test_only_this_node_is_queried(address: str, port: int) -> None:
     assert port_of({"NCCL_RAS_ADDR": address}) == port
     assert port_of({}) == 28028
 

@@ -104,7 +104,9 @@ def test_each_generation_proves_the_token_for_a_name_of_its_own() -> None:
 
 
 @given(st.integers(3, 30), st.integers(0, 30), st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
-def test_replacements_never_let_two_parts_go_on(nnodes: int, hub: int, connected: set[int], replaced: set[int]) -> None:
+def test_replacements_never_let_two_partitions_continue(
+    nnodes: int, hub: int, connected: set[int], replaced: set[int]
+) -> None:
     """A hub goes on only if those that it cannot reach, and that may follow another one, are no majority."""
     plan = plan_of(nnodes, {rank for rank in replaced if rank < nnodes})
     hub %= nnodes
@@ -246,7 +248,7 @@ def test_replaced_node_that_returns_runs_nothing(make: Maker) -> None:
     check_end(run, 0)
 
 
-def test_run_that_misses_nothing_takes_no_node(make: Maker) -> None:
+def test_complete_run_accepts_no_node(make: Maker) -> None:
     run = make(WAIT, nodes=3, restart_min_nodes=2)
     wait_for_ranks(run, 0, range(3))
     with pytest.raises(RunError, match="no node of the run is missing"):
@@ -258,7 +260,7 @@ def test_run_that_misses_nothing_takes_no_node(make: Maker) -> None:
     assert run.state(0) == "running" and processes_of(run, 1)
 
 
-def test_repeated_request_gets_the_same_place(make: Maker) -> None:
+def test_repeated_request_gets_the_same_position(make: Maker) -> None:
     """keep was killed after the run had taken the node, and before its supervisor was started."""
     run = make(nodes=3, restart_min_nodes=2)
     wait_for_ranks(run, 0, range(3))

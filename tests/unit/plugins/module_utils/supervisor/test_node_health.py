@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.hardware
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import verdict_from_hub
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
 
-# Prints what the files beside it say about two GPUs.
+# Prints the state of two GPUs from the files beside it.
 SMI = """#!/bin/sh
 cd "${0%/*}"
 case "$*" in
@@ -78,7 +78,7 @@ def make(tmp_path: Path) -> Iterator[RunMaker]:
 
 def log(run: Run, text: str) -> None:
     """Let the kernel report something."""
-    descriptor = os.open(run.directory / "kmsg", os.O_RDWR | os.O_NONBLOCK)  # with a reader of its own: never refused
+    descriptor = os.open(run.directory / "kmsg", os.O_RDWR | os.O_NONBLOCK)  # with its own reader: never refused
     os.write(descriptor, f"3,1,1,-;{text}\n".encode())
     eventually(lambda: any("Xid" in event for event in run.events()))
     os.close(descriptor)
@@ -92,11 +92,11 @@ def rewrite(run: Run, name: str, old: str, new: str) -> None:
     path.with_suffix(".new").replace(path)
 
 
-def test_lost_gpu_is_told_and_the_verdict_blames_the_hardware_of_its_node(make: RunMaker) -> None:
+def test_lost_gpu_is_reported_and_the_verdict_blames_the_hardware_of_its_node(make: RunMaker) -> None:
     run = make()
     run.start()
     run.wait_for("running")
-    eventually((run.directory / "been-read").exists)  # what is wrong from the start is no change
+    eventually((run.directory / "been-read").exists)  # a problem that exists from the start is not a change
     rewrite(run, "rows", "GPU-a, 0, 0, No", "GPU-a, 0, 1, Yes")
     pending = "node1: GPU 0 has a broken memory row, which is replaced when the GPU is reset or the node rebooted"
     eventually(lambda: pending in run.events())
@@ -122,7 +122,7 @@ def test_lost_gpu_is_told_and_the_verdict_blames_the_hardware_of_its_node(make: 
     assert {"health", "broken"} <= kinds and EVENTS["broken"] == EVENTS["health"] == "unhealthy"
 
 
-def test_problem_that_ends_is_told_and_does_not_end_the_run(make: RunMaker) -> None:
+def test_resolved_problem_is_reported_and_does_not_end_the_run(make: RunMaker) -> None:
     run = make(1)
     run.start()
     run.wait_for("running")

@@ -76,7 +76,7 @@ def test_last_lines_come_from_the_rank_that_failed_first(
     assert log_of_failure(report) == log
 
 
-def test_last_output_of_a_node_that_was_ended_is_kept_in_short(tmp_path: Path) -> None:
+def test_last_output_of_a_stopped_node_is_kept_in_short(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
     log.write_text("".join(f"step {number}\n" for number in range(9)))
     ranks = [{"rank": 0, "exit_code": -15, "error": "", "log": str(log)}]

@@ -91,5 +91,5 @@ def test_provider_is_recognised_by_dmi(dmi: dict[str, str], name: str, monkeypat
     assert [source.name for source, _address in sources.sources_here({})] == ([name] if name else [])
 
 
-def test_service_that_refuses_is_no_announcement() -> None:
+def test_refusal_by_the_service_is_not_a_notice() -> None:
     assert sources.poll_once(sources.Gcp(), "127.0.0.1:1") is None

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
 )
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
 
-# A rank: saves on SIGTERM, in its own time, and ends with 0. Counts the signals it receives.
+# A rank: saves on SIGTERM, which takes a while, and exits with 0. Counts the signals it receives.
 SAVES_AND_ENDS = """
 import os, pathlib, signal, time
 directory = pathlib.Path(os.environ["MUSTER_RUN_DIRECTORY"])
@@ -37,7 +37,7 @@ while until.exists():
     time.sleep(0.02)
 (directory / "saved").write_text(str(len(received)))
 """
-# A rank that looks at the notice file at each step, saves, and removes the file.
+# A rank that checks for the notice file at each step, saves, and removes the file.
 READS_FILE = """
 import json, os, pathlib, time
 directory = pathlib.Path(os.environ["MUSTER_RUN_DIRECTORY"])
@@ -241,7 +241,7 @@ def test_run_that_hangs_longer_than_the_stall_limit_saves_and_ends(make: RunMake
     assert (result["state"], result["reason"]) == ("interrupted", "the run has hung for 60 s (launch_stall_limit)")
 
 
-def test_elastic_run_goes_on_when_a_node_that_it_can_spare_gets_a_notice(make: RunMaker, service: Any) -> None:
+def test_elastic_run_continues_when_a_dispensable_node_gets_a_notice(make: RunMaker, service: Any) -> None:
     run = make(WITHOUT_HANDLER, WITHOUT_HANDLER, min_nnodes=1, launcher="torchrun", rdzv_backend="c10d")
     run.plans[1]["notices"]["metadata"] = {"gcp": service.address}
     service.replies["/computeMetadata/v1/instance/preempted"] = (200, "TRUE")
@@ -344,7 +344,7 @@ def test_metadata_service_that_hangs_delays_nothing(make: RunMaker, service: Met
         ({}, []),
     ],
 )
-def test_rank_processes_are_told_from_launchers_and_workers(
+def test_rank_processes_are_distinguished_from_launchers_and_workers(
     members: dict[int, tuple[int, int | None, bool]], expected: list[int]
 ) -> None:
     assert rank_pids({pid: Member(*member) for pid, member in members.items()}) == expected

@@ -195,7 +195,7 @@ def test_server_that_hangs_delays_neither_the_run_nor_its_result(make: RunMaker,
     assert len(log(run).splitlines()) == 2
 
 
-def test_url_is_nowhere_but_in_a_private_file_that_the_run_removes(make: RunMaker, server: WebhookServer) -> None:
+def test_url_is_only_in_a_private_file_that_the_run_removes(make: RunMaker, server: WebhookServer) -> None:
     server.hangs = True
     run = make(FOREVER, FOREVER, FOREVER)
     start(run, server.url)
@@ -318,7 +318,7 @@ HOSTILE = "<!channel> @everyone <https://evil|click> & \u202e"
         ("json", '"event": "ended"', "nothing-else"),
     ],
 )
-def test_jobs_text_mentions_nobody(kind: str, present: str, absent: str) -> None:
+def test_text_of_the_job_mentions_no_users(kind: str, present: str, absent: str) -> None:
     body = KINDS[kind](message({"run_id": "first"}, "ended", HOSTILE)).data.decode()
     assert present in body and absent not in body
 

@@ -36,7 +36,7 @@ def feed(pace: PaceWatch, texts: dict[str, str], start: float = 0.0, span: float
     return now
 
 
-def test_slow_gpu_is_named_with_its_reason_and_what_it_costs() -> None:
+def test_slow_gpu_is_named_with_its_reason_and_cost() -> None:
     pace = watch()
     texts = {f"gpu{number}": figures(1900) for number in range(4)}
     texts["gpu2"] = json.dumps(

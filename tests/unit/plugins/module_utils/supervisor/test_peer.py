@@ -25,7 +25,7 @@ def test_an_elastic_run_ends_on_each_node_when_rank_0_is_killed(make_node: NodeM
     assert node.supervisor.launcher.ending() is not None and node.supervisor.lifeline.result_state == "failed"
 
 
-def test_node_reconnects_when_rank_0_says_nothing(make_node: NodeMaker) -> None:
+def test_node_reconnects_when_rank_0_is_silent(make_node: NodeMaker) -> None:
     """Its connection is half open, or somebody else has its port: closed, and tried again."""
     node = make_node(1, 2)
     with socket.create_server(node.run.lifeline) as listener:

@@ -183,9 +183,7 @@ def test_shards_are_exchanged_between_the_nodes_that_have_them(launch: Starter, 
     assert all(sorted(os.listdir(tmp_path / f"node{number}" / "step-40")) == names for number in range(3))
 
 
-def test_shards_that_were_lost_with_their_node_lead_back_to_an_older_checkpoint(
-    launch: Starter, tmp_path: Path
-) -> None:
+def test_shards_lost_with_their_node_select_an_older_checkpoint(launch: Starter, tmp_path: Path) -> None:
     for number in range(4):
         shards(tmp_path / f"node{number}", 20, 0, 1, 2)
         if number < 3:
@@ -210,7 +208,7 @@ def kill_node(run: Run, member: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_copy_that_fails_leads_back_to_what_every_node_has(launch: Starter, tmp_path: Path) -> None:
+def test_failed_copy_selects_the_checkpoint_that_every_node_has(launch: Starter, tmp_path: Path) -> None:
     for number in range(2):
         save(tmp_path / f"node{number}", "step-20.pt")
     save(tmp_path / "node0", "step-40/model.pt")
@@ -244,7 +242,7 @@ def test_spare_takes_over_from_a_node_whose_gpu_memory_stays_in_use(launch: Star
     assert run.result()["attempts"][0]["unusable"] == {"node1": problem}
 
 
-def test_run_ends_with_the_reason_if_too_few_nodes_are_well(launch: Starter, tmp_path: Path) -> None:
+def test_run_ends_with_the_reason_if_too_few_nodes_are_healthy(launch: Starter, tmp_path: Path) -> None:
     run = launch(nodes=2, start=False)
     gone = tmp_path / "mounted"
     gone.mkdir()
@@ -273,7 +271,7 @@ def test_attempt_waits_for_gpu_memory_to_be_free(launch: Starter, tmp_path: Path
     assert len(looks.read_text().splitlines()) >= 3 and not any("cannot take part" in event for event in run.events())
 
 
-def test_port_taken_on_the_first_node_is_a_reason() -> None:
+def test_port_in_use_on_the_first_node_is_reported() -> None:
     plan: Any = {"node": {"node_rank": 0}, "restart": {"master_port": 65535}, "lifeline": {"port": 65535}}
     assert node_check.busy_ports(plan) == [
         "port 65535, on which the ranks meet, is in use, and so are the ports after it"

@@ -92,7 +92,8 @@ def last_step(run: Run, rank: int) -> int:
     return int(lines[-1].split()[1].rstrip(":")) if lines else 0
 
 
-def test_all_ranks_of_a_running_job_are_profiled_and_it_goes_on(run: Run, tmp_path: Path) -> None:
+@pytest.mark.thorough  # tests/unit/playbooks/test_profile.py profiles two ranks
+def test_all_ranks_of_a_running_job_are_profiled_and_it_continues(run: Run, tmp_path: Path) -> None:
     run.start()
     eventually(lambda: all(last_step(run, rank) > 0 for rank in range(RANKS)), LONGEST)
     replies = profile_nodes(run)
@@ -101,7 +102,7 @@ def test_all_ranks_of_a_running_job_are_profiled_and_it_goes_on(run: Run, tmp_pa
     profile = summarise(run.run_id, 0.0, {name: results or [] for name, results in nodes.items()}, [])
     assert [(entry["rank"], entry["steps"]) for entry in profile["ranks"]] == [(rank, STEPS) for rank in range(RANKS)]
     assert not profile["missing"]
-    assert profile["late"] == [LATE]  # found in the durations of collectives alone
+    assert profile["late"] == [LATE]  # visible only in the durations of collectives
     for entry in profile["ranks"]:
         assert entry["step_seconds"] >= 0.8
         assert entry["waiting_seconds"] is not None
@@ -133,7 +134,7 @@ def test_all_ranks_of_a_running_job_are_profiled_and_it_goes_on(run: Run, tmp_pa
     assert run.state(0) == "succeeded"
 
 
-def test_ranks_that_make_no_steps_or_are_not_in_python_are_named(tmp_path: Path) -> None:
+def test_ranks_without_steps_or_outside_python_are_named(tmp_path: Path) -> None:
     script = tmp_path / "idle.py"
     script.write_text(
         "import os, time, torch\nprint('ready', flush=True)\nwhile not os.path.exists('over'): time.sleep(0.05)"

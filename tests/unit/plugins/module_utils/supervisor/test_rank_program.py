@@ -166,7 +166,7 @@ def test_missing_program_is_reported_in_the_rank_log(tmp_path: Path) -> None:
 def test_signals_reach_the_job(tmp_path: Path, number: signal.Signals) -> None:
     program = "import time; print('up', flush=True); time.sleep(600)"
     directory = python(tmp_path, program)
-    before = signal.signal(number, signal.SIG_IGN)  # as what a shell starts with `&` finds SIGINT
+    before = signal.signal(number, signal.SIG_IGN)  # like SIGINT in processes that a shell starts with `&`
     try:
         started = directory.start()
     finally:

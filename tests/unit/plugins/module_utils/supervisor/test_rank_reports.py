@@ -85,7 +85,7 @@ def test_numbers_of_any_length_in_torchruns_output_do_no_harm() -> None:
     assert read_sample(f"2026/11/22 10:15:00.123, {DIGITS}, 1\n", 0, {"0"})[0] == set()
 
 
-def test_only_the_last_attempt_counts() -> None:
+def test_only_the_last_attempt_is_reported() -> None:
     first, second = recorded("restarted_and_failed")
     assert (first["exit_code"], first["error"]) == (1, "ValueError: boom: attempt 1")
     assert second["exit_code"] == TERMINATED
@@ -119,7 +119,7 @@ def test_missing_script_is_reported_for_each_rank() -> None:
         assert item[:2] == (rank, 2) and item[2].startswith(output)
 
 
-def test_last_words_of_torchrun_are_its_child_failed_error() -> None:
+def test_last_output_of_torchrun_is_its_child_failed_error() -> None:
     for case in ("raise", "kill", "exit_code"):
         output = final_message((TORCHRUN / case / "launcher.log").read_text())
         assert output == "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
@@ -181,7 +181,7 @@ def test_clock_set_back_does_not_change_which_rank_failed_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = {"rank_logs": "ranks", "node": {"slots": 2, "first_rank": 0}}
-    for local_rank, wall_clock in ((1, 2000.0), (0, 1000.0)):  # a time server has set it between the two
+    for local_rank, wall_clock in ((1, 2000.0), (0, 1000.0)):  # a time server has set the clock between the two
         (tmp_path / "ranks" / str(local_rank)).mkdir(parents=True)
         monkeypatch.setattr(time, "time", lambda now=wall_clock: now)
         muster_rank.write_exit(str(tmp_path / "ranks" / str(local_rank) / "exit.json"), local_rank, 1)
@@ -189,7 +189,7 @@ def test_clock_set_back_does_not_change_which_rank_failed_first(
     assert [(item.get("first"), item.get("ended_by_us")) for item in output] == [(None, None), (True, None)]
 
 
-def test_output_of_a_stopped_rank_that_is_its_own_launcher_is_no_error(tmp_path: Path) -> None:
+def test_output_of_a_stopped_rank_that_is_its_own_launcher_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("saving\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
     (output,) = rank_reports(plan, str(tmp_path), 1, True)

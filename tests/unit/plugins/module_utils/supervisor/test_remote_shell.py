@@ -57,7 +57,7 @@ def test_host_that_is_not_a_node_is_refused(host: str) -> None:
         node_rank_of(host, NODES)
 
 
-def test_question_for_the_shell_is_answered_without_asking_the_node(
+def test_shell_query_is_answered_without_contacting_the_node(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the question does not count as the node's one command."""

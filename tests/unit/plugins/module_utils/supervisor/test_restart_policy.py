@@ -87,12 +87,12 @@ def ended(*classes: str, checkpoints: tuple[str, ...] = ()) -> list[Any]:
 
 
 @pytest.mark.parametrize("end_class", ["stopped", "succeeded", "not_started", "deterministic", "rank_failed", "hang"])
-def test_only_wanted_classes_restart(end_class: str) -> None:
+def test_only_configured_classes_restart(end_class: str) -> None:
     assert not decide(POLICY, ended(end_class)).restart
     assert decide(policy_with(when=["hang"]), ended("hang")).restart
 
 
-def test_user_s_stop_never_restarts_even_if_it_is_listed() -> None:
+def test_stop_by_the_user_never_restarts_even_if_listed() -> None:
     assert not decide(policy_with(when=["stopped", "succeeded", "not_started"]), ended("stopped")).restart
 
 
@@ -125,7 +125,7 @@ def test_three_attempts_without_a_newer_checkpoint_end_the_run_for_good() -> Non
         ([0, 1, 2], [0], 3, []),
     ],
 )
-def test_spare_takes_the_rank_of_a_lost_node(
+def test_spare_takes_over_the_rank_of_a_lost_node(
     previous: list[int], usable: list[int], size: int, expected: list[int]
 ) -> None:
     assert assign(previous, usable, POLICY, size) == expected
@@ -140,7 +140,7 @@ def test_assignment_has_each_usable_node_at_most_once(previous: set[int], usable
 
 
 @pytest.mark.parametrize("fields", [{"stuck": [77]}, {"shutdown": True}, {"container": "it may still exist"}])
-def test_node_on_which_something_remains_is_not_used_again(fields: dict[str, Any]) -> None:
+def test_node_with_leftovers_is_not_used_again(fields: dict[str, Any]) -> None:
     (node,) = views(report(-9))
     assert is_usable(node)
     node["report"] = report(-9, **fields)
@@ -156,7 +156,7 @@ def attempts_of(policy: Any) -> Attempts:
     return Attempts(plan)
 
 
-def test_node_with_a_broken_gpu_is_left_out() -> None:
+def test_node_with_a_broken_gpu_is_excluded() -> None:
     attempts = attempts_of(POLICY)
     nodes = views(report(0), report(1, "RuntimeError: CUDA error: uncorrectable ECC error"), report(-15))
     attempts.record_end(End("rank 1 failed", "b", "", True, False), nodes)
@@ -165,7 +165,7 @@ def test_node_with_a_broken_gpu_is_left_out() -> None:
     assert "attempt 1 starts: rank 1 failed after 0 s; 2 of 3 nodes" in attempts.describe_next(attempt, ["a", "b", "c"])
 
 
-def test_silent_node_is_waited_for() -> None:
+def test_run_waits_for_a_silent_node() -> None:
     attempts = attempts_of(POLICY)
     nodes = views(report(-15), "lost", report(-15))
     nodes[1]["return_by"] = 100.0
@@ -175,7 +175,7 @@ def test_silent_node_is_waited_for() -> None:
     assert attempt is not None and attempt["members"] == [0, 2] and not attempts.waiting
 
 
-def test_run_without_progress_ends_with_a_code_of_its_own() -> None:
+def test_run_without_progress_ends_with_a_separate_code() -> None:
     attempts = attempts_of(policy_with(counts_progress=True))
     nodes = views("lost", report(-15), report(-15))
     for number in range(3):
@@ -185,7 +185,7 @@ def test_run_without_progress_ends_with_a_code_of_its_own() -> None:
     assert attempts.exit_code == 93 and "3 attempts ended without a newer checkpoint" in attempts.refused
 
 
-def test_class_that_the_hub_was_told_counts() -> None:
+def test_class_reported_to_the_hub_is_used() -> None:
     attempts = attempts_of({**POLICY, "when": ["hang"]})
     nodes = views(report(-15), report(-15), report(-15))
     attempts.record_end(End("no progress for 10 min", "b", "hang", True, False), nodes)

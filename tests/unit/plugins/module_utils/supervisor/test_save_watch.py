@@ -141,7 +141,7 @@ class Replies:
         ([[], [listed("new.pt", 5.0, complete=False)]] * 2, False),
     ],
 )
-def test_only_a_checkpoint_that_was_begun_after_the_notice_counts(looks: list[list[Any]], saved: bool) -> None:
+def test_only_a_checkpoint_started_after_the_notice_is_accepted(looks: list[list[Any]], saved: bool) -> None:
     replies = Replies()
     texts = [replies.turn(*look) for look in looks]
     assert bool(texts[-1]) is saved and not any(texts[:-1])

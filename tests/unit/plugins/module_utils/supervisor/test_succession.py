@@ -45,7 +45,7 @@ __all__ = ["make"]  # the fixture
 
 
 @given(st.integers(3, 60), st.integers(0, 60), st.sets(st.integers(0, 60)))
-def test_hub_and_successor_never_go_on_at_the_same_time(nnodes: int, hub: int, connected: set[int]) -> None:
+def test_hub_and_successor_never_continue_at_the_same_time(nnodes: int, hub: int, connected: set[int]) -> None:
     plan: Any = {"restart": {}, "nodes": [{}] * nnodes}
     others = set(range(nnodes)) - connected - {hub}
     for successor in others:
@@ -54,7 +54,7 @@ def test_hub_and_successor_never_go_on_at_the_same_time(nnodes: int, hub: int, c
             assert not keeps_quorum(plan, hub, connected | {hub})
 
 
-def test_two_nodes_have_no_successor_and_keep_no_quorum() -> None:
+def test_two_nodes_have_no_successor_and_no_quorum() -> None:
     plan: Any = {"restart": {}, "nodes": [{}] * 2}
     assert keeps_quorum(plan, 0, {0}) and majority(2) == 2
 
@@ -77,12 +77,12 @@ def test_lost_hub_has_ended_its_job_before_another_node_takes_over() -> None:
     assert takeover_delay(timeouts) >= 15
 
 
-def test_hub_takes_rank_0_and_each_hub_has_a_lifeline_of_its_own() -> None:
+def test_hub_takes_rank_0_and_each_hub_has_its_own_lifeline() -> None:
     assert with_first([3, 1, 2], 1) == [1, 3, 2] and with_first([1, 2], 1) == [1, 2]
     assert lifeline_name("run", 0) == "run" != lifeline_name("run", 1)
 
 
-def test_replica_ignores_what_is_malformed_or_repeated() -> None:
+def test_replica_ignores_malformed_or_repeated_messages() -> None:
     replica = Replica()
     event = {"type": "event", "event": {"time": 1.0, "event": "go", "text": "all"}}
     for message in (event, event, {"type": "event", "event": {"time": "x"}}, {"type": "state", "final": 1}, {}):
@@ -115,7 +115,7 @@ def test_next_node_leads_the_run_after_the_loss_of_node_0(make: Maker) -> None:
     check_end(run, 1)
 
 
-def test_successor_takes_rank_0_and_a_spare_the_place_of_the_successor(make: Maker) -> None:
+def test_successor_takes_rank_0_and_a_spare_replaces_the_successor(make: Maker) -> None:
     run = make(nodes=4, spares=1, restart_min_nodes=3)
     wait_for_ranks(run, 0, [0, 1, 2])
     run.wait_for("spare", 3)
@@ -125,7 +125,7 @@ def test_successor_takes_rank_0_and_a_spare_the_place_of_the_successor(make: Mak
     check_end(run, 1)
 
 
-def test_lead_is_passed_on_twice_and_the_attempts_are_counted_on(make: Maker) -> None:
+def test_lead_is_passed_on_twice_and_the_attempt_count_continues(make: Maker) -> None:
     run = make(nodes=5, restart_min_nodes=3, restarts=2)
     wait_for_ranks(run, 0, range(5))
     power_off(run, 0)
@@ -139,7 +139,7 @@ def test_lead_is_passed_on_twice_and_the_attempts_are_counted_on(make: Maker) ->
     check_end(run, 2)
 
 
-def test_two_nodes_at_once_among_them_node_0(make: Maker) -> None:
+def test_node_0_and_another_node_are_lost_at_once(make: Maker) -> None:
     run = make(nodes=5, restart_min_nodes=3)
     wait_for_ranks(run, 0, range(5))
     power_off(run, 0, 1)

@@ -109,7 +109,7 @@ def test_nearest_torch_is_suggested_first() -> None:
     assert flash.neighbours("2.8.3", "2.13.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
     assert flash.neighbours("2.7.4.post1", "2.8.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
     assert flash.neighbours("2.8.3", "2.5.1", "12.1")[0] == ("2.7.4.post1", "2.5", "12")
-    # the same torch for another CUDA comes before another torch
+    # the same torch for another CUDA version is preferred to another torch
     assert flash.neighbours("2.8.3", "2.8.0", "13.0")[0] == ("2.8.3", "2.8", "12")
     assert flash.neighbours("2.8.3", "2.13.0", "13.0")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
 
@@ -230,7 +230,7 @@ def test_newest_release_with_a_loadable_wheel_is_chosen(
         flash.choose_uncached(ask(server[0], tmp_path, version="auto"))
 
 
-def test_unreachable_server_is_a_fault_even_if_building_is_allowed(
+def test_unreachable_server_is_an_error_even_if_building_is_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "torch_build", lambda: HERE)
@@ -288,7 +288,7 @@ def test_gpus_that_are_too_old_are_refused(tmp_path: Path, monkeypatch: pytest.M
         flash.capabilities({})
 
 
-def test_failing_nvidia_smi_is_not_taken_for_absent_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_nvidia_smi_does_not_mean_that_gpus_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     smi = tmp_path / "bin" / "nvidia-smi"
     program(smi, "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
@@ -306,7 +306,7 @@ def test_failing_nvidia_smi_is_not_taken_for_absent_gpus(tmp_path: Path, monkeyp
         return run(arguments, check=more.pop("check"), **{**more, "timeout": 0.2})
 
     monkeypatch.setattr(subprocess, "run", run_briefly)
-    with pytest.raises(StepError, match=r"nvidia-smi did not answer within 60 s, so it is unknown whether "):
+    with pytest.raises(StepError, match=r"nvidia-smi did not respond within 60 s, so it is unknown whether "):
         flash.capabilities({})
 
 
@@ -331,7 +331,9 @@ def test_torch_is_queried_if_the_driver_cannot_tell_capabilities(
         flash.capabilities({})
 
 
-def test_import_without_a_gpu_is_not_proof_once_a_gpu_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_a_gpu_is_verified_again_once_a_gpu_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch, flash_attn = MagicMock(), MagicMock(__version__="2.8.3")
     for name, module in (("torch", torch), ("flash_attn", flash_attn), ("flash_attn_2_cuda", MagicMock())):
         monkeypatch.setitem(sys.modules, name, module)
@@ -350,7 +352,7 @@ def test_import_without_a_gpu_is_not_proof_once_a_gpu_exists(tmp_path: Path, mon
     assert "imported" in flash.verify({**given, "key": "another"})["shown"]
 
 
-def test_main_runs_the_named_step_and_reports_its_fault(
+def test_main_runs_the_named_step_and_reports_its_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(given: dict[str, Any]) -> dict[str, Any]:

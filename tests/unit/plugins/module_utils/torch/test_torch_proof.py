@@ -32,13 +32,13 @@ def test_the_requested_rocm_is_accepted(torch: Any) -> None:
 
 
 @pytest.mark.parametrize("hip", ["7.1.25424", None])
-def test_another_rocm_is_refused(torch: Any, hip: str | None) -> None:
+def test_different_rocm_version_is_refused(torch: Any, hip: str | None) -> None:
     torch.version.hip = hip
     with pytest.raises(StepError, match=f"for ROCm {hip or 'none'} instead of 6.4"):
         torch_proof.check_build(REQUEST)
 
 
-def test_gpus_that_torch_does_not_see_are_named_with_what_to_check(torch: Any) -> None:
+def test_gpus_invisible_to_torch_are_named_with_a_remedy(torch: Any) -> None:
     torch.cuda.device_count = lambda: 0
     with pytest.raises(StepError, match=r"sees 0 of 8 GPUs .* amd-smi, that the user is in the groups render"):
         torch_proof.check_build(REQUEST)

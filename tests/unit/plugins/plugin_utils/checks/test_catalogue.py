@@ -55,7 +55,7 @@ def test_individual_checks_can_be_skipped() -> None:
 
     assert spoilt(spoil, skip=["skew-kernel"]) == [("error", "duplicate-hostname", ("node2", "node3"))]
     assert spoilt(spoil, skip=["skew-kernel", "duplicate-hostname"]) == []
-    assert spoilt(spoil, skip=["[skew-kernel", "duplicate-hostname]"]) == []  # as -e preflight_skip=[a,b] comes
+    assert spoilt(spoil, skip=["[skew-kernel", "duplicate-hostname]"]) == []  # as -e preflight_skip=[a,b] is parsed
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_restarts_without_checkpoints_are_a_warning() -> None:
 
 
 @pytest.mark.parametrize("case", ["one node", "one machine", "bucket", "service", "all nodes have it"])
-def test_local_disk_is_no_finding_if_no_node_is_lost_alone_or_something_copies(real: Path, case: str) -> None:
+def test_local_disk_is_accepted_if_no_single_node_is_lost_or_checkpoints_are_copied(real: Path, case: str) -> None:
     facts = described(real / "transformers", shared=False)
     if case == "bucket":
         facts["path"] = "s3://bucket/x"
@@ -116,13 +116,13 @@ def test_local_disk_is_no_finding_if_no_node_is_lost_alone_or_something_copies(r
     assert [finding.id for finding in reported(nodes)] == []
 
 
-def test_service_of_another_directory_does_not_count(tmp_path: Path) -> None:
+def test_service_for_another_directory_is_ignored(tmp_path: Path) -> None:
     facts = described(tmp_path / "new", shared=False, service={"bucket": "b", "directory": "checkpoints"})
     assert [finding.id for finding in reported(everywhere(facts))] == ["checkpoint-node-local"]
 
 
 @pytest.mark.parametrize(("share", "severity"), [(0.5, "error"), (1.5, "warning"), (4, None)])
-def test_room_for_the_checkpoints_to_keep(real: Path, share: float, severity: str | None) -> None:
+def test_space_for_the_checkpoints_to_keep(real: Path, share: float, severity: str | None) -> None:
     size = find_checkpoints(str(real / "transformers"))[0]["size"]
     facts = everywhere(described(real / "transformers", free=int(size * share)))
     result = reported(facts, args=["--save_total_limit", "3"])
@@ -131,7 +131,7 @@ def test_room_for_the_checkpoints_to_keep(real: Path, share: float, severity: st
     )
 
 
-def test_torn_checkpoint_names_the_older_complete_one(real: Path) -> None:
+def test_torn_checkpoint_names_the_older_complete_checkpoint(real: Path) -> None:
     torn = real / "transformers" / "checkpoint-4" / "optimizer.pt"
     torn.write_bytes(torn.read_bytes()[:5000])
     facts = everywhere(described(real / "transformers"))
@@ -145,7 +145,7 @@ def test_torn_checkpoint_names_the_older_complete_one(real: Path) -> None:
     assert finding.severity == "error"
 
 
-def test_world_size_is_refused_with_the_command_that_converts(real: Path) -> None:
+def test_world_size_is_refused_with_the_conversion_command(real: Path) -> None:
     facts = everywhere(described(real / "zero1"), 4)
     (finding,) = reported(facts)
     assert (finding.id, finding.severity) == ("checkpoint-world-size", "warning")
@@ -209,7 +209,7 @@ def test_line_of_the_plan(real: Path) -> None:
     assert describe_contract(read_contract({}), 64) == ""
 
 
-def test_plan_shows_the_arguments_with_which_the_job_resumes(real: Path) -> None:
+def test_plan_shows_the_resume_arguments_of_the_job(real: Path) -> None:
     table = build_rank_table([HostSpec(name, f"10.0.0.{number}", 1) for number, name in enumerate("ab", 1)])
     replies = {name: {"facts": {"checkpoints": described(real / "zero1")}} for name in "ab"}
     contract = job_contract(table, replies)

@@ -65,7 +65,7 @@ def test_project_without_environment_is_one_error_with_the_command_that_creates_
     ]
 
 
-def test_job_whose_interpreter_has_what_it_needs_lacks_no_environment() -> None:
+def test_job_whose_interpreter_has_its_packages_needs_no_environment() -> None:
     facts = cluster(2)
     for node in facts.values():
         node["interpreter"] = "/usr/bin/python3"

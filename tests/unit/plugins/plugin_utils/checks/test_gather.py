@@ -16,7 +16,7 @@ class HostVars(dict[str, dict[str, Any]]):
         return self[name]
 
 
-def test_answers_are_given_or_read_from_the_named_variable() -> None:
+def test_replies_are_passed_or_read_from_the_named_variable() -> None:
     given: dict[str, Any] = {"a": {"facts": {}}}
     assert collect_replies({"nodes": NODES, "facts": given, "facts_from": ""}, None) == given
     hosts = HostVars(a={"seen": {"facts": {"x": 1}}}, b={}, d={"seen": {"facts": {}}})

@@ -63,7 +63,7 @@ def lost(gpus: int) -> dict[str, Any]:
     return {"devices": [], "count": 0, "pci": gpus}
 
 
-def test_nothing_is_wrong_with_a_cluster_of_amd_gpus() -> None:
+def test_cluster_of_amd_gpus_has_no_findings() -> None:
     assert spoilt(with_amd(), gpu_count=8) == []
 
 
@@ -80,7 +80,7 @@ def test_nothing_is_wrong_with_a_cluster_of_amd_gpus() -> None:
         (amd_state("node2", "failed", "KeyError: 'x'", **lost(8)), "gpu-broken"),
     ],
 )
-def test_problems_of_the_driver_have_the_names_of_amd(spoil: Any, expected: str) -> None:
+def test_driver_findings_use_amd_terms(spoil: Any, expected: str) -> None:
     result = spoilt(together(with_amd(), spoil), gpu_count=8)
     assert ("error", expected, ("node2",)) in result
     assert expected in IDS
@@ -90,7 +90,7 @@ def test_problems_of_the_driver_have_the_names_of_amd(spoil: Any, expected: str)
     assert texts and not any("nvidia" in text.lower().replace("role nvidia_driver", "") for text in texts)
 
 
-def test_memory_errors_and_foreign_processes_are_reported_with_commands_of_amd() -> None:
+def test_memory_errors_and_foreign_processes_are_reported_with_amd_commands() -> None:
     facts = cluster(2, 8)
     with_amd()(facts)
     facts["node1"]["gpus"]["devices"][3]["ecc_uncorrected"] = 3
@@ -100,7 +100,7 @@ def test_memory_errors_and_foreign_processes_are_reported_with_commands_of_amd()
     assert "fuser -v /dev/kfd" in by_id["gpu-busy"].remedy
 
 
-def test_drivers_of_amd_that_differ_are_a_warning() -> None:
+def test_differing_amd_drivers_are_a_warning() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         facts["node3"]["gpus"]["driver"]["loaded"] = "6.12.12"
 

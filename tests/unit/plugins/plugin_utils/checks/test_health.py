@@ -73,7 +73,7 @@ def test_problem_of_a_node_is_reported(spoil: Any, result: Any) -> None:
     assert spoilt(spoil, gpu_count=2) == result
 
 
-def test_error_is_named_with_the_gpu_and_the_action_of_nvidia() -> None:
+def test_error_is_reported_with_the_gpu_and_the_action_from_nvidia() -> None:
     facts = copy.deepcopy(cluster(2, 2))
     logged(facts, "node2", FALLEN)
     (finding,) = findings(facts)
@@ -111,7 +111,7 @@ def test_other_hardware_with_the_same_disk_is_accepted() -> None:
     assert [finding.id for finding in findings(facts, bad_nodes=recorded)] == ["bad-node"]
 
 
-def test_number_that_several_nodes_share_identifies_none() -> None:
+def test_number_shared_by_several_nodes_identifies_no_node() -> None:
     facts = copy.deepcopy(cluster(3))
     for name in facts:
         facts[name]["health"]["identity"] = {"serial": "of the host", "asset": "", "machine_id": f"id-of-{name}"}
@@ -120,7 +120,7 @@ def test_number_that_several_nodes_share_identifies_none() -> None:
     assert findings(facts, bad_nodes=[entry(facts, "node2", machine_id="")]) == []
 
 
-def test_gpu_that_the_job_does_not_use_is_no_reason() -> None:
+def test_gpu_that_the_job_does_not_use_is_ignored() -> None:
     facts = copy.deepcopy(cluster(2, 2))
     for device, own in zip(facts["node2"]["gpus"]["devices"], facts["node2"]["health"]["gpus"], strict=True):
         device["uuid"] = own["uuid"]

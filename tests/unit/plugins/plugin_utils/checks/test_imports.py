@@ -46,7 +46,7 @@ EXCEPTIONS = [
 
 
 @pytest.mark.parametrize(("text", "remedy"), EXCEPTIONS)
-def test_failed_import_is_shown_as_it_is(text: str, remedy: str) -> None:
+def test_failed_import_is_shown_verbatim(text: str, remedy: str) -> None:
     facts = cluster(2)
     failing(text)(facts)
     (result,) = findings(facts)
@@ -94,7 +94,7 @@ def test_requirements_that_are_not_installed_are_installed_first() -> None:
     )
 
 
-def test_module_with_a_role_of_its_own_is_installed_by_it() -> None:
+def test_module_with_its_own_role_is_installed_by_it() -> None:
     facts = cluster(2)
     missing(facts, "deepspeed", "yaml")
     (finding,) = findings(facts)
@@ -103,7 +103,7 @@ def test_module_with_a_role_of_its_own_is_installed_by_it() -> None:
     )
 
 
-def test_modules_that_may_be_the_users_are_no_package_for_certain() -> None:
+def test_modules_that_may_be_the_users_are_not_reported_as_packages() -> None:
     facts = cluster(2)
     missing(facts, "models", "utils", certain=False)
     (finding,) = findings(facts)
@@ -166,7 +166,7 @@ def test_gpu_without_a_working_kernel_is_an_error(text: str, remedy: str) -> Non
     facts["node2"]["imports"]["cuda"] = [{"gpu": 1, "error": text}]
     start, kernel = findings(facts)
     assert (start.severity, start.id, start.nodes) == ("error", "cuda-fails", ("node1",))
-    assert "CUDA does not start" in start.problem and "GPU 1 runs no kernel" in kernel.problem
+    assert "CUDA does not start" in start.problem and "GPU 1 cannot run a kernel" in kernel.problem
     assert remedy in start.remedy and text.partition(":")[0] in start.problem
 
 
@@ -220,7 +220,7 @@ def test_compilers_are_needed_where_the_job_compiles(
     assert [item.problem.partition("there is no ")[2].partition(" on ")[0] for item in result] == missing
 
 
-def test_remedy_installs_headers_that_base_packages_leaves_out() -> None:
+def test_remedy_installs_headers_that_base_packages_omits() -> None:
     facts = cluster(2, 8)
     without(python_h=False, **COMPILE)(facts)
     (result,) = findings(facts)

@@ -64,7 +64,9 @@ ACTIVE_MANAGER = {"version": "570.124.06", "service": "active"}
         ),
     ],
 )
-def test_fabric_must_be_ready_and_its_manager_fit_the_driver(values: dict[str, Any], problem: str, remedy: str) -> None:
+def test_fabric_must_be_ready_and_its_manager_match_the_driver(
+    values: dict[str, Any], problem: str, remedy: str
+) -> None:
     facts = cluster(2, gpu_count=8)
     facts["node2"]["links"].update(values)
     result = findings(facts)
@@ -104,7 +106,7 @@ def test_redirected_traffic_between_gpus_without_nvlink_is_a_warning(
     assert all(text in finding.problem and "NCCL_P2P_DISABLE" in finding.remedy for finding in result)
 
 
-def test_rdma_ports_must_be_active_on_all_nodes_alike() -> None:
+def test_rdma_ports_must_be_active_on_all_nodes_or_none() -> None:
     down = ports(lambda port: port.update(state="DOWN"), "node3")
     assert spoilt(down, gpu_count=8) == [("warning", "rdma-ports", ("node3",))]
     facts = cluster(4, gpu_count=8)

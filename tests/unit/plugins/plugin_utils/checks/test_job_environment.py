@@ -137,7 +137,7 @@ def test_only_the_directory_itself_is_given_to_the_user(path: str, existing: str
     assert ownership_command("ubuntu", path, existing) == command
 
 
-def test_cache_on_a_full_disk_of_its_own_is_reported() -> None:
+def test_cache_on_a_separate_full_disk_is_reported() -> None:
     full = {"free_bytes": GIB // 4, "explicit": True}
     assert spoilt(cache("HF_HOME", **full, device=7)) == [("warning", "cache-no-room", ("node2",))]
     assert spoilt(cache("HF_HOME", **full)) == []  # the disk of the runs, which disk-full reports
@@ -184,7 +184,7 @@ def test_bucket_needs_credentials() -> None:
     unknown = {"source": "", "expires": "", "known": False}
     assert spoilt(services(**bucket, credentials=unknown)) == [("warning", "bucket-credentials", ("node2",))]
     assert spoilt(services(**bucket, credentials={**unknown, "known": True})) == []
-    assert spoilt(services(**bucket)) == []  # the metadata service did not answer in time
+    assert spoilt(services(**bucket)) == []  # the metadata service did not respond in time
 
 
 @pytest.mark.parametrize(("seconds", "severity"), [(7200, ""), (600, "warning"), (-600, "error")])
@@ -198,7 +198,7 @@ def test_temporary_credentials_must_be_valid(seconds: float, severity: str) -> N
     assert passed == ([(severity, "credentials-expire", ())] if severity else [])
 
 
-def test_no_secret_is_among_the_variables_that_nodes_are_told() -> None:
+def test_variables_sent_to_nodes_contain_no_secrets() -> None:
     environment = {
         "HF_TOKEN": "secret",
         "WANDB_API_KEY": "secret",

@@ -20,7 +20,7 @@ MISSING = {**HERE, "exists": False, "readable": False}
         ("--resume", [HERE, MISSING], ("node2",), "which does not exist there"),
         ("--resume_from_checkpoint", [MISSING, MISSING], ("node1", "node2"), "does not exist on any node"),
         ("--load", [HERE, {**HERE, "readable": False}], ("node2",), "which ubuntu cannot read"),
-        ("--checkpoint", [MISSING, MISSING], (), ""),  # perhaps where the job will write
+        ("--checkpoint", [MISSING, MISSING], (), ""),  # the job may write to it
         ("--checkpoint", [HERE, MISSING], ("node2",), "which does not exist there"),
         ("--checkpoint_dir", [HERE, MISSING], (), ""),
     ],
@@ -132,7 +132,7 @@ LARGE = ["--deepspeed", "ds.json", "--model_name_or_path", "meta-llama/Llama-3.1
         (OFFLOAD, ["--deepspeed", "ds.json", "--model_name_or_path", "gpt2"], 64, False),
     ],
 )
-def test_memory_must_hold_what_is_offloaded(
+def test_memory_must_hold_the_offloaded_state(
     config: dict[str, Any], args: list[str], memory: int, is_small: bool
 ) -> None:
     facts = cluster(2, gpu_count=8)

@@ -127,7 +127,7 @@ def test_program_without_python_must_be_executable() -> None:
     ("source", "command"),
     [("/me/toy", "chmod +x /me/toy/entry.sh on this machine, or "), ("", "chmod +x /code/entry.sh on the node, or ")],
 )
-def test_program_is_made_executable_where_it_is_copied_from(source: str, command: str) -> None:
+def test_program_is_made_executable_in_its_source(source: str, command: str) -> None:
     script = {"path": "/code/./entry.sh", "is_file": True, "executable": False}
     context: Any = SimpleNamespace(
         job=SimpleNamespace(no_python=True, script="./entry.sh"),
@@ -184,7 +184,7 @@ def test_fp16_on_a_node_without_a_working_gpu_is_an_error() -> None:
     [
         (FP16, {"node1": RTX, "node2": RTX}, []),
         (FP16, {"node1": ("Tesla V100", [7, 0]), "node2": ("Tesla V100", [7, 0])}, []),
-        (FP16, {"node1": ("Tesla V100", None), "node2": ("Tesla V100", None)}, []),  # an old driver does not tell
+        (FP16, {"node1": ("Tesla V100", None), "node2": ("Tesla V100", None)}, []),  # an old driver does not report it
         (BF16, {"node1": RTX, "node2": RTX}, []),
         (BF16, {"node1": ("Tesla V100", [7, 0]), "node2": ("Tesla V100", [7, 0])}, ["warning"]),
         ({"train_micro_batch_size_per_gpu": 1}, {"node1": GTX, "node2": GTX}, []),

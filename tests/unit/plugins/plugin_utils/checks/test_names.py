@@ -42,7 +42,7 @@ EVERYONE = ("node1", "node2", "node3", "node4")
     ("spoil", "result"),
     [
         (nothing, []),
-        # the rows that glibc was measured with: the loopback line wins wherever the right one stands
+        # rows measured with glibc: the loopback line wins, wherever the right line is
         (lambda f: own(f, "node2", "127.0.1.1"), [("error", "own-name-loopback", ("node2",))]),
         (
             lambda f: own(f, "node2", "127.0.1.1", address("node2")),
@@ -62,7 +62,7 @@ EVERYONE = ("node1", "node2", "node3", "node4")
         (lambda f: takes(f, "node2", "node1", address("node3")), [("error", "name-differs", ("node2",))]),
         (lambda f: takes(f, "node4", "node1", "127.0.0.1"), [("error", "name-differs", ("node4",))]),
         (lambda f: own(f, "node3", "10.0.7.7"), [("error", "name-differs", ("node3",))]),
-        # right one second: programs take the first
+        # the right one is second: programs use the first
         (lambda f: takes(f, "node2", "node1", "10.0.0.99", address("node1")), [("error", "name-differs", ("node2",))]),
         (lambda f: takes(f, "node2", "node1", address("node1"), "fe80::1"), []),
         # unknown names
@@ -93,7 +93,7 @@ def everybody_takes(name: str, wrong: str) -> Any:
     return spoil
 
 
-def test_name_that_all_nodes_resolve_elsewhere_is_reported_for_its_node() -> None:
+def test_name_that_all_nodes_resolve_differently_is_reported_for_its_node() -> None:
     assert spoilt(everybody_takes("node3", "203.0.113.3")) == [("error", "name-elsewhere", ("node3",))]
     assert spoilt(everybody_takes("node3", "203.0.113.3"), names_needed=False) == [
         ("warning", "name-elsewhere", ("node3",))
@@ -121,9 +121,9 @@ def without_resolver(spoil: Any) -> Any:
     ("spoil", "result"),
     [
         (nothing, []),
-        # a fresh machine: nobody knows anybody, and a run goes by addresses
+        # new machines: no name is known, and a run uses addresses
         (loopback_everywhere, [("warning", "own-name-loopback", EVERYONE)]),
-        # half a hosts file: the name means one thing here and another there
+        # incomplete hosts files: the name resolves differently on the nodes
         (lambda f: own(f, "node2", "127.0.1.1"), [("error", "own-name-loopback", ("node2",))]),
         (lambda f: takes(f, "node2", "node1", "10.0.0.99"), [("error", "name-differs", ("node2",))]),
         (lambda f: forget_peers(f, "node2"), []),
@@ -133,7 +133,7 @@ def test_launch_by_addresses_reports_wrong_names_but_not_unknown_ones(spoil: Any
     assert spoilt(without_resolver(spoil), names_needed=False) == result
 
 
-def test_names_that_are_addresses_give_no_findings() -> None:
+def test_names_that_are_addresses_have_no_findings() -> None:
     facts = cluster(2)
     named = {address(name): item for name, item in facts.items()}
     for item in named.values():
@@ -143,7 +143,7 @@ def test_names_that_are_addresses_give_no_findings() -> None:
     assert [finding.id for finding in result if "name" in finding.id] == []
 
 
-def test_nodes_on_one_machine_give_no_name_findings() -> None:
+def test_nodes_on_one_machine_have_no_name_findings() -> None:
     facts = cluster(2)
     loopback_everywhere(facts)
     for item in facts.values():

@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._checks.connections import group_by_node
 from tests.unit.healthy import PORT, Facts, address, cluster, findings, nothing, spoilt, together
 
-TIMED_OUT = "no answer within 3 s"
+TIMED_OUT = "no reply within 3 s"
 REFUSED = "Connection refused"
 EVERYONE = ("node1", "node2", "node3", "node4")
 
@@ -90,7 +90,7 @@ ELSEWHERE = "3c1f07aa net:[4026531840]"
         ({"node1": HERE, "node2": ELSEWHERE}, [("error", "loopback-address", ("node1", "node2"))]),
         ({"node1": HERE, "node2": CONTAINER}, [("error", "loopback-address", ("node1", "node2"))]),
         ({"node1": HERE, "node2": HERE, "node3": CONTAINER}, [("error", "loopback-address", EVERYONE[:3])]),
-        ({"node1": HERE, "node2": ""}, []),  # it cannot be read there: nothing is known
+        ({"node1": HERE, "node2": ""}, []),  # unreadable on this node, so unknown
         ({"node1": ELSEWHERE}, []),
     ],
 )
@@ -169,14 +169,14 @@ def no_ssh(facts: dict[str, Facts], name: str) -> None:
         (lambda f: isolate(f, "node3", outward=False), [("error", "peers-blocked", ("node3",))]),
         (lambda f: isolate(f, "node3", inward=False), [("error", "peers-blocked", ("node3",))]),
         (lambda f: block(f, "node2", "node4"), [("error", "peers-blocked", ("node4", "node2"))]),
-        # nodes that are asked in turns, and not at once, see no less
+        # nodes that are asked one after another see just as much
         (everyone_came_in_turn, []),
         (
             together(everyone_came_in_turn, lambda f: isolate(f, "node3")),
             [("error", "peers-blocked", ("node3",))],
         ),
         (lambda f: came_first(f, "node2", "node3"), []),
-        # who connects back is refused by a peer that does listen
+        # connecting back is refused by a peer that does listen
         (lambda f: block(f, "node2", "node4", REFUSED), [("error", "peers-blocked", ("node4", "node2"))]),
         (reject_each_other, [("error", "peers-blocked", ("node1", "node2"))]),
         # ports of the run on the first node
@@ -186,7 +186,7 @@ def no_ssh(facts: dict[str, Facts], name: str) -> None:
         (lambda f: swallow(f, "node2", "node3"), [("error", "mtu-black-hole", ("node3", "node2"))]),
         (lambda f: swallow_all(f, "node2"), [("error", "mtu-black-hole", ("node2",))]),
         (lambda f: no_ssh(f, "node4"), [("error", "ssh-between-nodes", ("node4",))]),
-        # nobody listened there: the port is another program's, and port-in-use says so
+        # no peer listened on it: another program uses the port, which port-in-use reports
         (lambda f: f["node2"].pop("connections"), []),
     ],
 )
@@ -209,7 +209,7 @@ def asked(facts: dict[str, Facts], name: str, seconds: float) -> None:
     facts[name]["clock"] = {moment: value + seconds for moment, value in facts[name]["clock"].items()}
 
 
-def test_nodes_queried_too_late_to_meet_are_reported_as_unmet() -> None:
+def test_nodes_queried_too_late_to_connect_are_reported_as_untested() -> None:
     facts = cluster(3)
     for peer in ("node1", "node2"):
         came_first(facts, peer, "node3")
@@ -222,7 +222,7 @@ def test_nodes_queried_too_late_to_meet_are_reported_as_unmet() -> None:
     assert "it took 46 s to query all of them, but each waits only 31 s for its peers" in result.problem
     assert "31 s for its peers: node1 and node3, node2 and node3 missed each other" in result.problem
     assert "--forks 3" in result.remedy
-    block(facts, "node3", "node1")  # no answer at all
+    block(facts, "node3", "node1")  # no reply
     assert {item.id for item in findings(facts)} == {"peers-blocked", "peers-unmet"}
 
 

@@ -114,7 +114,7 @@ def test_environment_of_a_project_is_offered_if_the_job_has_no_torch(projects: l
     assert finding.id == "torch-missing" and finding.remedy.startswith(remedy)
 
 
-def test_torch_of_the_machines_image_is_offered_if_the_job_has_none() -> None:
+def test_torch_of_the_machines_image_is_offered_if_the_job_has_no_torch() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         package(facts, "torch", None, *facts)
         for node in ("node2", "node3"):
@@ -129,7 +129,7 @@ def test_torch_of_the_machines_image_is_offered_if_the_job_has_none() -> None:
     assert "launch_python: /opt/pytorch/bin/python" in offered.remedy
 
 
-def test_torch_of_the_machines_image_is_no_news_if_the_job_has_one() -> None:
+def test_torch_of_the_machines_image_is_not_reported_if_the_job_has_torch() -> None:
     def add_environment(facts: Facts) -> None:
         for node in facts.values():
             node.update(environments=[IMAGE])
@@ -189,9 +189,9 @@ def test_drivers_must_match_and_be_new_enough_for_torch(spoil: Any, result: Any)
         (["sm_86"], [(8, 6), (8, 9)], [(8, 0), (9, 0), (7, 5)]),
         (["sm_60"], [(6, 0), (6, 1)], [(5, 2), (7, 0)]),
         (["sm_100", "sm_120"], [(10, 0), (10, 3), (12, 0), (12, 1)], [(9, 0), (11, 0)]),
-        # PTX on all newer ones
+        # PTX runs on all newer ones
         (["sm_37", "compute_37"], [(3, 7), (6, 1), (12, 0)], [(3, 5)]),
-        # and what is made for one GPU or one generation, there alone
+        # code for a specific GPU or generation runs only on it
         (["sm_90a"], [(9, 0)], [(9, 1), (10, 0)]),
         (["sm_100f"], [(10, 0), (10, 3)], [(12, 0)]),
         (["gfx90a"], [], [(9, 0)]),
@@ -233,7 +233,7 @@ TURING_ON = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
             together(lambda f: built_for(f, TURING_ON), lambda f: gpu(f, "Tesla V100", [7, 0], "node2")),
             [("error", "torch-no-kernels", ("node2",)), ("warning", "skew-gpu", ("node2",))],
         ),
-        # neither an old driver, which tells no capability, nor a torch that does not tell is an error
+        # neither an old driver nor a torch that does not report the capability is an error
         (lambda f: built_for(f, TURING_ON), []),
         (lambda f: gpu(f, "Quadro P4000", [6, 1]), []),
     ],

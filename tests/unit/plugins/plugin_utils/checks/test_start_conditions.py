@@ -65,7 +65,7 @@ def test_healthy_nodes_have_no_findings() -> None:
     assert found({}, table=HERE) == []
 
 
-# --- Not there --------------------------------------------------------------------------------------------------------
+# --- Missing files ----------------------------------------------------------------------------------------------------
 
 
 def test_unreachable_nodes_are_reported_with_their_reasons() -> None:
@@ -159,7 +159,7 @@ IN_USE = {"29500": "Address already in use", "29499": ""}
         ({"ports": HOLDER, "binds": IN_USE}, "process 4711 (python3 serve.py)"),
         ({"ports": {"29500": {"pid": None, "command": ""}}, "binds": IN_USE}, "a process of another user"),
         ({"binds": IN_USE}, "Address already in use"),
-        ({"ports": HOLDER}, "process 4711 (python3 serve.py)"),  # on another address: torch's store wants them all
+        ({"ports": HOLDER}, "process 4711 (python3 serve.py)"),  # on another address: torch's store needs all of them
     ],
 )
 def test_rendezvous_port_in_use_is_reported(facts: dict[str, Any], by: str) -> None:
@@ -190,7 +190,7 @@ def test_both_ports_in_use_are_reported_at_once() -> None:
     assert [finding.id for finding in found({"a": {"binds": taken}})] == ["port-in-use", "port-in-use"]
 
 
-# --- What the job names -----------------------------------------------------------------------------------------------
+# --- Paths in the job -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_both_ports_in_use_are_reported_at_once() -> None:
         ({"run_taken": "/runs/first/node0"}, "run-id-taken", "run first already exists, in /runs/first/node0"),
     ],
 )
-def test_missing_files_and_taken_run_id_are_reported_once_for_all_nodes(
+def test_missing_files_and_run_id_in_use_are_reported_once_for_all_nodes(
     change: dict[str, Any], identity: str, expected_text: str
 ) -> None:
     finding = the_finding({"a": change, "c": change})
@@ -228,7 +228,7 @@ def test_missing_files_and_taken_run_id_are_reported_once_for_all_nodes(
         ({"script": "train.py", "working_directory": "/srv/project"}, False),
     ],
 )
-def test_missing_relative_script_says_where_its_path_starts(given: dict[str, Any], at_home: bool) -> None:
+def test_missing_relative_script_is_reported_with_its_base_directory(given: dict[str, Any], at_home: bool) -> None:
     finding = the_finding({"a": {"script": path("/home/u/train.py", is_file=False)}}, job=replace(STATIC, **given))
     assert ("launch_working_directory is not set, so a relative path starts in" in finding.problem) == at_home
     assert ("set launch_working_directory, or correct launch_script" in finding.remedy) == at_home

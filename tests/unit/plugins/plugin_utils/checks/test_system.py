@@ -42,8 +42,8 @@ def left(facts: dict[str, Facts], node: str, name: str, value: str) -> None:
 
 
 def dead_data(facts: dict[str, Facts]) -> None:
-    """The job lies on a mount that does not answer: nothing below it was looked at."""
-    mount(facts, "node2", "hangs", "no answer within 3 s")
+    """The job lies on a mount that does not respond: nothing below it was looked at."""
+    mount(facts, "node2", "hangs", "no reply within 3 s")
     nothing_there = {"is_file": False, "is_directory": False, "readable": False, "dead_mount": "/data"}
     facts["node2"]["working_directory"] = {"path": "/data/project", **nothing_there}
     facts["node2"]["script"] = {"path": "/data/project/train.py", **nothing_there}
@@ -90,7 +90,7 @@ def test_output_on_a_mount_without_rename_is_reported(
         ("unreadable", "", ""),  # another user's FUSE, /run/user/1000/doc
         ("missing", "wanted", "error"),
         ("missing", "boot", "error"),
-        ("missing", "optional", "warning"),  # the disk of a cloud's other machine type
+        ("missing", "optional", "warning"),  # the disk of another machine type
         ("stale", "", "error"),  # df would hang
         ("hangs", "boot", "error"),
     ],
@@ -161,7 +161,7 @@ def test_mounts_with_different_contents_are_reported() -> None:
         (lambda f: limits(f, "node2", memlock=8 * 2**20, rdma=True), [("error", "memlock-small", ("node2",))]),
         (lambda f: limits(f, "node2", memlock=-1, rdma=True), []),
         (lambda f: limits(f, "node2", nofile=256), [("warning", "nofile-small", ("node2",))]),
-        # clocks: the others count, not the controller's
+        # clocks are compared among nodes, not with the controller's
         (lambda f: clock(f, 2.0, "node3"), [("warning", "clock-skew", ("node3",))]),
         (lambda f: clock(f, -3600.0, "node3"), [("error", "clock-skew", ("node3",))]),
         (lambda f: clock(f, 3600.0, *f), []),
@@ -184,12 +184,12 @@ def test_disk_without_inodes_needs_inodes_not_space() -> None:
     assert "GiB" not in finding.requirement + finding.remedy
 
 
-def test_with_two_nodes_the_clock_off_from_the_controllers_is_wrong() -> None:
+def test_of_two_clocks_that_far_from_the_controllers_is_wrong() -> None:
     assert spoilt(lambda f: clock(f, 90.0, "node1"), count=2) == [("error", "clock-skew", ("node1",))]
     assert spoilt(lambda f: clock(f, 90.0, "node2"), count=2) == [("error", "clock-skew", ("node2",))]
 
 
-def test_slow_answer_is_not_taken_for_clock_skew() -> None:
+def test_slow_reply_is_not_treated_as_clock_skew() -> None:
     """A node whose answer took 20 s may have read its clock anywhere within."""
 
     def spoil(facts: dict[str, Facts]) -> None:

@@ -29,7 +29,7 @@ blocks = st.builds(
 
 
 @given(st.lists(st.one_of(blocks, st.sampled_from(["10.0.0.0/9", "fd00::/8"])), max_size=12), st.integers(10, 17))
-def test_first_free_block_is_chosen_or_refused_if_none_is_left(taken: list[str], prefix: int) -> None:
+def test_first_free_block_is_chosen_or_exhaustion_is_refused(taken: list[str], prefix: int) -> None:
     others = [ipaddress.ip_network(block) for block in [*taken, *DOCKER]]
     possible = [
         block

@@ -161,7 +161,7 @@ def provider(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         yield Account3(tmp_path, hidden, changes)
     elif name == "paperspace":
         with PaperspaceServer() as server:
-            monkeypatch.setattr(server, "document", None)  # other tests hold the same requests against it
+            monkeypatch.setattr(server, "document", None)  # other tests check the same requests with it
             yield Paperspace(server, tmp_path, hidden)
     else:
         with EC2Server() as server:
@@ -184,9 +184,9 @@ def row(name: str, hidden: int, how: str, changes: dict[str, Any] | None = None,
         row("paperspace", 3, "answer lost"),
         row("ec2", 0, "killed before a change"),
         row("ec2", 3, "answer lost", at_ec2.OWN),
-        # before the next change it is killed in an earlier row, and what was made is hidden in the row above
+        # an earlier row kills it before the next change, and the row above hides created resources
         row("ec2", 3, "killed after a change", at_ec2.OWN, thorough=True),
-        # a question changes nothing: before it all is as before the next change
+        # reads change nothing: the state before a read is that before the next change
         row("ec2", 0, "killed before", at_ec2.OWN, thorough=True),
         row("ec2", 0, "killed before a change", at_ec2.OWN, thorough=True),
         row("ec2", 3, "killed after a change", thorough=True),
@@ -209,7 +209,7 @@ def test_provision_and_teardown_complete_after_break_at_any_request(provider: An
     raise AssertionError("no command ends")
 
 
-def test_next_offer_is_tried_and_exhausted_one_leaves_nothing(minimal: MinimalBench) -> None:
+def test_next_offer_is_tried_and_exhausted_offer_leaves_no_resources(minimal: MinimalBench) -> None:
     minimal.account.full = ("small",)
     minimal.provide(Request(machine_types=("small", "large")))
     assert {item["machine_type"] for item in minimal.account.resources.values() if item["name"] == "bert-1"} == {
@@ -233,7 +233,7 @@ def test_budget_is_kept_and_stopped_machines_are_started_again(minimal: MinimalB
     assert not minimal.provide().changed
 
 
-def test_unknown_provider_is_refused_with_the_known_ones() -> None:
+def test_unknown_provider_is_refused_with_the_valid_providers() -> None:
     assert all(cloud.name == name for name, cloud in CLOUDS.items())
     with pytest.raises(PlanRefusedError, match="'papersapce'. Known providers: ec2, paperspace. Did you"):
         find_cloud("papersapce")

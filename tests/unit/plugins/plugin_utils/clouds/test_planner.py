@@ -164,7 +164,7 @@ def foreign(there: AccountResources) -> AccountResources:
     }
 
 
-# --- What an account may look like
+# --- Accounts
 
 NAMES = st.sampled_from(["bert-0", "bert-1", "bert-3", "bert-7"])
 STRANGE = st.sampled_from(["bertha-0", "bert", "bert-2-0", "bert-01", "node", "Bert-0", "bert-0 ", "bert--1"])
@@ -235,7 +235,7 @@ def test_interrupted_plan_resumes_with_remaining_steps_then_none(
     for step in whole["steps"][:done]:
         carry_out(there, step, want, numbers)
     rest = plan_cluster(want, there, noted)["steps"]
-    # ids of what was made meanwhile are new; what is to be done, and in which order, is the same
+    # resources created meanwhile have new IDs; the actions and their order are the same
     assert [(item["action"], item["what"], item["name"]) for item in rest] == [
         (item["action"], item["what"], item["name"]) for item in whole["steps"][done:]
     ]
@@ -260,7 +260,7 @@ def test_steps_touch_only_what_belongs_to_the_cluster(there: AccountResources, w
         assert step["action"] != "remove" or wish["state"] == "absent"
 
 
-# --- One by one
+# --- Single cases
 
 
 def names(result: ClusterPlan) -> list[str]:
@@ -278,7 +278,7 @@ def test_new_cluster_is_planned_in_an_empty_account() -> None:
     ]
 
 
-def test_parts_are_made_before_machines_and_removed_after_them() -> None:
+def test_parts_are_created_before_machines_and_removed_after_them() -> None:
     want = wanted(nnodes=1, script="", parts=PARTS)
     assert names(plan_cluster(want, account(), NOTHING)) == [
         "make VPC muster-bert",
@@ -326,7 +326,7 @@ def test_duplicate_vpc_is_removed_and_the_recorded_one_kept() -> None:
     assert len(plan_cluster(wanted(state="absent"), there, noted)["steps"]) == 4, "all go in the end"
 
 
-def test_missing_nodes_are_made_and_surplus_nodes_kept() -> None:
+def test_missing_nodes_are_created_and_surplus_nodes_kept() -> None:
     there = account(machine("bert-1"), machine("bert-4"), networks=[network("muster-bert")])
     assert names(plan_cluster(wanted(nnodes=4, script=""), there, NOTHING)) == [
         "make machine bert-0",
@@ -465,7 +465,7 @@ def test_price_that_differs_from_the_table_is_reported() -> None:
     ) == ["a machine of type A6000x2 costs 4.20 USD an hour, not 3.78 USD as on 2025-12-28"]
 
 
-def test_plan_is_shown_in_words_and_as_a_diff() -> None:
+def test_plan_is_shown_as_text_and_as_a_diff() -> None:
     there = account(machine("bert-0"), machine("bert-9", "other", network="nw9"), networks=[network("muster-bert")])
     want = wanted(nnodes=2, script="")
     result = plan_cluster(want, there, NOTHING)

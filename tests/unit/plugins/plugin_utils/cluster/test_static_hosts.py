@@ -67,7 +67,7 @@ def test_any_accepted_list_becomes_an_inventory_of_its_machines(lines: list[str]
     assert len(result) == len(hosts) and all(isinstance(name, str) for name in result)
 
 
-def test_inventory_has_known_values_and_asks_for_missing_addresses() -> None:
+def test_inventory_has_known_values_and_requests_missing_addresses() -> None:
     known = {"gpu1": "10.0.0.4"}
     hosts = [ListedHost("gpu1", 8), ListedHost("gpu2", user="ubuntu"), ListedHost("10.0.0.6"), ListedHost("8.8.8.8", 4)]
     text = render_inventory(hosts, "hosts.txt", lambda name: known.get(name, ""))

@@ -64,7 +64,7 @@ def test_text_stays_unchanged_without_a_command_or_known_playbook(tmp_path: Path
         (('{"python_env_directory": "/my env"}',), " -e python_env_directory='/my env'"),
     ],
 )
-def test_suggested_command_repeats_the_options_that_bring_code(
+def test_suggested_command_repeats_the_options_that_copy_code(
     typed: tuple[str, ...], more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -117,7 +117,7 @@ def test_suggested_command_repeats_the_options_that_bring_code(
         ),
     ],
 )
-def test_users_of_muster_are_told_its_commands(
+def test_users_of_muster_are_shown_its_commands(
     text: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MUSTER_COMMAND", "./muster")

@@ -32,14 +32,14 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
         ("a\\=b", "'a\\\\=b'", "NAME=VALUE"),
     ],
 )
-def test_lost_words_are_named_with_the_right_form(text: str, lost: str, form: str) -> None:
+def test_unused_arguments_are_named_with_the_correct_form(text: str, lost: str, form: str) -> None:
     (output,) = find_stray_extra_vars([text])
     assert output.startswith(f"-e {shlex.quote(text)}: {lost} does not belong to a variable")
     assert form in output
 
 
 @pytest.mark.parametrize("arguments", [["--resume", "--epochs", "1"], ["--note", "it's $5", 'a"b'], ["lr=0.1", "x=2"]])
-def test_suggested_form_passes_all_words(arguments: list[str]) -> None:
+def test_suggested_form_passes_all_arguments(arguments: list[str]) -> None:
     (output,) = find_stray_extra_vars([f"launch_args={shlex.join(arguments)}"])
     form = output.partition("inside the shell's quotes: ")[2].rpartition(". Give each")[0]
     (option, text) = shlex.split(form)
@@ -62,7 +62,7 @@ def test_suggested_form_passes_all_words(arguments: list[str]) -> None:
         *("@job file.yml", '{"launch_args": ["--a", "b"]}', "[1, 2]", "", "launch_args=--fast", "a={{ b + c }}", "a="),
     ],
 )
-def test_words_that_reach_a_variable_are_accepted(text: str) -> None:
+def test_arguments_that_reach_a_variable_are_accepted(text: str) -> None:
     assert find_stray_extra_vars([text]) == []
 
 
@@ -70,11 +70,11 @@ NEEDED = {"stage_data": "stage_data_bucket=b", "checkpoints": "checkpoints_bucke
 PLAYBOOKS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml"))
 
 
-# The call that refuses them refuses what has no effect, too: tests/unit/playbooks/test_no_effect.py has each playbook.
+# The same call refuses variables without effect: tests/unit/playbooks/test_no_effect.py tests each playbook.
 @pytest.mark.parametrize(
     "playbook", [one if one == "launch" else pytest.param(one, marks=pytest.mark.thorough) for one in PLAYBOOKS]
 )
-def test_each_playbook_refuses_lost_words_before_contacting_nodes(tmp_path: Path, playbook: str) -> None:
+def test_each_playbook_refuses_unused_arguments_before_contacting_nodes(tmp_path: Path, playbook: str) -> None:
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         "training: {hosts: {a: {node_address: 127.0.4.1, ansible_host: 127.0.0.1, ansible_port: 1}}}\n"
@@ -84,5 +84,5 @@ def test_each_playbook_refuses_lost_words_before_contacting_nodes(tmp_path: Path
     assert done.returncode == 2, done.stdout
     assert "'--epochs 1' does not belong to a variable" in done.stdout, done.stdout
     assert "-e \"launch_args='--resume --epochs 1'\"" in done.stdout
-    assert "unreachable=0" in done.stdout and "unreachable=1" not in done.stdout  # no node was asked
+    assert "unreachable=0" in done.stdout and "unreachable=1" not in done.stdout  # no node was queried
     assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == ["collections", "machines.yml"]

@@ -118,7 +118,7 @@ def test_tag_that_selects_nothing_is_named(
     assert describe_unused_tags(only, skip, ROLES, lambda item: item.name in on) == messages
 
 
-def test_tag_of_a_disabled_role_is_idle_even_if_another_role_has_it() -> None:
+def test_tag_of_a_disabled_role_has_no_effect_even_if_another_role_has_it() -> None:
     roles = [role("pytorch", "open_mpi"), MPI]
     assert describe_unused_tags(["open_mpi"], [], roles, lambda item: item.name == "pytorch")
     assert not describe_unused_tags(["open_mpi"], [], roles, lambda item: item.name == "open_mpi")
@@ -173,7 +173,7 @@ def test_a_variable_that_nothing_reads_is_named(tmp_path: Path, typed: str, mess
     )
 
 
-def test_words_of_nested_values_are_found() -> None:
+def test_words_in_nested_values_are_found() -> None:
     assert words_in_strings({"a": ["{{ region }}-x", {"b": ("my_zone", 3)}]}) == {"region", "x", "my_zone"}
 
 

@@ -49,7 +49,7 @@ def result(*records: Any, states: tuple[str, ...] = ("ended", "lost", "ended"), 
     return {**usual, **times, "nodes": nodes, "attempts": list(records), "not_restarted": "", **fields}
 
 
-def test_verdict_says_how_each_attempt_ended_and_what_the_restart_cost() -> None:
+def test_verdict_reports_how_each_attempt_ended_and_the_restart_cost() -> None:
     last = record(1, 1510.0, 2000.0, end_class="succeeded", node="", reason="", nodes=["gpu1", "gpu3"])
     verdict = verdict_from_hub(PLAN, result(record(0, 1000.0, 1500.0), last))
     shown = render_verdict(verdict, "", {})
@@ -59,7 +59,7 @@ def test_verdict_says_how_each_attempt_ended_and_what_the_restart_cost() -> None
     assert verdict["effective_seconds"] == 990.0 and verdict["kept_seconds"] is None
 
 
-def test_verdict_says_what_was_lost_and_what_it_cost() -> None:
+def test_verdict_reports_the_lost_work_and_its_cost() -> None:
     saved = {"checkpoint": "/c/step-40", "step": 40, "unit": "step", "saved": 1440.0, "reached": 46}
     unusable = {"unusable": {"gpu2": "2 of 8 GPUs respond"}}
     last = record(1, 1510.0, 2000.0, end_class="succeeded", node="", reason="", nodes=["gpu1", "gpu3"])
@@ -99,11 +99,11 @@ def test_loss_of_an_attempt(fields: dict[str, Any], knows: bool, expected: tuple
         ("", "step", None),
     ],
 )
-def test_last_step_that_the_output_names(text: str, unit: str, step: int | None) -> None:
+def test_last_step_in_the_output(text: str, unit: str, step: int | None) -> None:
     assert last_step(text, unit) == step
 
 
-def test_verdict_says_why_no_attempt_followed() -> None:
+def test_verdict_explains_why_no_attempt_followed() -> None:
     ended = result(record(0, 1.0, 2.0), state="failed", reason="boom", not_restarted="all restarts are used up")
     shown = render_verdict(verdict_from_hub(PLAN, ended), "", {})
     assert "  not restarted: all restarts are used up\n" in shown and "attempts:" not in shown
@@ -132,7 +132,7 @@ def test_loss_of_the_first_node_shows_the_command_that_continues_the_run() -> No
     assert given["launch_args"] == ["--resume", "it's"]
 
 
-def test_command_repeats_what_the_launch_set_besides_secrets() -> None:
+def test_command_repeats_the_settings_of_the_launch_except_secrets() -> None:
     settings = {"image": "nvcr.io/x:1", "gpus": (0, 1), "time_limit": 43200.0, "restart_min_nodes": 3, "spares": 1}
     job = make_job(restarts=2, variables=("HF_TOKEN",), interpreter="/venv/bin/python", **settings)
     plan = {**PLAN, "options": launch_options(job), "variables": ["HF_TOKEN"]}
@@ -149,7 +149,7 @@ def test_options_that_were_not_set_are_not_repeated() -> None:
     assert launch_options(make_job()) == {}
 
 
-def test_command_is_left_out_where_ansible_would_read_a_template() -> None:
+def test_command_is_omitted_if_ansible_would_read_a_template() -> None:
     assert continue_command({**PLAN, "arguments": ["{{ lookup('pipe', 'id') }}"]}, {"gpu1"}) == ""
     assert continue_command({**PLAN, "restart": {"restarts": 1}}, {"gpu1", "gpu2", "gpu3"}) == ""
     assert "launch_module" in continue_command({**PLAN, "program": "project.train"}, {"gpu1"})
@@ -163,7 +163,7 @@ def test_report_lists_the_attempts() -> None:
     assert describe_attempts({"attempts": hostile}) == ["0:  after 0:00:00, work lost: unknown"]
 
 
-def test_result_with_malformed_attempts_does_not_count() -> None:
+def test_result_with_malformed_attempts_is_ignored() -> None:
     good = result(record(0, 1.0, 2.0))
     assert checked_result(good) is not None
     for changes in ({"started": "x"}, {"nodes": "gpu1"}, {"reason": None}, {"number": -1}):

@@ -24,7 +24,7 @@ from tests.explain.offline import explain_offline
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "errors"
 TEXTS = {path.stem: path.read_text().partition("\n")[2] for path in RECORDED.glob("*.txt")}
 ENTRIES = {entry.id: entry for entry in CATALOGUE}
-# Texts of other threads than those in RECORDED: (entry, source, text).
+# Texts from threads other than those in RECORDED: (entry, source, text).
 ELSEWHERE = [
     (*head.split(), text)
     for head, text in (
@@ -68,7 +68,7 @@ def test_texts_of_other_threads_cover_most_entries() -> None:
     assert len({source for _name, source, _text in ELSEWHERE}) >= 100
 
 
-def test_entry_is_complete_and_matches_the_words_on_its_page() -> None:
+def test_entry_is_complete_and_matches_the_text_on_its_page() -> None:
     for name, entry in ENTRIES.items():
         assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name)
         arguments = entry.example.replace("...", "3")  # what differs from case to case
@@ -85,7 +85,7 @@ def test_patterns_have_no_unbounded_repetition() -> None:
         assert not re.search(r"[*+]|\{\d*,\}", free), text
 
 
-# --- What is harmless -------------------------------------------------------------------------------------------------
+# --- Harmless messages ------------------------------------------------------------------------------------------------
 
 HARMLESS = {
     "torchrun's banner": """\
@@ -172,7 +172,7 @@ def test_harmless_output_is_not_an_error(text: str) -> None:
     assert ids(text) == []
 
 
-def test_request_that_is_retried_is_no_cause_in_a_log() -> None:
+def test_retried_request_in_a_log_is_not_a_cause() -> None:
     assert causes_in_log(RETRIED.splitlines(), "ValueError: boom") == []
 
 
@@ -284,7 +284,7 @@ SYSTEM_ERROR = (
     ],
     ids=["last error", "last warning", "nothing"],
 )
-def test_line_that_no_entry_knows_is_shown_with_a_possible_cause(error: str, lines: list[str], seen: str) -> None:
+def test_line_that_matches_no_entry_is_shown_with_a_possible_cause(error: str, lines: list[str], seen: str) -> None:
     explanation = explain_failure(error, lines)
     assert explanation is not None
     assert (explanation["id"], explanation["confidence"], explanation["seen"]) == ("nccl-system-error", "log", seen)
@@ -325,7 +325,7 @@ def test_line_about_the_same_host_file_or_package_tells_more_than_the_error(
     assert (explanation["id"] if explanation else "") == entry
 
 
-def test_source_files_and_addresses_of_code_are_no_subjects() -> None:
+def test_source_files_and_code_addresses_are_not_subjects() -> None:
     error = "RuntimeError: File \"/job/train.py\", line 3, in '/opt/env/lib/python3.11/site-packages/torch/x': boom"
     assert subjects(error) == set()
     assert subjects("FileNotFoundError: '/data/a.npy' on (gpu-1, 29500) and 10.0.0.2") == {
@@ -383,7 +383,7 @@ def test_signals_are_ordinary_entries(error: str, entry: str) -> None:
         ("RuntimeError: unable to write to file </torch_3_1>: No space left on device (28)", [], "shared-memory-full"),
     ],
 )
-def test_full_shared_memory_is_not_taken_for_a_full_disk(error: str, lines: list[str], entry: str) -> None:
+def test_full_shared_memory_is_not_reported_as_a_full_disk(error: str, lines: list[str], entry: str) -> None:
     explanation = explain_failure(error, lines)
     assert explanation is not None and explanation["id"] == entry
 
@@ -403,7 +403,7 @@ def test_lines_of_all_errors_and_of_the_window_are_matched() -> None:
     assert explain_failure("ended with exit code 1, its last output: help", [*window, *["help"] * 120]) is None
 
 
-# --- Errors that say little -------------------------------------------------------------------------------------------
+# --- Errors with little information -----------------------------------------------------------------------------------
 
 SUMMARY = "ended with exit code 1, its last output: " + TEXTS["rank-failed"].splitlines()[0]
 SYSTEM_ERROR = "ncclSystemError: System call (socket, malloc, munmap, etc) failed."
@@ -429,7 +429,7 @@ def test_summary_of_a_launcher_says_less_than_any_other_line(error: str, lines: 
 @pytest.mark.parametrize(
     "prefix", ["", "c000001: ", "3: ", "[1,3]<stderr>:", "[rank3]: ", "node1: [rank3]: ", "(worker6, rank=6, pid=8) "]
 )
-def test_exception_behind_the_prefix_of_a_launcher_explains_an_exit_code(prefix: str) -> None:
+def test_exception_with_a_launcher_prefix_explains_an_exit_code(prefix: str) -> None:
     line = TEXTS["dataset-cache-missing"].splitlines()[-1].partition("FileNotFoundError")
     lines = [prefix + line[1] + line[2], f"{prefix}    train_dataset = build(0)"]
     explanation = explain_failure(f"ended with exit code 1, its last output: {lines[-1]}", lines)

@@ -37,7 +37,7 @@ def verdict_of(last: dict[str, Any], early: list[int]) -> dict[str, Any]:
     ("last", "early", "expected"),
     [
         (ENDED_BY_TORCHRUN, [], "it was in load (data.py:41)"),
-        # no process of any rank was running when they were looked for: torchrun had just ended them
+        # no rank process was running any more: torchrun had just ended them
         (ENDED_BY_TORCHRUN, [0, 1, 2, 3], "it was in load (data.py:41)"),
         (rank(3, None), [3], "had already ended with exit code 0"),
     ],
@@ -45,7 +45,7 @@ def verdict_of(last: dict[str, Any], early: list[int]) -> dict[str, Any]:
 def test_rank_that_torchrun_ended_does_not_count_as_ended_early(
     last: dict[str, Any], early: list[int], expected: str
 ) -> None:
-    if last["exit_code"] is None:  # it left no stack, as it ended by itself
+    if last["exit_code"] is None:  # it has no stack, because it exited by itself
         made = result(
             report(1, rank(0, 1, GLOO), rank(1, 1, GLOO)), report(1, rank(2, 1, GLOO), last), ended_early=early
         )

@@ -24,7 +24,7 @@ RACED = (
     ],
     ids=["Slurm", "Kubernetes", "shared file system"],
 )
-def test_remedy_names_what_to_do_on_this_kind_of_cluster(error: str, lines: list[str], advice: str) -> None:
+def test_remedy_is_specific_to_the_kind_of_cluster(error: str, lines: list[str], advice: str) -> None:
     explanation = explain_failure(error, lines)
     assert explanation is not None and advice in explanation["remedy"]
     elsewhere = explain_failure(error.replace("/fsx", "/home/me"), ["a log of another cluster"])
@@ -38,6 +38,6 @@ def test_advice_names_entries_and_topics_that_exist_and_is_a_clause() -> None:
             assert not text.endswith((".", ";", " ")), key
 
 
-def test_entry_without_advice_has_none() -> None:
+def test_entry_without_advice_adds_no_advice() -> None:
     assert local_advice("cuda-out-of-memory", ["srun: error", "/fsx/data", "pod.svc.cluster.local"]) == []
     assert local_advice("unknown", ["srun: error"]) == []

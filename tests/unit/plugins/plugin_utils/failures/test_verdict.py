@@ -150,7 +150,7 @@ def test_killed_launcher_comes_before_an_error_its_rank_caught() -> None:
 @pytest.mark.parametrize("code", [1, 70, TERMINATED, -signal.SIGKILL, 137, 143])
 def test_rank_ended_by_us_is_not_the_cause_whatever_its_exit_code(code: int, launcher: int) -> None:
     """A rank that ignores SIGTERM is killed by us, a shell that heeds it exits with 143, a script with any code."""
-    timeout = "TimeoutError: timed out"  # looks like what the end of others does to a rank
+    timeout = "TimeoutError: timed out"  # looks like the effect of other ranks' ends
     ended = report(launcher, {**rank(0, code), "ended_by_us": True}, ended_by_us=True)
     made = result(ended, report(1, rank(2, 1, timeout)), first="node1")
     assert cause(made) == ("node1", 2, timeout)
@@ -280,7 +280,7 @@ def test_failure_long_before_the_end_of_an_elastic_run_is_not_the_cause() -> Non
         node.update(survived=True, since=900.0)
     made["nodes"][0]["since"] = 1000.0
     assert cause(made) == ("node0", 0, CLOSED)
-    made["nodes"][2]["since"] = 990.0  # torch ends all of an elastic run where the restarts of one rank are spent
+    made["nodes"][2]["since"] = 990.0  # torch ends an elastic run entirely once a rank has used up its restarts
     assert cause(made) == ("node2", 4, "ValueError: long ago")
 
 
@@ -372,7 +372,7 @@ def test_stopped_node_is_not_the_cause() -> None:
     assert cause(result(report(1, rank(0, 1, CLOSED)), stopped, first="node1")) == ("node0", 0, CLOSED)
 
 
-# --- Without rank 0's word --------------------------------------------------------------------------------------------
+# --- Without rank 0's report ------------------------------------------------------------------------------------------
 
 PLAN = {"run_id": "first", "world_size": 4, "nodes": [{"name": "node0"}, {"name": "node1"}, {"name": "node2"}]}
 
@@ -381,7 +381,7 @@ def seen(state: str, message: str = "", of: dict[str, Any] | None = None) -> dic
     return {"state": state, "message": message, "report": of, "directory": "/home/u/runs/first/node"}
 
 
-def test_lost_rank_0_is_reported_from_what_its_peers_say() -> None:
+def test_lost_rank_0_is_reported_by_its_peers() -> None:
     lost = "node0 is lost: no sign of life for 10 s (powered off, or cut off from the network)"
     reads = {"node0": None, "node1": seen("failed", lost, report(1, rank(1, 1, CLOSED))), "node2": seen("failed", lost)}
     verdict = verdict_without_hub(PLAN, reads, 5000.0)
@@ -424,7 +424,7 @@ def test_node_that_left_an_elastic_run_does_not_make_it_stopped() -> None:
     assert (verdict["state"], verdict["first_failure"]["node"]) == ("failed", "node0")
 
 
-def test_rank_0_is_reported_lost_if_no_node_says_why() -> None:
+def test_rank_0_is_reported_lost_if_no_node_gives_a_reason() -> None:
     verdict = verdict_without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
     assert verdict["reason"] == "node0 is lost: it does not answer"
     verdict = verdict_without_hub(
@@ -434,7 +434,7 @@ def test_rank_0_is_reported_lost_if_no_node_says_why() -> None:
     assert verdict["first_failure"]["log"] == "/home/u/runs/first/node/launcher.log"
 
 
-# --- For a person -----------------------------------------------------------------------------------------------------
+# --- Terminal output --------------------------------------------------------------------------------------------------
 
 
 def test_failure_message_names_node_rank_error_and_log() -> None:

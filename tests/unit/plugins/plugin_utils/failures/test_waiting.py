@@ -49,7 +49,7 @@ def test_the_only_rank_without_a_timeout_failed_first() -> None:
     assert error.startswith("did not arrive where 3 other ranks waited for it; rank 0: RuntimeError: ")
 
 
-def test_one_timeout_does_not_accuse_the_other_rank() -> None:
+def test_single_timeout_does_not_blame_the_other_rank() -> None:
     silent = {**rank(1, TERMINATED), "ended_by_us": True}
     assert failure(result(report(1, rank(0, 1, GLOO), silent), first="node0"))[::2] == (0, "gloo-timed-out")
 
@@ -89,7 +89,7 @@ def test_different_collectives_are_named() -> None:
         "torch.distributed.DistBackendError: NCCL error\nLast error:\nDuplicate GPU detected : rank 1 and rank 0",
     ],
 )
-def test_error_that_names_its_cause_is_no_consequence(error: str) -> None:
+def test_error_that_names_its_cause_is_not_a_consequence(error: str) -> None:
     made = result(report(1, rank(0, 1, CLOSED)), report(1, rank(1, 1, error)), first="node0")
     assert failure(made)[:2] == (1, error)
 
@@ -160,7 +160,7 @@ def silent(number: int, text: str) -> dict[str, Any]:
         ("", "nccl-time-out"),
     ],
 )
-def test_last_output_of_the_rank_that_did_not_time_out_tells_what_it_did(output: str, entry: str) -> None:
+def test_last_output_of_the_rank_without_a_timeout_shows_its_activity(output: str, entry: str) -> None:
     waiting = report(1, rank(1, 1, watchdog(4021, "ALLREDUCE")))
     number, error, explained = failure(result(silent(0, output), waiting, first="node1"))
     assert (number, explained) == (1, entry)

@@ -27,7 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._keep.planner impo
 )
 from tests.support.minimal_cloud import Account, MinimalCloud, Request
 
-HORIZON = 120  # looks at the run, after which it has ended
+HORIZON = 120  # polls the run, which then has ended
 
 
 class Killed(BaseException):
@@ -112,7 +112,7 @@ class World:
         self.tick()
         for name in names:
             if self.ids().get(name, name) in self.hanging:
-                return f"{name} does not answer"
+                return f"{name} does not respond"
             self.prepared.add(self.ids().get(name, name))
             self.tick()
         return ""
@@ -208,7 +208,7 @@ def test_killed_at_every_step_and_started_again(tmp_path: Path, monkeypatch: pyt
     assert point > 8
 
 
-def test_killed_again_and_again(tmp_path: Path) -> None:
+def test_keep_survives_repeated_kills(tmp_path: Path) -> None:
     world = World(tmp_path)
     lose_first_and_last(world)
     starts = 0
@@ -226,7 +226,7 @@ def test_budget_is_never_exceeded(tmp_path: Path) -> None:
     assert any("3" in text and "later" in text for text in world.shown)
 
 
-def test_nothing_is_rented_without_a_budget(tmp_path: Path) -> None:
+def test_no_machine_is_created_without_a_budget(tmp_path: Path) -> None:
     world = World(tmp_path, budget=None)
     lose_one(world)
     world.keep()
@@ -235,7 +235,7 @@ def test_nothing_is_rented_without_a_budget(tmp_path: Path) -> None:
     assert len(texts) == 1, "the user is told once"
 
 
-def test_shortage_leaves_the_machines_of_the_run_alone(tmp_path: Path) -> None:
+def test_shortage_does_not_affect_the_machines_of_the_run(tmp_path: Path) -> None:
     world = World(tmp_path)
     lose_one(world)
     world.account.full = ("small",)
@@ -258,7 +258,7 @@ def test_static_inventory_takes_the_machine_that_the_user_adds(tmp_path: Path) -
     assert world.joins == ["desk"]
 
 
-def test_damaged_notes_count_as_none(tmp_path: Path) -> None:
+def test_damaged_notes_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "keep.json").write_text('{"machines": -1}')
     assert read_notes(tmp_path) is None
     (tmp_path / "keep.json").write_text(

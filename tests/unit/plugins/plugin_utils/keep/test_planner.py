@@ -96,7 +96,7 @@ def test_user_is_told_what_keep_waits_for(changes: dict[str, Any], noted: dict[s
     assert isinstance(action, Watch) and text in action.text
 
 
-def test_failed_step_is_repeated_after_longer_and_longer_pauses() -> None:
+def test_failed_step_is_retried_with_increasing_delays() -> None:
     noted, pauses = notes(), []
     for _number in range(6):
         noted = after_failure(noted, Rent(3), NOW)
@@ -122,7 +122,7 @@ def test_machine_that_cannot_join_is_set_up_again() -> None:
     assert next_action(present, noted, NOW) == Prepare(("gpu4",))
 
 
-def test_complete_run_begins_the_notes_anew_and_keeps_the_size_of_the_cluster() -> None:
+def test_complete_run_resets_the_notes_and_keeps_the_cluster_size() -> None:
     noted = notes(rented=2, joined=1, prepared=["gpu5"])
     complete = situation(machines=(*NODES, "gpu4"))
     assert after_recovery(noted, complete) == notes(machines=4, prepared=["gpu5"])

@@ -50,7 +50,7 @@ def test_malformed_entries_of_a_node_are_ignored(entry: Any) -> None:
     assert at.missing == ()
 
 
-def test_no_machine_is_rented_for_names_that_a_node_makes_up() -> None:
+def test_no_machine_is_created_for_names_invented_by_a_node() -> None:
     entries = [{"name": name, "excluded": False} for name in ("gpu2", "gpu7", "gpu2", *(f"x{n}" for n in range(99)))]
     at = read_situation(status("running", "unreachable", missing=entries), False, NAMES, NAMES, (True, True))
     assert at.missing == (MissingNode("gpu2"),)

@@ -68,12 +68,12 @@ def test_ssh_keep_alive_overrides_ansible_cfg() -> None:
     assert options["ssh_args"].count("ServerAliveInterval") == 2, "told more than once"
 
 
-def test_answer_is_found_among_other_output() -> None:
+def test_reply_is_found_among_other_output() -> None:
     answer = {"changed": False, "error": ""}
     assert called(0, f"Welcome!\n{REPLY_MARK}{json.dumps(answer)}\nbye\n") == answer
 
 
-def test_error_in_the_answer_is_a_refusal() -> None:
+def test_error_in_the_reply_is_a_refusal() -> None:
     with pytest.raises(NodeRequestError, match="node0: there is no run first"):
         called(0, REPLY_MARK + json.dumps({"error": "there is no run first on this node"}))
 
@@ -87,7 +87,7 @@ def test_error_in_the_answer_is_a_refusal() -> None:
         (127, "", "sh: 1: exec: /usr/bin/python3: not found", "no Python interpreter on this node"),
     ],
 )
-def test_missing_answer_is_a_failure_but_not_a_refusal(rc: int, stdout: str, stderr: str, text: str) -> None:
+def test_missing_reply_is_a_failure_but_not_a_refusal(rc: int, stdout: str, stderr: str, text: str) -> None:
     with pytest.raises(AnsibleActionFail, match=text) as caught:
         called(rc, stdout, stderr)
     assert not isinstance(caught.value, NodeRequestError)
@@ -141,19 +141,19 @@ def test_modules_needed_on_the_node_are_those_imported() -> None:
     assert not {"_run.documents", "_run.list_runs", "_plan.plan"} & set(needed)
 
 
-def test_node_that_never_replies_counts_as_not_answering() -> None:
+def test_node_that_never_replies_counts_as_unresponsive() -> None:
     released = threading.Event()
 
     def hang(*_arguments: Any, **_more: Any) -> dict[str, Any]:
         released.wait(60)
         return {"rc": 0, "stdout": "", "stderr": ""}
 
-    with pytest.raises(AnsibleConnectionFailure, match="node0 does not answer: .* no reply within 0.1 s"):
+    with pytest.raises(AnsibleConnectionFailure, match="node0 does not respond: .* no reply within 0.1 s"):
         on_node(hang, {}, timeout=0.1)
     released.set()
 
 
-def test_errors_of_the_connection_are_passed_on() -> None:
+def test_connection_errors_are_propagated() -> None:
     def fail(*_arguments: Any, **_more: Any) -> dict[str, Any]:
         raise AnsibleConnectionFailure("no route to host")
 
@@ -162,12 +162,12 @@ def test_errors_of_the_connection_are_passed_on() -> None:
 
 
 @pytest.mark.parametrize("reply", [BRACKETS, BRACKETS + "]" * len(BRACKETS), "[1]", "1", "{"])
-def test_reply_that_is_no_plain_object_is_refused(reply: str) -> None:
+def test_reply_that_is_not_a_plain_object_is_refused(reply: str) -> None:
     with pytest.raises(AnsibleActionFail, match="unexpected reply from the node"):
         called(0, REPLY_MARK + reply)
 
 
-def test_reply_gives_no_orders_to_ansible() -> None:
+def test_reply_cannot_control_ansible() -> None:
     """The result of a task with these fields would change other hosts, or what ansible-playbook reports."""
     orders: dict[str, Any] = {"add_host": {"host_name": "node1", "host_vars": {"ansible_connection": "local"}}}
     orders |= {"add_group": "all", "ansible_facts": {"a": 1}, "ansible_stats": {"data": {"a": 1}}}
@@ -177,7 +177,7 @@ def test_reply_gives_no_orders_to_ansible() -> None:
     assert called(0, REPLY_MARK + json.dumps({**orders, **answer})) == answer
 
 
-def test_kernel_ends_a_call_that_is_left_behind(tmp_path: Path) -> None:
+def test_kernel_ends_an_abandoned_call(tmp_path: Path) -> None:
     """The node waits for a pipe that nobody writes."""
     os.mkfifo(tmp_path / "pipe")
     hang = "def main(request):\n    open(request).read()"
@@ -188,7 +188,7 @@ def test_kernel_ends_a_call_that_is_left_behind(tmp_path: Path) -> None:
     assert completed.returncode == -signal.SIGALRM, completed.stderr
 
 
-def test_plugins_that_call_nodes_have_read_what_a_call_sends(tmp_path: Path) -> None:
+def test_plugins_that_call_nodes_have_read_the_sources_in_advance(tmp_path: Path) -> None:
     """Ansible loads these plugins before it starts a process for each node; a process of its own shows only theirs."""
     program = """
 import sys

@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.detache
 from tests.unit.hostile import BRACKETS
 
 
-def test_command_without_answer_counts_as_changed() -> None:
+def test_command_without_a_reply_counts_as_changed() -> None:
     assert task_result(0, "one\ntwo\n", False) == {
         "changed": True,
         "rc": 0,
@@ -42,22 +42,22 @@ def test_command_without_answer_counts_as_changed() -> None:
     }
 
 
-def test_answer_is_read_from_its_own_line_of_output() -> None:
+def test_reply_is_read_from_its_own_line_of_output() -> None:
     result = task_result(0, 'one\nMUSTER-RESULT {"changed": false, "lock": {"key": 1}}\n', False)
     assert result == {"changed": False, "rc": 0, "stdout_lines": ["one"], "answer": {"lock": {"key": 1}}}
 
 
-def test_answer_gives_no_orders_to_ansible() -> None:
+def test_reply_cannot_control_ansible() -> None:
     answer = '{"lock": 1, "add_host": {"host_name": "node1"}, "ansible_facts": {"a": 1}}'
     assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["answer"] == {"lock": 1}
 
 
 @pytest.mark.parametrize("answer", [BRACKETS, "[1]", "{"])
-def test_invalid_answer_counts_as_none(answer: str) -> None:
+def test_invalid_reply_is_ignored(answer: str) -> None:
     assert task_result(0, f"MUSTER-RESULT {answer}\n", False)["answer"] == {}
 
 
-def test_fault_is_reported_in_its_own_words() -> None:
+def test_error_is_reported_verbatim() -> None:
     result = task_result(1, 'Getting\nMUSTER-RESULT {"fault": "there is no file a. Needed: it"}\n', False)
     assert (result["failed"], result["msg"]) == (True, "there is no file a. Needed: it")
 
@@ -74,7 +74,7 @@ def test_failed_program_shows_last_output_lines_and_log_path() -> None:
     assert lines[41:] == ["All of its output is on that node, in /logs/a.log"]
 
 
-def test_without_a_fault_exit_code_and_last_lines_are_reported() -> None:
+def test_without_an_error_exit_code_and_last_lines_are_reported() -> None:
     result = task_result(2, "x" * 5000 + "\nE: broken\n", False)
     assert result["msg"] == f"exit code 2. The last lines of its output:\n  {'x' * 1000}\n  E: broken"
     assert task_result(3, "", False)["msg"] == "exit code 3"
@@ -86,12 +86,12 @@ def test_terminal_control_sequences_are_removed() -> None:
     assert result["msg"].split("\n")[1:] == ["   done", "  red"]
 
 
-def test_credentials_in_a_fault_are_masked() -> None:
+def test_credentials_in_an_error_are_masked() -> None:
     result = task_result(1, 'MUSTER-RESULT {"fault": "https://user:TOKEN@host/simple cannot be read"}\n', False)
     assert result["msg"] == "https://****@host/simple cannot be read"
 
 
-def test_error_in_the_answer_is_a_failure_despite_exit_code_0() -> None:
+def test_error_in_the_reply_is_a_failure_despite_exit_code_0() -> None:
     result = task_result(0, 'MUSTER-RESULT {"error": "Python 3.6 is too old"}\n', False)
     assert (result["failed"], result["msg"]) == (True, "Python 3.6 is too old")
 
@@ -112,7 +112,7 @@ def here(**more: Any) -> Any:
 
 
 @pytest.mark.one_core  # it needs torch
-def test_run_code_uses_the_given_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_code_uses_the_requested_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     asked = {"key": "k", "version": "2.8.0", "build": "cpu", "cuda": "", "gpus": 0, "marker": str(tmp_path / "proved")}
     (tmp_path / "proved").write_text(torch_proof.fingerprint(asked))
@@ -172,7 +172,7 @@ def test_without_file_locks_each_node_shows_progress(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("fault", "output_tells"), [(StepError, False), (ProgramError, True)])
-def test_fault_is_printed_as_the_result_and_exits_with_code_1(
+def test_error_is_printed_as_the_result_and_exits_with_code_1(
     fault: type[StepError], output_tells: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(_request: dict[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def read_reply(hub: int, state: str = "running") -> dict[str, Any]:
     return {"changed": False, "run": run}
 
 
-def test_node_that_joins_the_run_takes_the_place_of_the_lost_one() -> None:
+def test_joining_node_replaces_the_lost_node() -> None:
     plan, record = make_plan(3), make_plan(3)
     reply = make_reply(samples=[make_sample("fresh", 1)])
     reply["status"]["nodes"] = [
@@ -84,7 +84,7 @@ def test_node_that_joins_the_run_takes_the_place_of_the_lost_one() -> None:
 SILENT = NodeCallError("gpu0 has not answered: Connection timed out")
 
 
-def test_only_the_node_that_leads_the_run_is_asked_and_goes_on_where_it_ended() -> None:
+def test_only_the_leading_node_is_queried_and_continues_at_its_cursor() -> None:
     nodes = Nodes(gpu0=make_reply(samples=[make_sample("gpu2", 1)]))
     feed, _clock = make_feed(nodes)
     assert [feed.step(), feed.step()] == [PAGE_POLL_INTERVAL] * 2
@@ -95,7 +95,7 @@ def test_only_the_node_that_leads_the_run_is_asked_and_goes_on_where_it_ended() 
     assert feed.view.connection["state"] == "connected" and feed.view.samples.newest["gpu2"]
 
 
-def test_a_page_that_nobody_looks_at_asks_less_and_then_no_more() -> None:
+def test_unviewed_page_polls_less_and_then_stops() -> None:
     feed, clock = make_feed(Nodes(gpu0=make_reply()))
     clock.now += PAGE_IDLE_TIMEOUT + 1
     assert feed.step() == PAGE_IDLE_INTERVAL
@@ -105,12 +105,12 @@ def test_a_page_that_nobody_looks_at_asks_less_and_then_no_more() -> None:
     assert feed.step() is None and feed.is_closed
 
 
-def test_much_output_is_read_without_a_pause() -> None:
+def test_large_output_is_read_without_a_pause() -> None:
     feed, _clock = make_feed(Nodes(gpu0=make_reply(outputs={"/x": "line\n" * 50_000})))
     assert feed.step() == 0.0
 
 
-def test_a_silent_node_is_asked_again_before_the_others_are() -> None:
+def test_silent_node_is_queried_again_before_the_others() -> None:
     nodes = Nodes(gpu0=SILENT, gpu1=read_reply(0), gpu2=read_reply(0))
     feed, clock = make_feed(nodes)
     assert feed.step() == PAGE_POLL_INTERVAL and nodes.asked() == [("gpu0", "page")]
@@ -146,7 +146,7 @@ def test_a_node_whose_supervisor_died_has_a_successor() -> None:
     assert feed.step() == 0.0 and feed.hub == 1
 
 
-def test_a_returned_node_says_who_leads_the_run() -> None:
+def test_returning_node_reports_the_leader_of_the_run() -> None:
     feed, _clock = make_feed(Nodes(gpu0=make_reply(status={"hub": 2})))
     assert feed.step() == 0.0 and feed.hub == 2
 
@@ -169,7 +169,7 @@ def test_reading_ends_with_the_run() -> None:
     assert feed.step() is None and feed.view.snapshot(0)["state"] == "succeeded"
 
 
-def test_the_result_of_a_node_that_was_cut_off_does_not_end_the_run() -> None:
+def test_result_of_an_isolated_node_does_not_end_the_run() -> None:
     result = make_result(make_plan(3), state="failed", cut_off=True)
     cut_off = make_reply(active=False, result=result, status={"state": "failed"})
     feed, _clock = make_feed(Nodes(gpu0=cut_off, gpu1=read_reply(1), gpu2=SILENT))
@@ -196,14 +196,14 @@ def test_output_of_another_rank_is_read_from_its_node_and_at_most_once_in_an_int
         feed.output(6, 0)
 
 
-def test_output_of_a_node_that_does_not_answer_says_why() -> None:
+def test_output_of_an_unresponsive_node_gives_the_reason() -> None:
     nodes = Nodes(gpu1=SILENT, gpu2={"outputs": 5})
     feed, _clock = make_feed(nodes)
     assert feed.output(2, 0)["error"] == str(SILENT)
     assert feed.output(4, 0)["error"] == "gpu2 sent an invalid reply"
 
 
-def test_the_output_of_few_ranks_is_kept() -> None:
+def test_output_of_a_limited_number_of_ranks_is_kept() -> None:
     nodes = Nodes(**{f"gpu{number}": make_reply() for number in range(20)})
     feed, clock = make_feed(nodes, 20)
     for rank in range(1, 40):
@@ -212,7 +212,7 @@ def test_the_output_of_few_ranks_is_kept() -> None:
     assert sorted(feed.outputs) == list(range(32, 40))
 
 
-def test_search_asks_all_nodes_and_names_those_that_do_not_answer() -> None:
+def test_search_queries_all_nodes_and_names_unresponsive_nodes() -> None:
     match = {"rank": 5, "log": "ranks/1/stderr.log", "line": SECRET}
     nodes = Nodes(gpu0={"matches": [{**match, "rank": 0}]}, gpu1=SILENT, gpu2={"matches": [match, 5, {"rank": "x"}]})
     feed, _clock = make_feed(nodes)

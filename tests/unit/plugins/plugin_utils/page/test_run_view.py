@@ -83,7 +83,7 @@ def test_findings_are_the_hang_and_the_present_problems_of_nodes(view: RunView) 
     assert view.snapshot(0)["findings"] == [{"kind": "health", "text": "gpu1: Xid 79"}]
 
 
-def test_metrics_and_reports_become_curves_and_reports_are_no_output(view: RunView) -> None:
+def test_metrics_and_reports_become_curves_and_reports_are_not_output(view: RunView) -> None:
     lines = [f"step {step}: loss {1 / (step + 1)}" for step in range(5)]
     reports = ["MUSTER_RESULT " + json.dumps({"step": step, "accuracy": step / 10}) for step in range(3)]
     view.take(make_reply(outputs={"/x/stdout.log": "\n".join([*lines, *reports]) + "\n"}))
@@ -104,7 +104,7 @@ def test_metrics_of_a_long_run_keep_their_last_point_and_their_range(monkeypatch
     assert curve["points"][0][0] < 200 and len(curve["points"]) > 100
 
 
-def test_values_that_are_not_finite_make_no_invalid_json(view: RunView) -> None:
+def test_non_finite_values_keep_the_json_valid(view: RunView) -> None:
     text = 'step 0: loss 1.0\nstep 1: loss nan\nMUSTER_RESULT {"a": NaN}\nMUSTER_RESULT {"a": 1e999}\n'
     view.take(make_reply(outputs={"/x": text}))
     json.dumps([view.snapshot(0), view.curves("")], allow_nan=False)
@@ -159,7 +159,7 @@ def test_damaged_records_do_no_harm(plan: dict[str, Any]) -> None:
     json.dumps(RunView("first", plan, {"state": [], "nodes": 7, "started": "x"}).snapshot(0))
 
 
-def test_output_is_limited_and_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_limited_and_reports_omissions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output_tail, "MAX_LINES", 10)
     tail = OutputTail()
     tail.add([str(number) for number in range(25)])

@@ -44,14 +44,14 @@ def test_no_value_is_lost_when_the_axis_grows() -> None:
 @pytest.mark.parametrize(
     ("moment", "value"), [(START, None), (START, math.nan), (START, math.inf), (START + 1e12, 1.0)]
 )
-def test_values_that_are_none_do_not_count(moment: float, value: float | None) -> None:
+def test_null_values_are_ignored(moment: float, value: float | None) -> None:
     table = SampleTable()
     table.add(NAME, START, 7.0)
     table.add(NAME, moment, value)
     assert table.means(NAME) == [7.0] and table.width == FIRST_WIDTH
 
 
-def test_a_clock_that_goes_back_does_not_lose_values() -> None:
+def test_clock_set_back_does_not_lose_values() -> None:
     table = SampleTable()
     table.add(NAME, START, 1.0)
     table.add(NAME, START - 1000, 3.0)

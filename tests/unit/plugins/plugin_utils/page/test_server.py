@@ -138,17 +138,17 @@ def test_documents_need_the_token(page: Page, path: str) -> None:
 @pytest.mark.parametrize(
     "host", ["attacker.example", "127.0.0.1.attacker.example:80", "localhost.x", "127.0.0.1:80@x", ""]
 )
-def test_names_of_others_that_lead_to_this_machine_are_refused(page: Page, host: str) -> None:
+def test_foreign_host_names_for_this_machine_are_refused(page: Page, host: str) -> None:
     assert page.ask("/api/runs", Host=host)[0] == 421
     assert page.ask("/", Host=host)[0] == 421
 
 
 @pytest.mark.parametrize("host", ["localhost:9999", "127.0.0.1", "[::1]:8080"])
-def test_a_forwarded_port_is_this_machine(page: Page, host: str) -> None:
+def test_forwarded_port_is_accepted(page: Page, host: str) -> None:
     assert page.ask("/api/runs", Host=host)[0] == 200
 
 
-def test_buttons_are_for_the_page_itself(page: Page) -> None:
+def test_buttons_accept_requests_only_from_the_page_itself(page: Page) -> None:
     path = "/api/runs/first/stop"
     for origin in (
         "http://attacker.example",
@@ -162,7 +162,7 @@ def test_buttons_are_for_the_page_itself(page: Page) -> None:
     assert page.ask(path, "POST", Origin=page.origin, Sec_Fetch_Site="cross-site")[0] == 403
     assert page.ask(path, "POST", Origin=page.origin, token="x")[0] == 401
     assert page.ask(path, "POST", Origin=page.origin, Content_Length="7")[0] == 413
-    assert page.ask(path)[0] == 404  # a link or picture of another page would be a GET
+    assert page.ask(path)[0] == 404  # a link or image on another page would send a GET
     assert page.started == []
     assert page.ask(path, "POST", Origin=page.origin) == (202, {"started": "stop"})
     assert len(page.started) == 1
@@ -238,7 +238,7 @@ def test_the_state_and_output_of_a_run_reach_the_page(page: Page) -> None:
     assert {name for name, request in page.requests if request["operation"] == "page"} == {"gpu0"}
 
 
-def test_few_runs_are_read_at_the_same_time(page: Page) -> None:
+def test_number_of_concurrently_read_runs_is_limited(page: Page) -> None:
     for number in range(MAX_FEEDS + 5):
         write_record(page.runs, make_plan(run_id=f"run-{number}"))
         page.ask(f"/api/runs/run-{number}")
@@ -284,7 +284,7 @@ def test_commands_that_would_ask_for_a_password_are_not_started() -> None:
     assert commands.run("stop", "first").startswith("-K prompts at each launch; or type: ")
 
 
-def test_a_command_that_cannot_be_started_says_why() -> None:
+def test_command_that_cannot_be_started_reports_the_reason() -> None:
     def fail(_argv: Sequence[str]) -> subprocess.Popen[bytes]:
         raise FileNotFoundError(2, "No such file or directory")
 

@@ -292,7 +292,7 @@ def test_docker_group_granted_after_login_is_entered_with_sg(monkeypatch: pytest
         assert image.with_group("docker", words) == (["sg", "docker", "-c", "docker info 'a b'"] if late else words)
 
 
-# --- It ends with the run: a stand-in for the engine, whose daemon starts the container, so that it is no child of ours
+# --- The container ends with the run: a fake engine whose daemon starts it, so it is not our child
 
 ENGINE = """#!/bin/sh
 cd "$(dirname "$0")"

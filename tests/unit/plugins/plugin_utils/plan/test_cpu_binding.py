@@ -45,7 +45,7 @@ def test_each_rank_gets_the_cpus_of_its_gpu() -> None:
 
 
 @pytest.mark.parametrize("cpus", ["\x1b]0;title\x07", "0-99999999999", 7, "0-3\n4", None])
-def test_cpus_that_a_node_makes_up_are_not_used(cpus: Any) -> None:
+def test_cpus_invented_by_a_node_are_not_used(cpus: Any) -> None:
     binding = bind_ranks(make_job(), 2, True, facts(0, 1, cpus={"0": cpus, "1": SECOND}))
     assert binding.cpus == () and binding.reason.startswith("the node does not expose")
     invalid: list[Any] = [[], {"gpus": 7, "cpus": {}}, {"gpus": ["0", "1"], "cpus": {}}]
@@ -70,7 +70,7 @@ def test_cpus_that_a_node_makes_up_are_not_used(cpus: Any) -> None:
         ({}, {}, 2, True, "the node has 2 ranks and 0 GPUs"),
     ],
 )
-def test_ranks_are_not_bound_where_that_could_be_wrong(
+def test_ranks_are_not_bound_if_the_topology_is_uncertain(
     read: dict[str, Any], job: dict[str, Any], slots: int, starts_ranks: bool, reason: str
 ) -> None:
     binding = bind_ranks(make_job(**job), slots, starts_ranks, read)
@@ -78,7 +78,7 @@ def test_ranks_are_not_bound_where_that_could_be_wrong(
     assert binding_environment(binding) == {} and render_binding(make_job(**job), binding) == []
 
 
-def test_binding_on_request_uses_some_of_the_cpus_and_says_why_it_cannot() -> None:
+def test_requested_binding_uses_some_cpus_or_reports_the_reason() -> None:
     job = make_job(numa_binding="node", gpus=(0, 1))
     assert bind_ranks(job, 2, True, facts(0, 0, 1, 1)).cpus == (FIRST, FIRST)
     (line,) = render_binding(job, bind_ranks(job, 2, True, facts(0, -1)))
@@ -99,7 +99,7 @@ def test_plan_has_the_cpus_for_launchers_that_start_the_ranks(tmp_path: Path, la
     assert plan["environment"].get("MUSTER_RANK_CPUS") == (f"{FIRST};{SECOND}" if bound else None)
 
 
-# - the hook that binds ranks
+# the hook that binds ranks
 
 PRINT = """
 import json, os, subprocess, sys
@@ -129,7 +129,7 @@ def test_rank_and_its_children_run_on_its_cpus(tmp_path: Path) -> None:
 
 
 @needs_cpus
-def test_process_that_is_bound_or_no_rank_stays_as_it_is(tmp_path: Path) -> None:
+def test_bound_processes_and_other_processes_stay_unchanged(tmp_path: Path) -> None:
     first, second = CPUS[0], CPUS[1]
     lists = f"{first};{second}"
     bound = affinity(tmp_path, "taskset", "--cpu-list", str(first), MUSTER_RANK_CPUS=lists, LOCAL_RANK="1")

@@ -95,7 +95,7 @@ def test_the_tunnel_follows_the_rank_to_another_node_of_the_run(monkeypatch: pyt
         ({"debug_rank": 1, "debug_port": 80}, "launch_debug_port is 80"),
     ],
 )
-def test_what_cannot_be_debugged_is_refused(change: dict[str, object], text: str) -> None:
+def test_undebuggable_jobs_are_refused(change: dict[str, object], text: str) -> None:
     (problem,) = debugger_problems({**DEFAULTS, **change})
     assert text in problem
     assert not debugger_problems({**DEFAULTS, "debug_rank": 1}) and not debugger_problems(DEFAULTS)

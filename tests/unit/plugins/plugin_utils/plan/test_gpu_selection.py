@@ -110,7 +110,7 @@ def test_container_gets_only_the_selected_gpus() -> None:
     assert gpu_options("docker", ()) == ["--gpus=all"]
 
 
-def test_own_visible_devices_are_refused() -> None:
+def test_visible_devices_set_by_the_user_are_refused() -> None:
     args = arguments(with_smi(), gpus="0", environment={"CUDA_VISIBLE_DEVICES": "1"})
     with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES is set by launch_gpus: remove it from"):
         make_plan(args)
@@ -157,7 +157,7 @@ def test_run_on_other_gpus_does_not_make_a_node_busy() -> None:
     assert findings(facts, gpus="2,3") == []
 
 
-def test_run_that_uses_a_gpu_it_was_not_given_is_reported() -> None:
+def test_run_that_uses_an_unassigned_gpu_is_reported() -> None:
     facts = cluster(1, 4)
     other_run(facts, 0, 1)
     facts["node1"]["gpus"]["processes"].append(holder("/dev/nvidia2", run="other"))

@@ -59,19 +59,19 @@ def written_in(directory: Path, text: str, name: str = "job.yml") -> list[str]:
         '{{"other": 1,\n "launch_args": ["--value",\n {} ]}}\n',
     ],
 )
-def test_argument_in_a_file_arrives_as_written(tmp_path: Path, word: str, form: str) -> None:
+def test_argument_in_a_file_is_passed_verbatim(tmp_path: Path, word: str, form: str) -> None:
     assert written_in(tmp_path, form.format(word))[1] == word
 
 
-def test_timestamp_arrives_as_written(tmp_path: Path) -> None:
+def test_timestamp_is_passed_verbatim(tmp_path: Path) -> None:
     assert written_in(tmp_path, f"launch_args:\n- {MOMENT}\n") == [MOMENT]
 
 
-def test_single_number_arrives_as_written(tmp_path: Path) -> None:
+def test_single_number_is_passed_verbatim(tmp_path: Path) -> None:
     assert written_in(tmp_path, "launch_args: 007\n") == ["007"]
 
 
-def test_json_numbers_arrive_as_written_unless_ambiguous(tmp_path: Path) -> None:
+def test_json_numbers_are_passed_verbatim_unless_ambiguous(tmp_path: Path) -> None:
     assert written_in(tmp_path, '{"launch_args": ["--lr", 1e-3, "--n", 3, "x", 0.10]}', "job.json") == [
         *("--lr", "1e-3", "--n", "3", "x", "0.10")
     ]
@@ -86,7 +86,7 @@ def test_json_numbers_arrive_as_written_unless_ambiguous(tmp_path: Path) -> None
         ('{"launch_args": ["--n", 3, 0.10, 1e-3]}', ["--n", "3", "0.10", "1e-3"]),
     ],
 )
-def test_extra_vars_arrive_as_written(monkeypatch: pytest.MonkeyPatch, text: str, arguments: list[str]) -> None:
+def test_extra_vars_are_passed_verbatim(monkeypatch: pytest.MonkeyPatch, text: str, arguments: list[str]) -> None:
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"extra_vars": ("nnodes=2", '{"other": [1, 0x1F]}', text)}))
     loader = DataLoader()
     origin = Origin(description="<CLI option '-e'>")  # as Ansible marks what it takes from its command line
@@ -104,11 +104,11 @@ def test_number_is_refused_if_its_original_text_is_unknown(tmp_path: Path) -> No
         written_in(tmp_path, "launch_args: [!!int '007']\n")
 
 
-def test_aliased_number_arrives_as_written_at_its_anchor(tmp_path: Path) -> None:
+def test_aliased_number_is_passed_as_written_at_its_anchor(tmp_path: Path) -> None:
     assert written_in(tmp_path, "n: &n 0x1F\nlaunch_args: [a, *n]\n") == ["a", "0x1F"]
 
 
-def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError) as caught:
         written_in(tmp_path, "launch_args: [yes, null]\n")
     assert str(caught.value).count("put the argument in quotes") == 2
@@ -161,7 +161,7 @@ def environment_in(directory: Path, text: str) -> dict[str, object]:
     return parse_environment(loader.load_from_file(str(directory / "job.yml"))["launch_environment"], loader)
 
 
-def test_an_environment_arrives_as_written(tmp_path: Path) -> None:
+def test_environment_is_passed_verbatim(tmp_path: Path) -> None:
     assert environment_in(tmp_path, "launch_environment: {A: 007, B: 0x1F, C: text, D: 1:30}\n") == {
         **{"A": "007", "B": "0x1F", "C": "text", "D": "1:30"}
     }

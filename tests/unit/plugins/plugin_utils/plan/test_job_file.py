@@ -37,7 +37,7 @@ def test_preflight_reads_the_same_job_keys_as_launch() -> None:
     def reading(word: str) -> set[str]:
         return {name.removeprefix("preflight_") for name, value in defaults.items() if word in str(value)}
 
-    # what `code` names in a job is a directory, and behind -e whether it is brought
+    # in a job, `code` is a directory; with -e, it is whether to copy the code
     assert reading("job.") == reading(" launch_") & set(KEYS) - {"code"}
 
 
@@ -116,7 +116,7 @@ def test_job_replaces_settings_of_the_project_but_not_those_typed(
     }
 
 
-def test_line_names_replaced_settings_without_secrets() -> None:
+def test_line_lists_replaced_settings_without_secrets() -> None:
     replaced = {"launch_script": "other.py", "launch_environment": {"KEY": "s3cr3t"}, "launch_args": ""}
     assert describe_replaced_settings("job.yml", replaced) == (
         "job.yml replaces these settings of the project: launch_args, launch_environment, launch_script: other.py"

@@ -112,7 +112,7 @@ def test_container_gets_the_groups_of_the_gpus_on_the_new_node(engine: str) -> N
     assert with_ids_of_node(options(109), facts) == options(110)
 
 
-def test_arguments_of_the_job_are_left_alone() -> None:
+def test_arguments_of_the_job_are_unchanged() -> None:
     command = ["python", "--rdzv-conf=is_host=1,x=1", "--local-addr=10.0.0.1", "--", "train.py", "--local-addr=here"]
     expected = ["python", "--rdzv-conf=is_host=0,x=1", "--local-addr=10.0.0.9", "--", "train.py", "--local-addr=here"]
     assert joining_command(command, "10.0.0.9") == expected

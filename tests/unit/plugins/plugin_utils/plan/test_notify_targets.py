@@ -56,6 +56,6 @@ def test_errors_name_the_entry_but_no_secret(value: Any, problem: str) -> None:
     assert "s3cr3t" not in str(caught.value)
 
 
-def test_job_files_urls_become_no_fact_and_are_not_shown() -> None:
+def test_urls_in_job_files_are_neither_facts_nor_shown() -> None:
     settings = settings_of_job({"notify": SLACK}, {"notify": "launch_notify"}, {}, {"launch_notify": NTFY})
     assert settings == ({}, {})

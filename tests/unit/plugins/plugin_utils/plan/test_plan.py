@@ -77,7 +77,7 @@ def rendezvous(job: Job, table: RankTable, rank: int) -> list[str]:
 def test_garbage_collection_is_off_only_while_torch_is_imported(tmp_path: Path) -> None:
     module = tmp_path / "torch" / "distributed" / "run.py"
     module.parent.mkdir(parents=True)
-    for package in (module.parent, module.parent.parent):  # else torch itself, where it is installed, comes first
+    for package in (module.parent, module.parent.parent):  # otherwise an installed torch takes precedence
         (package / "__init__.py").touch()
     module.write_text(
         "import gc, sys\nstate = [gc.isenabled()]\n"
@@ -176,7 +176,7 @@ def test_torchrun_gets_network_variables_but_none_that_it_sets_itself(job: Job) 
     assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & set(environment)
 
 
-# --- What a launcher cannot do ----------------------------------------------------------------------------------------
+# --- Launcher limits --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_temporary_directories_are_short_and_unique_per_node() -> None:
     assert max(map(len, made)) <= 24
 
 
-def test_gpus_are_sampled_only_where_there_are_gpus_and_nvidia_smi() -> None:
+def test_gpus_are_sampled_only_with_gpus_and_nvidia_smi() -> None:
     there = {"count": 8, "smi": {"path": "/usr/bin/nvidia-smi"}}
     plan = planned(STATIC, FOUR, 1, gpus=there)
     assert plan["gpu_samples"] == [
@@ -487,7 +487,7 @@ def test_only_deepspeed_with_pdsh_is_a_bare_launcher() -> None:
     assert [name for name, is_bare in bare.items() if is_bare] == [("deepspeed", "pdsh")]
 
 
-def test_no_python_runs_the_program_directly() -> None:
+def test_no_python_option_runs_the_program_directly() -> None:
     torchrun = planned(make_job(launcher="torchrun", script="./hello", no_python=True), FOUR, 0)["command"]
     assert torchrun[-3:] == ["--no-python", "--", "./hello"]
     assert planned(make_job(launcher="env", script="./hello", no_python=True), FOUR, 0)["command"] == ["./hello"]

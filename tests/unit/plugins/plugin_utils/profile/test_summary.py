@@ -74,7 +74,7 @@ def test_ranks_of_different_groups_are_not_compared() -> None:
     assert not profile["late"] and [entry["waiting_seconds"] for entry in profile["ranks"]] == [None, None]
 
 
-def test_ranks_that_are_equally_fast_have_nobody_to_wait_for() -> None:
+def test_equally_fast_ranks_do_not_wait() -> None:
     assert not summarise("first", 0.0, {"a": [result(rank, 0.01) for rank in range(4)]}, [])["late"]
 
 
@@ -83,7 +83,7 @@ def test_ranks_that_are_equally_fast_have_nobody_to_wait_for() -> None:
     [
         {"rank": "0"},
         {"collectives": [{"name": "x"}]},
-        {"collectives": collectives(MAX_COLLECTIVES + 1, 0.0)},  # each rank's are compared with the first one's
+        {"collectives": collectives(MAX_COLLECTIVES + 1, 0.0)},  # each rank is compared with the first one
         {"steps": ["now"]},
         {"gpu_seconds": float("nan")},
         {"size": -1},
@@ -161,7 +161,7 @@ def test_traces_are_merged_on_one_clock_and_bad_ones_are_named(tmp_path: Path) -
     assert names == ["rank 0 on gpu0", "rank 1 on gpu1"]
 
 
-def test_message_of_a_node_reaches_no_terminal_unchanged() -> None:
+def test_message_of_a_node_is_sanitised_for_the_terminal() -> None:
     reads = {"gpu1": {"failed": True, "msg": "gpu1: \x1b]0;title\x07there is no run"}}
     for show in (ProfileAction.show, StacksAction.show):
         with pytest.raises(AnsibleActionFail, match="there is no run") as caught:
@@ -169,7 +169,7 @@ def test_message_of_a_node_reaches_no_terminal_unchanged() -> None:
         assert "\x1b" not in str(caught.value) and "\x07" not in str(caught.value)
 
 
-def test_files_of_a_profile_are_removed_however_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_profile_are_removed_at_any_depth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job may nest directories so deeply that a recursion over them fails."""
     path = tmp_path / DIRECTORY / ("0" * 16)
     path.mkdir(parents=True)

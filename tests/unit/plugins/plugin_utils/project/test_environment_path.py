@@ -33,6 +33,6 @@ def test_name_typed_with_e_does_not_rename_the_environment_of_a_role() -> None:
 
 
 @pytest.mark.parametrize("tasks", ["s3_client/tasks/main.yml", "hugging_face/tasks/models.yml"])
-def test_roles_with_an_environment_of_their_own_fix_its_name(tasks: str) -> None:
+def test_roles_with_their_own_environment_fix_its_name(tasks: str) -> None:
     text = (ROLES / tasks).read_text()
     assert f"    {FIXED_NAME}: env" in text and "    python_env_name:" not in text

@@ -27,11 +27,11 @@ def test_nodes_with_equal_environments_share_a_row() -> None:
     assert "no environments" in render_table({"node1": reply(), "node2": None})
 
 
-def test_environment_in_use_on_any_node_is_removed_nowhere() -> None:
+def test_environment_in_use_on_any_node_is_not_removed_anywhere() -> None:
     replies = {"node1": reply({"name": "toy"}), "node2": reply({"name": "toy", "processes": [7], "runs": ["train-1"]})}
     with pytest.raises(ValueError, match=r"in use on node2 by run train-1\. .* stop it: \./muster stop train-1"):
         find_removable(replies, "toy")
     assert find_removable({"node1": reply({"name": "toy"}), "node2": reply()}, "toy") == ["node1"]
     assert find_removable({"node1": reply()}, "toy") == []
-    with pytest.raises(ValueError, match="node2 did not answer"):
+    with pytest.raises(ValueError, match="node2 did not respond"):
         find_removable({"node1": reply(), "node2": {"unreachable": True}}, "toy")

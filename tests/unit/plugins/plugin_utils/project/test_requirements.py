@@ -37,7 +37,7 @@ def required(directory: Path, **files: str) -> str:
     return result["texts"]["requirements.txt"]
 
 
-def test_project_without_requirements_gives_none(tmp_path: Path) -> None:
+def test_project_without_requirements_has_no_requirements(tmp_path: Path) -> None:
     assert read_project("") is None and read_project(str(tmp_path / "none")) is None
     assert project(tmp_path) is None
     assert project(tmp_path, toml="[tool.ruff]\nline-length = 100\n") is None

@@ -46,7 +46,7 @@ def test_active_run_is_chosen_although_a_later_one_has_ended(tmp_path: Path) -> 
     assert chosen.note == "run a is active; b, launched later, ended (succeeded) at 2026-11-27 10:43"
 
 
-def test_all_nodes_are_asked_about_a_run_that_another_node_may_lead(tmp_path: Path) -> None:
+def test_all_nodes_are_queried_about_a_run_that_another_node_may_lead(tmp_path: Path) -> None:
     record(tmp_path, "a", *MEMBERS, number=1)
     plan = tmp_path / "a" / "plan.json"
     plan.write_text(json.dumps({**json.loads(plan.read_text()), "restart": {}}))
@@ -58,11 +58,11 @@ def test_all_nodes_are_asked_about_a_run_that_another_node_may_lead(tmp_path: Pa
     assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "a"
     replies["node2"] = {"active": []}
     assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "b"
-    del replies["node2"]  # it does not answer
+    del replies["node2"]  # it does not respond
     assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "a"
 
 
-def test_nothing_is_said_of_the_only_run(tmp_path: Path) -> None:
+def test_only_run_is_not_mentioned(tmp_path: Path) -> None:
     assert choose_run(tmp_path, MEMBERS, {}, stop=True) == ("", False, "")
     record(tmp_path, "a", "node1", number=1)
     assert choose_run(tmp_path, MEMBERS, {}, stop=True) == ("a", True, "")
@@ -80,7 +80,7 @@ def test_last_run_is_chosen_if_none_is_active(tmp_path: Path) -> None:
     assert shown.note == "no run is active; the last one, b ended (failed) at 2026-11-27 10:43"
 
 
-def test_nodes_of_several_open_runs_are_asked(tmp_path: Path) -> None:
+def test_nodes_of_several_open_runs_are_queried(tmp_path: Path) -> None:
     record(tmp_path, "a", "node1", "node2", number=1)
     record(tmp_path, "b", "gone", "node3", number=2)
     record(tmp_path, "c", "node1", number=3)
@@ -97,13 +97,13 @@ def test_nodes_of_several_open_runs_are_asked(tmp_path: Path) -> None:
     )
 
 
-def test_run_that_ended_unwatched_is_looked_at_on_its_nodes(tmp_path: Path) -> None:
+def test_run_that_ended_unwatched_is_queried_on_its_nodes(tmp_path: Path) -> None:
     record(tmp_path, "a", "node1", number=1)
     record(tmp_path, "b", "node1", number=2)
     assert choose_run(tmp_path, MEMBERS, {"node1": {"active": []}}, stop=True) == ("b", True, "")
 
 
-def test_runs_of_other_inventories_are_left_alone(tmp_path: Path) -> None:
+def test_runs_of_other_inventories_are_ignored(tmp_path: Path) -> None:
     record(tmp_path, "a", "node1", number=1)
     record(tmp_path, "b", "elsewhere", number=2)
     assert choose_run(tmp_path, MEMBERS, {}, stop=True) == ("a", True, "")

@@ -30,7 +30,7 @@ def print_steps(log: Path, steps: range, value: float) -> None:
 
 @pytest.mark.parametrize("node", [0, 1])
 @pytest.mark.parametrize("name", ["ranks/0/stdout.log", "ranks/x/attempt_0/0/stdout.log", "launcher.log"])
-def test_curve_goes_on_and_a_repeated_step_counts_once(tmp_path: Path, node: int, name: str) -> None:
+def test_curve_continues_and_a_repeated_step_counts_once(tmp_path: Path, node: int, name: str) -> None:
     directory = write_record(tmp_path, nodes=3, result={**attempts("gpu0", f"gpu{node}"), "hub": node})
     print_steps(directory / "logs" / "node0" / name, range(5), 4.0)
     print_steps(directory / "logs" / f"node{node}" / "attempt-1" / name, range(3, 8), 2.0)

@@ -28,7 +28,7 @@ IDENTITY = {"serial": "J1050", "asset": "", "machine_id": "4ac3", "gpus": ["GPU-
 FALLEN = "Xid 79 on GPU 1 (GPU has fallen off the bus)"
 
 
-def test_entries_are_kept_and_one_replaces_an_earlier_one_of_its_machine(tmp_path: Path) -> None:
+def test_entries_are_kept_and_replace_earlier_entries_of_their_machine(tmp_path: Path) -> None:
     path = tmp_path / "bad-nodes.json"
     assert read_entries(path) == []
     first = make_entry("gpu3", FALLEN, "bert", IDENTITY, ["GPU-b"])
@@ -43,7 +43,7 @@ def test_entries_are_kept_and_one_replaces_an_earlier_one_of_its_machine(tmp_pat
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"nodes": 3}', "x" * 100])
-def test_file_that_is_no_list_of_nodes_is_not_ignored(tmp_path: Path, text: str) -> None:
+def test_file_that_is_not_a_list_of_nodes_is_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad-nodes.json"
     path.write_text(text)
     with pytest.raises(BadNodesError, match="cannot be read"):
@@ -53,7 +53,7 @@ def test_file_that_is_no_list_of_nodes_is_not_ignored(tmp_path: Path, text: str)
     assert path.read_text() == text
 
 
-def test_fields_of_other_types_are_left_out(tmp_path: Path) -> None:
+def test_fields_of_other_types_are_omitted(tmp_path: Path) -> None:
     path = tmp_path / "bad-nodes.json"
     nodes: list[Any] = [{"node": "gpu1", "time": "now", "gpus": [1, "GPU-a"], "reason": None}, {"node": ""}, 7]
     path.write_text(json.dumps({"nodes": nodes}))
@@ -184,7 +184,7 @@ def test_gpu_of_another_node_is_not_blamed(tmp_path: Path, identity: dict[str, A
     assert entry["blamed"] == [] and not matches(entry, "gpu0", {"gpus": ["GPU-b"]})
 
 
-def test_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "bad-nodes.json"
     (line,) = remember_bad_nodes(path, PLAN, verdict(broken=[{"node": "gpu1", "text": FALLEN}]))
     assert line.startswith(f"gpu1 could not be recorded as bad: cannot write {path}: ")

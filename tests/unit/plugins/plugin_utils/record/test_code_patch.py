@@ -77,7 +77,7 @@ def test_code_is_restored_after_it_has_changed_and_the_repository_is_untouched(s
     assert (source / "a.py").read_text() == "a = 3\n"
 
 
-def test_file_whose_commit_is_gone_is_named_and_the_others_are_restored(source: Path, tmp_path: Path) -> None:
+def test_file_whose_commit_is_missing_is_named_and_other_files_are_restored(source: Path, tmp_path: Path) -> None:
     commit = git(source, "rev-parse", "HEAD")
     recorded = fingerprints(source, NAMES)
     (tmp_path / "code.patch").write_bytes(make_patch(str(source), NAMES, commit).text)
@@ -161,7 +161,7 @@ def test_checkout_below_the_records_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("commit", ["--index-output=x", "HEAD", "main@{1}"])
-def test_commit_that_is_none_is_refused(source: Path, tmp_path: Path, commit: str) -> None:
+def test_invalid_commit_is_refused(source: Path, tmp_path: Path, commit: str) -> None:
     code = RecordedCode({"a.py": "0"}, commit, None, tmp_path / "runs")
     _directory, problems = restore_code(source, code, tmp_path / "target")
     assert problems == {"a.py": "the recorded commit is not one"}
@@ -170,7 +170,7 @@ def test_commit_that_is_none_is_refused(source: Path, tmp_path: Path, commit: st
 @pytest.mark.parametrize(
     "name", ["../../../rc.sh", "/etc/hostname", "a/../../rc.sh", ".git/config", "sub//x", "./a.py"]
 )
-def test_name_that_leads_out_of_the_target_is_not_restored(tmp_path: Path, name: str) -> None:
+def test_path_outside_the_target_is_not_restored(tmp_path: Path, name: str) -> None:
     source = tmp_path / "p" / "q" / "r"
     for directory in ("a", "sub", ".git"):
         (source / directory).mkdir(parents=True)
@@ -229,7 +229,7 @@ def test_many_files_are_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -
     assert patch.text == b"" and "files that are not committed" in patch.problem
 
 
-def test_line_ends_are_kept(source: Path, tmp_path: Path) -> None:
+def test_line_endings_are_kept(source: Path, tmp_path: Path) -> None:
     (source / ".gitattributes").write_text("*.py text eol=crlf ident\n")
     (source / "a.py").write_bytes(b"a = 1\r\n# $Id$\n")
     recorded = fingerprints(source, NAMES)

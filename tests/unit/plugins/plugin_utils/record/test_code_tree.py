@@ -53,7 +53,7 @@ def test_long_lists_are_cut() -> None:
     assert (len(rows), more) == (MAX_ROWS, 8)
 
 
-def test_names_that_lead_out_of_the_directory_are_left_out() -> None:
+def test_paths_outside_the_directory_are_omitted() -> None:
     names = ["../a", "/a", "a/../../b", "a//b", "./a", ".", "..", ".git/config", "sub/.GIT/hooks/x", ""]
     assert read_files({"files": {name: "1" for name in [*names, "..a", "a/b.py"]}}) == {"..a": "1", "a/b.py": "1"}
     assert read_files({"files": {name: "1" for name in names}}) is None

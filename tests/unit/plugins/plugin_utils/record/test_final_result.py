@@ -27,7 +27,7 @@ def run(state: str, hub: int = 0, written: Any = None) -> dict[str, Any]:
     return {"run_id": "first", "state": state, "hub": hub, "result": written, **fields}
 
 
-def test_result_that_was_watched_counts_without_others() -> None:
+def test_watched_result_is_used_without_querying_others() -> None:
     assert final_result(PLAN, result(None), {"gpu1": None}) is not None
     assert final_result(PLAN, None, {}) is None
 
@@ -38,7 +38,7 @@ def test_last_node_that_led_the_run_decides() -> None:
     assert chosen is not None and chosen["state"] == "succeeded"
 
 
-def test_node_that_was_cut_off_does_not_decide_while_others_go_on() -> None:
+def test_isolated_node_does_not_decide_while_other_nodes_continue() -> None:
     cut_off = result(0, cut_off=True)
     assert final_result(PLAN, cut_off, {"gpu2": run("running", 1), "gpu3": run("running", 1)}) is None
     ended = final_result(PLAN, cut_off, {"gpu2": run("failed"), "gpu3": None})
@@ -46,7 +46,7 @@ def test_node_that_was_cut_off_does_not_decide_while_others_go_on() -> None:
 
 
 @pytest.mark.parametrize("written", [result(1, run_id="other"), result(2, "succeeded"), {"state": "succeeded"}, 7])
-def test_result_of_another_run_or_node_does_not_count(written: Any) -> None:
+def test_result_of_another_run_or_node_is_ignored(written: Any) -> None:
     chosen = final_result(PLAN, result(0), {"gpu2": run("succeeded", 1, written)})
     assert chosen is not None and chosen["state"] == "failed"
 

@@ -58,7 +58,7 @@ def test_curves_of_all_sources_are_found_in_any_directory(tmp_path: Path) -> Non
     assert set(result) == {"train/loss", "loss", "train_runtime", "val_acc", "train_loss", "f1"}
 
 
-def test_non_numbers_are_no_points_but_their_first_step_is_recorded(tmp_path: Path) -> None:
+def test_non_numbers_are_not_points_but_their_first_step_is_recorded(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     node = directory / "logs" / "node0"
     (node / "trainer_state.json").write_text('{"log_history": [{"step": 5, "b": Infinity}, {"step": 9, "b": NaN}]}')
@@ -185,7 +185,7 @@ def test_patterns_of_the_plan_are_used_before_the_known_formats(tmp_path: Path) 
     assert printed(directory) == {"energy": [(5, -1.5), (6, -2.5)], "loss": [(5, 2.5), (6, 1.5)]}
 
 
-def test_exponential_pattern_is_given_up_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exponential_pattern_is_abandoned_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader.limited_time.__wrapped__, "__defaults__", (0.05, ()))  # type: ignore[attr-defined]
     directory = write_record(tmp_path, plan={"metrics": [r"(?P<a>(x+x+)+y)"]})
     write_log(directory, "0/stdout.log", "x" * 60 + "\nstep 1: loss 4.5\nstep 2: loss 3.5\n")

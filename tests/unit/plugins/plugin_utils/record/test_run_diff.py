@@ -42,7 +42,7 @@ def rows(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_settings_code_and_outcomes_stand_side_by_side(tmp_path: Path) -> None:
+def test_settings_code_and_outcomes_are_shown_side_by_side(tmp_path: Path) -> None:
     settings = {"launch_args": ["--seed", "8"], "launch_script": "train.py"}
     first = write_run(tmp_path, "first", "a = 1\nb = 2\n", 0.5)
     second = write_run(tmp_path, "second", "a = 1\nb = 3\nc = 4\n", 0.25, settings=settings, plan=planned(driver="570"))
@@ -64,7 +64,7 @@ def test_equal_runs_and_secrets_in_code(tmp_path: Path) -> None:
     assert "abc123def456" not in compare([first, third], show_lines=True)
 
 
-def test_record_of_an_older_release_is_compared_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_record_of_an_older_release_is_compared_where_possible(tmp_path: Path) -> None:
     first = write_run(tmp_path, "first", "a = 1\n", 0.5)
     second = write_run(tmp_path, "second", "a = 2\n", 0.5)
     (first / "snapshot.json").unlink()

@@ -74,7 +74,7 @@ def test_secret_is_found_with_its_line(name: str, text: str) -> None:
         ("train.ipynb", '"max_tokens=4096\\n"'),
     ],
 )
-def test_ordinary_code_is_not_taken_for_a_secret(name: str, text: str) -> None:
+def test_ordinary_code_is_not_treated_as_a_secret(name: str, text: str) -> None:
     assert find_secret(name, text.encode()) == 0
 
 

@@ -165,14 +165,14 @@ def test_environment_of_a_second_node_that_differs_is_named() -> None:
 
 
 @pytest.mark.parametrize("hostile", [None, [], "x", {"environment": {"packages": [1], "locks": "no"}, "inputs": [2]}])
-def test_hostile_facts_give_a_snapshot(hostile: Any) -> None:
+def test_hostile_facts_do_not_prevent_a_snapshot(hostile: Any) -> None:
     made = snapshot(facts={"gpu0": {"provenance": hostile}, "gpu1": node_facts()})
     assert made["environment"]["packages"] == {}
     compare_snapshots(snapshot(), made)
     compare_snapshots({"settings": [], "nodes": "x", "inputs": 3}, made)
 
 
-# --- how a run is repeated --------------------------------------------------------------------------------------------
+# --- Repeating a run --------------------------------------------------------------------------------------------------
 
 
 def test_settings_set_on_the_command_line_take_precedence() -> None:
@@ -203,7 +203,7 @@ def without_environment() -> dict[str, Any]:
     return node_facts(environment={"python": "3.11.7", "packages": {}, "home": "", "manager": "", "locks": []})
 
 
-def test_environment_is_restored_where_it_was_if_that_place_is_free() -> None:
+def test_environment_is_restored_to_its_former_path_if_that_is_free() -> None:
     assert not choose_restoration(snapshot(), replies(a=node_facts(), b=node_facts()), "/opt/muster").needed
     restoration = choose_restoration(snapshot(), replies(a=node_facts(), b=without_environment()), "/opt/muster")
     assert restoration.needed and restoration.home == "/opt/muster/envs/toy"
@@ -220,7 +220,7 @@ def test_node_whose_lock_lists_fewer_wheels_has_the_same_environment() -> None:
     assert choose_restoration(recorded, replies(a=node_facts(), b=other), "/opt/muster").needed
 
 
-def test_another_environment_stays_as_it_is() -> None:
+def test_other_environments_stay_unchanged() -> None:
     other = node_facts()
     other["provenance"]["environment"]["packages"] = {"six": "2.0"}
     restoration = choose_restoration(snapshot(), replies(a=other, b=without_environment()), "/opt/muster")
@@ -288,7 +288,7 @@ def test_lock_that_the_role_did_not_write_is_not_restored(change: dict[str, Any]
     assert layers_to_restore(recorded, "/opt/muster") == []
 
 
-def test_layers_carry_their_lock() -> None:
+def test_layers_include_their_lock() -> None:
     layers = layers_to_restore(snapshot(), "/opt/muster/envs/toy")
     assert [(layer["layer"], layer["python"], layer["lock"]["files"]) for layer in layers] == [
         ("requirements", "3.11.7", LOCK["files"])

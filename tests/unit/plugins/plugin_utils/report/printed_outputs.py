@@ -7,7 +7,7 @@ from __future__ import annotations
 
 Values = dict[str, list[tuple[float, float]]]
 
-# Name of the program: its output, and (step, value) of each curve that it must give. Other curves are allowed.
+# Name of the program: its output, and (step, value) of each curve that must be extracted. Other curves are allowed.
 TRAINING: dict[str, tuple[str, Values]] = {
     "nanoGPT train.py": (
         """\
@@ -93,7 +93,10 @@ Test: [ 195/195]  Time: 0.300 (0.250)  Loss:   5.910 ( 6.010)  Acc@1:   9.375 ( 
 {'eval_loss': 1.9021, 'eval_accuracy': 0.61, 'eval_runtime': 12.1, 'eval_samples_per_second': 82.6, 'epoch': 0.11}
 {'loss': 1.8410, 'grad_norm': 4.1, 'learning_rate': 4.7e-05, 'epoch': 0.16}
 """,
-        {"loss": [(0, 2.7046), (1, 2.1933), (2, 1.841)], "grad_norm": [(0, 7.2167), (1, 5.0012), (2, 4.1)]},
+        {
+            "loss": [(0.05, 2.7046), (0.11, 2.1933), (0.16, 1.841)],
+            "grad_norm": [(0.05, 7.2167), (0.11, 5.0012), (0.16, 4.1)],
+        },
     ),
     "Hugging Face Trainer 5, whose numbers are texts": (
         """\

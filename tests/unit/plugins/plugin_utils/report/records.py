@@ -19,7 +19,7 @@ HEADER = (
     "timestamp, index, utilization_percent, memory_used_mib, memory_total_mib, temperature_celsius, power_watts, "
     "power_limit_watts"
 )
-# What a hostile node or job may say, wherever it can say something
+# Hostile text for every field that a node or job can fill
 HOSTILE = "<script>alert(1)</script>|`*[x](http://evil.example)\x1b[31m\x1b]0;t\x07'\"&\u202e{{ 7*7 }}"
 Sample = tuple[float, float, float, float]  # utilisation, memory, temperature, power
 

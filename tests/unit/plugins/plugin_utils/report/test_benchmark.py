@@ -40,7 +40,7 @@ def test_benchmark_report_has_figures_and_plots(tmp_path: Path) -> None:
     assert written.report["findings"][0]["id"] == "benchmark-wrong-copy"
     names = {path.name for path in (record / "plots").glob("benchmark-*.vl.json")}
     assert names == {f"benchmark-{item}.vl.json" for item in ("bandwidth", "latency", "matmul", "pairs")}
-    # what was judged counts, once it is there
+    # the verdict takes precedence once it exists
     judged = judge(read_measurements(whole, names_of(4)), None, "first")
     judged["verdict"] = "all of them were asleep"
     (record / "benchmark.json").write_text(json.dumps(judged))

@@ -1,4 +1,4 @@
-"""The archive of a run to attach to a question has what explains the failure, and no secret."""
+"""The archive of a run to share when asking for help has what explains the failure, and no secret."""
 
 from __future__ import annotations
 

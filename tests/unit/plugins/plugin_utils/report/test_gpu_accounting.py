@@ -12,7 +12,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_accoun
 
 GPUS = ["0, GPU-a, Enabled", "1, GPU-b, Enabled"]
 EARLIER = ["GPU-a, 100, 50, 20, 9000, 60000", "GPU-b, 100, 51, 21, 9001, 60000"]
-STARTING = ["GPU-a, 300, 0, 0, 3, 0"]  # one of ours, at the first look already
+STARTING = ["GPU-a, 300, 0, 0, 3, 0"]  # one of ours, already in the first sample
 OURS = ["GPU-a, 300, 97, 40, 40960, 3600500", "GPU-b, 301, 96, [N/A], 20480, 3600000"]
 
 
@@ -37,7 +37,7 @@ def test_reused_pid_is_reported_as_a_new_process() -> None:
     ]
 
 
-def test_nothing_is_reported_without_a_final_reading_or_accounting() -> None:
+def test_nothing_is_reported_without_a_final_sample_or_accounting() -> None:
     assert read_processes("n", [*GPUS, *EARLIER]) == []
     assert read_processes("n", ["0, GPU-a, Disabled"]) == []
     assert read_processes("n", ['Field "accounting.mode" is not a valid field to query.', *OURS]) == []
@@ -45,6 +45,6 @@ def test_nothing_is_reported_without_a_final_reading_or_accounting() -> None:
 
 @example([",,", *GPUS])
 @given(st.lists(st.one_of(st.sampled_from([*GPUS, *EARLIER, *OURS]), st.text(), st.text("0,ab \u0665²-"))))
-def test_any_lines_give_valid_numbers_or_nothing(lines: list[str]) -> None:
+def test_any_lines_yield_valid_numbers_or_nothing(lines: list[str]) -> None:
     for item in read_processes("n", lines):
         assert item["gpu"] >= 0 and item["pid"] >= 0

@@ -49,7 +49,7 @@ def test_columns_beyond_the_limit_are_not_read() -> None:
 
 
 @given(strategies.lists(strategies.one_of(strategies.text(max_size=80), strategies.just(line(START, 0, SAMPLE)))))
-def test_any_lines_give_samples_with_all_measures(lines: list[str]) -> None:
+def test_any_lines_yield_samples_with_all_measures(lines: list[str]) -> None:
     for gpu in read_gpus("gpu0", lines):
         for name in GpuSamples.__dataclass_fields__:
             if name not in ("node", "index", "model"):

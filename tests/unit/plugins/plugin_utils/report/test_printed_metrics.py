@@ -49,7 +49,7 @@ def test_all_curves_of_training_programs_are_metrics(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", OTHER)
-def test_output_of_other_programs_gives_no_curve(program: str) -> None:
+def test_output_of_other_programs_yields_no_curve(program: str) -> None:
     assert points(curves_of(OTHER[program] * 3)) == {}
 
 
@@ -68,7 +68,7 @@ def test_loss_that_is_not_a_number_is_noted_with_its_step() -> None:
     assert curves_of("step 1: loss 2.5\nstep 2: loss 2.4\nstep 3: loss nan\n").non_finite == {"loss": 3.0}
 
 
-def test_steps_of_a_later_epoch_continue_those_of_the_former() -> None:
+def test_steps_of_a_later_epoch_continue_those_of_the_previous_epoch() -> None:
     lines = [f"epoch {epoch} step {step}: loss={step / 10 + epoch}" for epoch in range(3) for step in (0, 50, 100)]
     steps = [step for step, _value in points(curves_of("\n".join(lines)))["loss"]]
     assert steps == sorted(set(steps)) and len(steps) == 9

@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.redact imp
 
 LETTERS = (string.ascii_letters + string.digits) * 4
 HEXADECIMAL = "0123456789abcdef" * 4
-# Joined here, so that no scanner takes this file for one with secrets.
+# Joined here, so that no scanner reports secrets in this file.
 SECRETS = {
     "AWS key": "AK" + "IA" + "ABCDEFGHIJKLMNOP",
     "temporary AWS key": "AS" + "IA" + "ABCDEFGHIJKLMNOP",
@@ -62,7 +62,7 @@ def test_value_of_a_secret_name_is_removed(text: str) -> None:
     assert redact(cleaned) == cleaned
 
 
-def test_known_value_is_removed_wherever_it_is() -> None:
+def test_known_value_is_removed_everywhere() -> None:
     assert redact("connecting with tr0ub4dor!", ["tr0ub4dor!", "on"]) == f"connecting with {REMOVED}"
 
 
@@ -81,7 +81,7 @@ def test_known_value_is_removed_wherever_it_is() -> None:
         "token: null, use_token=true",
     ],
 )
-def test_ordinary_text_stays(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
@@ -134,5 +134,5 @@ def test_secrets_in_further_formats_are_removed(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["max_new_tokens=128", "pad_token=<pad>", "tokenizer_name: gpt2-medium", "tokens_per_second=1234.5"]
 )
-def test_ordinary_names_stay(text: str) -> None:
+def test_ordinary_names_are_unchanged(text: str) -> None:
     assert redact(text) == text

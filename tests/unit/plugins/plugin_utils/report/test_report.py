@@ -55,7 +55,7 @@ def test_gpu_figures_are_computed_from_its_samples(tmp_path: Path) -> None:
     assert (gpu["idle_share"], gpu["power_limit_watts"], gpu["interval_seconds"]) == (5 / 41, 400.0, 15.0)
 
 
-def test_fewer_than_8_samples_give_no_figure(tmp_path: Path) -> None:
+def test_fewer_than_8_samples_yield_no_figure(tmp_path: Path) -> None:
     (gpu,) = report_of(tmp_path, seconds=90)["gpus"]
     assert gpu["samples"] == 7
     assert {gpu[name] for name in ("utilization_percent", "power_watts", "idle_share", "power_working_watts")} == {None}
@@ -292,7 +292,7 @@ def test_repeat_command_names_the_job_file(tmp_path: Path, monkeypatch: pytest.M
     assert typed.endswith("train.py --lr 0.1")
 
 
-def test_python_as_a_program_is_not_taken_for_the_interpreter(tmp_path: Path) -> None:
+def test_python_as_a_program_is_not_treated_as_the_interpreter(tmp_path: Path) -> None:
     job = {"launcher": "env", "script": "python", "no_python": True, "args": ("-u", "train.py")}
     report = report_of(tmp_path, nodes=2, gpus=2, plan=planned(**job))
     again = json.loads(shlex.split(report["repeat"])[-1])
@@ -331,7 +331,7 @@ def test_repeat_command_keeps_launcher_specific_settings(
         lambda record: (record / "logs" / "node0" / "metrics.csv").write_text("step,loss\n1," + "x" * 200_000 + "\n"),
     ],
 )
-def test_broken_record_still_gives_a_report(tmp_path: Path, broken: Callable[[Path], Any]) -> None:
+def test_broken_record_still_yields_a_report(tmp_path: Path, broken: Callable[[Path], Any]) -> None:
     directory = write_record(tmp_path)
     broken(directory)
     report = compose_report(read_record(directory, "first"), now=START)
@@ -352,7 +352,7 @@ def test_broken_record_still_gives_a_report(tmp_path: Path, broken: Callable[[Pa
         ({}, {"world_size": -3}),
     ],
 )
-def test_absurd_numbers_are_reported_as_numbers_or_left_out(
+def test_absurd_numbers_are_reported_as_numbers_or_omitted(
     tmp_path: Path, result: dict[str, Any], plan: dict[str, Any]
 ) -> None:
     report = report_of(tmp_path, result=result, plan=plan)

@@ -50,7 +50,7 @@ def test_section_is_hidden_without_stacks(tmp_path: Path, stacks: Any) -> None:
     assert TITLE not in page_of(tmp_path, {"stacks": stacks, "hang": stacks}).text
 
 
-def test_hostile_stacks_stay_text(tmp_path: Path) -> None:
+def test_hostile_stacks_are_shown_as_text(tmp_path: Path) -> None:
     what = {**LOADS, "function": HOSTILE, "file": f"/{HOSTILE}", "text": HOSTILE, "call": HOSTILE}
     groups = [group(0, **what, frames=[HOSTILE] * 99, workers=[HOSTILE] * 99)] * 999
     page = page_of(tmp_path, {"state": "failed", "hang": {"text": HOSTILE, "culprits": [0], "groups": groups}})

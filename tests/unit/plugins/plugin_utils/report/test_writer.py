@@ -77,7 +77,7 @@ def test_report_consists_of_html_page_json_and_plots(tmp_path: Path) -> None:
     place = node / "ranks" / "0"
     place.mkdir(parents=True)
     (place / "stdout.log").write_text("View run at https://wandb.ai/team/x/runs/1\n")
-    for private in (directory, tmp_path / "logbook"):  # as earlier releases have made them
+    for private in (directory, tmp_path / "logbook"):  # as earlier releases wrote them
         private.mkdir(exist_ok=True)
         private.chmod(0o755)
     content, report = written(directory)
@@ -163,7 +163,7 @@ def hostile_record(runs: Path) -> Path:
     return directory
 
 
-def test_hostile_text_from_nodes_and_jobs_stays_text(tmp_path: Path) -> None:
+def test_hostile_text_from_nodes_and_jobs_is_shown_as_text(tmp_path: Path) -> None:
     directory = hostile_record(tmp_path / "runs")
     content, report = written(directory)
     page = check_page(content)
@@ -171,10 +171,10 @@ def test_hostile_text_from_nodes_and_jobs_stays_text(tmp_path: Path) -> None:
     assert "<script>alert(1)</script>" in page.text  # as words
     assert "{{ 7*7 }}" in page.text and "\x1b" not in content and "\u202e" not in content
     assert len(content) < 500_000
-    assert f"https://wandb.ai.evil.example/{'a' * 100}" in page.text  # told, and no link
+    assert f"https://wandb.ai.evil.example/{'a' * 100}" in page.text  # reported, and not followed
     for path in (tmp_path / "logbook").iterdir():
         text = path.read_text()
-        # what is in a code block is shown as it is; elsewhere no tag, no link and no further cell begins
+        # code blocks are shown verbatim; elsewhere no tag, link or further cell begins
         outside = "".join(text.split("```")[::2])
         assert "<script" not in outside and "\x1b" not in text
         assert not re.search(r"(?<!\\)\]\(http", outside)
@@ -223,7 +223,7 @@ def test_without_vl_convert_report_lacks_only_pictures(tmp_path: Path, monkeypat
     assert "![" not in next((tmp_path / "logbook").glob("*first.md")).read_text()
 
 
-def test_the_log_book_keeps_what_the_user_wrote(tmp_path: Path) -> None:
+def test_log_book_keeps_text_of_the_user(tmp_path: Path) -> None:
     runs, book = tmp_path / "runs", tmp_path / "logbook"
     older = write_record(runs, "older", result={"started": START - 86400 * 3, "ended": START - 86400 * 3 + 60})
     newer = write_record(runs, "newer")
@@ -261,7 +261,7 @@ def test_the_log_book_keeps_what_the_user_wrote(tmp_path: Path) -> None:
         ("https://evil.example www.evil.example", "https\\://evil.example www\\.evil.example"),
     ],
 )
-def test_markdown_is_escaped_and_plain_words_are_not(text: str, shown: str) -> None:
+def test_markdown_is_escaped_and_plain_text_is_not(text: str, shown: str) -> None:
     assert logbook.escape(text) == shown
 
 
@@ -287,7 +287,7 @@ def test_log_book_keeps_the_directory_of_a_job_with_many_arguments(tmp_path: Pat
     assert job.startswith("train.py --option-0=1 ") and job.endswith("… in nanoGPT")
 
 
-def test_a_comparison_shows_what_differs_first(tmp_path: Path) -> None:
+def test_comparison_shows_differences_first(tmp_path: Path) -> None:
     runs, book = tmp_path / "runs", tmp_path / "logbook"
     command = ["python3", "train.py", "--lr", "2e-3", "--epochs", "3"]
     document = {"checkpoint": f"/{'long/' * 50}last.pt"}
@@ -306,7 +306,7 @@ def test_a_comparison_shows_what_differs_first(tmp_path: Path) -> None:
     assert "--lr" in settings and "--warm" in settings and "nodes" in settings
     assert "--epochs" not in settings and "driver" not in settings
     assert "global batch" in settings
-    # a path among the numbers would push them out of sight
+    # a path among the numbers would make the table too wide
     assert f"<td>{document['checkpoint']}</td>" in page.read_text() and '<td class="n">0.75</td>' in page.read_text()
     assert [item["aria-label"][:12] for item in result.named("svg")] == ["loss by step", "loss by time"]
     assert {path.name for path in (page.parent / "plots").glob("*.svg")} == {
@@ -335,7 +335,7 @@ def test_comparison_lists_files_of_the_code_that_differ(tmp_path: Path) -> None:
     assert "train.py" in files_text and "1111" in files_text and "2222" in files_text and "data.py" not in files_text
 
 
-def test_equal_runs_without_recorded_code_are_not_called_equal(tmp_path: Path) -> None:
+def test_equal_runs_without_recorded_code_are_not_reported_as_equal(tmp_path: Path) -> None:
     runs = [write_record(tmp_path / "runs", name) for name in ("one", "two")]
     text = check_page(write_comparison(runs, tmp_path / "logbook", None, START)[0].read_text()).text
     assert "None of the recorded settings differ" in text
@@ -431,7 +431,7 @@ def test_run_without_metrics_shows_the_last_lines_of_rank_0_and_the_advice_once(
     assert page.text.count("step 20: loss 0.31") == 1 and "here are no curves" not in page.text
 
 
-def test_a_value_that_was_printed_once_is_shown_and_is_no_curve(tmp_path: Path) -> None:
+def test_value_printed_once_is_shown_and_is_not_a_curve(tmp_path: Path) -> None:
     directory = failed_record(tmp_path / "runs", TRACEBACK)
     log = directory / "logs" / "node0" / "ranks" / "x" / "attempt_0" / "0" / "stdout.log"
     log.parent.mkdir()

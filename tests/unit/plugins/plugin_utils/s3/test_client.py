@@ -37,6 +37,6 @@ def test_bucket_name_taken_by_another_account_is_reported() -> None:
     )
 
 
-def test_unknown_error_is_reported_in_its_own_words_on_one_line() -> None:
+def test_unknown_error_is_reported_verbatim_on_one_line() -> None:
     error = botocore.exceptions.ClientError({"Error": {"Code": "Odd", "Message": "two\nlines"}}, "CopyObject")
     assert explain(error, "b") == "An error occurred (Odd) when calling the CopyObject operation: two lines"

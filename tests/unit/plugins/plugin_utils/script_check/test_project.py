@@ -37,18 +37,18 @@ def test_imported_modules_are_checked_and_unused_functions_are_not(tmp_path: Pat
     assert [(finding.file, finding.line) for finding in findings] == [("tools/files.py", 3)]
 
 
-def test_main_block_of_an_imported_module_does_not_count(tmp_path: Path) -> None:
+def test_main_block_of_an_imported_module_is_ignored(tmp_path: Path) -> None:
     own_main = "@torch.no_grad()\ndef run():\n    save({})\nif __name__ == '__main__':\n    run()\n"
     script = write(tmp_path, train="import files\nprint(files)\n", files=SAVE + own_main)
     assert check_script(script)[1] == []
 
 
-def test_guard_in_another_file_counts(tmp_path: Path) -> None:
+def test_guard_in_another_file_is_recognized(tmp_path: Path) -> None:
     script = write(tmp_path, train="from files import save\nif rank == 0:\n    save({})\n", files=SAVE)
     assert check_script(script)[1] == []
 
 
-def test_modules_of_the_projects_root_are_found_for_a_script_below_it(tmp_path: Path) -> None:
+def test_modules_in_the_project_root_are_found_for_a_script_below_it(tmp_path: Path) -> None:
     write(tmp_path, src__train="from src.files import save\nsave({})\n", src__files=SAVE)
     script = tmp_path / "src" / "train.py"
     assert [finding.file for finding in check_script(script, [tmp_path])[1]] == ["src/files.py"]

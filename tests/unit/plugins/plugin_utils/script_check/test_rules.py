@@ -40,7 +40,7 @@ SAVED = 'torch.save({"model": model.module.state_dict(), "optimizer": optimizer.
 PARSER = "parser = argparse.ArgumentParser()"
 SPAWN = 'import torch.multiprocessing as mp\n\nif __name__ == "__main__":\n    mp.spawn(main, nprocs=8)'
 TOKENS = "nanogpt_like"
-# By rule: a script without the fault, and the text to replace, by another that has it.
+# By rule: a script without the fault, the text to replace, and its replacement with the fault.
 FAULTS: dict[str, tuple[str, str, str]] = {
     "process-group-missing": ("ddp_plain", "    dist.init_process_group(backend)\n", ""),
     "process-group-fixed": ("ddp_plain", "(backend)", '(backend, init_method="tcp://10.0.0.5:29500")'),
@@ -111,7 +111,7 @@ def test_each_rule_has_a_fault() -> None:
 def test_rule_reports_its_fault_and_nothing_without_it(rule: str) -> None:
     name, old, new = FAULTS[rule]
     right = base(name)
-    if rule == "metrics-one-rank":  # of a loader that gives each rank a part
+    if rule == "metrics-one-rank":  # of a loader that gives each rank a share
         right = right.replace("= evaluate(model, loader", "= evaluate(model, val_loader").replace(
             LOADER, f"{LOADER}\n    val_loader = DataLoader(dataset, sampler=DistributedSampler(dataset))"
         )
@@ -132,13 +132,13 @@ def test_a_finding_has_the_line_of_the_fault_and_code_to_write() -> None:
     assert finding.change.startswith("if torch.distributed.get_rank() == 0: torch.save(")
 
 
-def test_seed_of_hugging_face_datasets_counts() -> None:
+def test_seed_of_hugging_face_datasets_is_recognized() -> None:
     split = "import torch\nparts = data.train_test_split(test_size=0.1, shuffle=True{})\n"
     assert ids(split.format("")) == {"split-unseeded"}
     assert ids(split.format(", seed=42")) == set()
 
 
-# --- Scripts as people write them -------------------------------------------------------------------------------------
+# --- Realistic scripts ------------------------------------------------------------------------------------------------
 
 
 def labels(text: str) -> set[tuple[int, str]]:
@@ -198,7 +198,7 @@ def test_labelled_scripts_name_existing_rules() -> None:
         "for _ in range(3):\n  if rank != 0:\n    continue\n  if True:",
     ],
 )
-def test_conditions_that_only_the_first_rank_fulfils_are_recognized(condition: str) -> None:
+def test_conditions_met_only_by_the_first_rank_are_recognized(condition: str) -> None:
     indent = "    " if "\n" in condition else "  "
     text = f"""\
 import os, torch

@@ -26,7 +26,7 @@ def test_candidates_have_their_names_in_slurm() -> None:
     ]
 
 
-def test_nodes_are_found_by_address_or_else_by_name() -> None:
+def test_nodes_are_matched_by_address_or_by_name() -> None:
     nodes = [{"name": "other", "address": "10.0.0.11"}, {"name": "C7", "address": "10.9.9.9"}]
     assert inventory_names(nodes, MEMBERS, HOSTVARS) == {"other": "GPU_1", "C7": "first"}
     with pytest.raises(UnknownNodeError, match="chosen gpu9 at 10.0.0.99, which is not in the inventory"):

@@ -87,7 +87,7 @@ def test_each_gpu_has_a_line_so_that_a_missing_one_is_an_error() -> None:
     assert "nvidia-modprobe" in text(planned, "gpu2", "/etc/systemd/system/slurmd.service.d/50-muster.conf")
 
 
-def test_node_without_gpus_has_none() -> None:
+def test_node_without_gpus_has_no_gpu_lines() -> None:
     conf = text(plan(gpus={"files": [], "model": ""}), "gpu1", "/etc/slurm/slurm.conf")
     assert "Gres" not in conf
 
@@ -130,7 +130,7 @@ def test_facts_of_a_node_add_nothing_to_the_configuration(change: dict[str, Any]
         ("v2", "24.11.5", "autodetect", "cgroup"),
         ("v2", "22.05.8", "autodetect", "cgroup"),
         ("hybrid", "24.11.5", "disabled", "linuxproc"),
-        ("hybrid", "22.05.8", "cgroup/v1", "linuxproc"),  # it does not know `disabled`, and ends
+        ("hybrid", "22.05.8", "cgroup/v1", "linuxproc"),  # it does not support `disabled`, and exits
         ("v2", "21.08.5", "cgroup/v1", "linuxproc"),  # it has no plugin for cgroup v2
     ],
 )
@@ -183,7 +183,7 @@ def test_name_in_slurm(name: str, expected: str) -> None:
     assert slurm_name(name) == expected
 
 
-def test_names_that_slurm_cannot_tell_apart_are_refused() -> None:
+def test_names_that_slurm_cannot_distinguish_are_refused() -> None:
     nodes = [{"name": "gpu_1", "address": "10.0.0.1"}, {"name": "gpu-1", "address": "10.0.0.2"}]
     planned = plan_cluster(nodes, {"gpu_1": state(), "gpu-1": state()}, SlurmOptions())
     assert planned["errors"][0].startswith("gpu_1, gpu-1: each of them is 'gpu-1' in Slurm")
@@ -203,7 +203,7 @@ def as_planned(planned: SlurmPlan, node: str) -> dict[str, Any]:
     return state(files=files, units=units, proof=planned["proof"])
 
 
-def test_complete_cluster_has_nothing_left_to_do() -> None:
+def test_complete_cluster_needs_no_changes() -> None:
     planned = plan()
     assert planned["incomplete"] == ["gpu1", "gpu2"]
     states = {node["name"]: as_planned(planned, node["name"]) for node in NODES}
@@ -215,7 +215,7 @@ def test_complete_cluster_has_nothing_left_to_do() -> None:
         assert plan_cluster(NODES, changed, SlurmOptions())["incomplete"] == ["gpu2"], changes
 
 
-def test_another_node_changes_the_proof_of_all() -> None:
+def test_another_node_invalidates_the_verification_of_all() -> None:
     planned = plan()
     states = {node["name"]: as_planned(planned, node["name"]) for node in NODES} | {"gpu3": state()}
     nodes = [*NODES, {"name": "gpu3", "address": "10.0.0.13"}]
@@ -269,10 +269,15 @@ def test_outdated_program_makes_a_node_incomplete() -> None:
 
 def test_logins_need_a_job_except_those_of_admins() -> None:
     planned = plan(SlurmOptions(adopt_logins=True, adopt_admins=["ada"]))
-    assert planned["pam"] == [
-        "account sufficient pam_succeed_if.so quiet user in ada:root:ubuntu # muster: logins of Slurm",
-        "-account required pam_slurm_adopt.so # always: ada:root:ubuntu # muster: logins of Slurm",
+    lines = [line.removesuffix(" # muster: logins of Slurm") for line in planned["pam"]]
+    assert lines[-2:] == [
+        "account sufficient pam_succeed_if.so quiet user in ada:root:ubuntu",
+        "-account required pam_slurm_adopt.so action_adopt_failure=deny action_generic_failure=deny"
+        " # always: ada:root:ubuntu",
     ], "Ansible's own account comes first"
+    skipped = lines[1 : lines.index("session [success=done default=bad] pam_unix.so") + 1]
+    assert lines[0].startswith(f"session [success={len(skipped)} default=ignore] ")
+    assert lines[0].endswith(" user in ada:root:ubuntu")
     assert "libpam-slurm-adopt" in planned["packages"]["gpu2"]
     assert "PrologFlags=Contain" in text(planned, "gpu1", "/etc/slurm/slurm.conf").splitlines()
     assert plan()["pam"] == [] and "libpam-slurm-adopt" not in plan()["packages"]["gpu2"]
@@ -286,7 +291,7 @@ def test_logins_need_a_job_except_those_of_admins() -> None:
         ({"adopt_logins": True}, {}, ""),
     ],
 )
-def test_logins_are_bound_only_where_that_works(
+def test_logins_are_restricted_only_where_supported(
     options: dict[str, Any], changes: dict[str, Any], expected: str
 ) -> None:
     errors = plan(SlurmOptions(**options), **changes)["errors"]

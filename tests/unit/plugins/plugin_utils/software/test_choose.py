@@ -71,7 +71,7 @@ def refused(*nodes: NodeSoftware, **wishes: Any) -> str:
         ([node(gpu=T4, driver="470.57.02")], {}, ("python3", "2.7.1", "cu118", "")),
         ([node("a", T4), node("b", T4, driver="570.26")], {}, ("python3", "2.13.0", "cu126", "")),
         ([node(gpu=T4, driver="525.60.13")], {}, ("python3", "2.13.0", "cu126", "")),
-        ([node(gpus=2)], {}, ("python3", "2.13.0", "cu132", "")),  # a driver that does not tell its GPUs
+        ([node(gpus=2)], {}, ("python3", "2.13.0", "cu132", "")),  # a driver that does not list its GPUs
         ([node(gpu=T4, driver="")], {"cuda": "12.6"}, ("python3", "2.13.0", "cu126", "")),
         ([node("a", T4), node("b")], {}, ("python3", "2.13.0", "cu132", "")),
         # no GPU
@@ -90,7 +90,7 @@ def refused(*nodes: NodeSoftware, **wishes: Any) -> str:
         ([node("a", python="3.10.12"), node("b", python="3.12.3")], {}, ("3.12", "2.13.0", "cpu", "")),
         ([node()], {"manager": "conda"}, ("3.12", "2.13.0", "cpu", "")),
         ([node()], {"manager": "conda", "python": "3.10"}, ("3.10", "2.13.0", "cpu", "")),
-        # an environment that is there keeps its Python
+        # an existing environment keeps its Python
         ([focal(python="3.12.1", has_environment=True)], {}, ("3.12", "2.13.0", "cpu", "")),
         ([focal("a", has_environment=True), node("b")], {}, ("3.8", "2.4.1", "cpu", "")),
         # flash-attention
@@ -100,12 +100,12 @@ def refused(*nodes: NodeSoftware, **wishes: Any) -> str:
         ([node(gpu=H100, python="3.14.0")], {"flash": "auto"}, ("3.12", "2.8.0", "cu129", "2.8.3")),
         ([node(gpu=B200)], {"flash": "auto"}, ("python3", "2.8.0", "cu129", "2.8.3")),
         ([node(gpu=H100)], {"flash": "auto", "cuda": "11.8"}, ("python3", "2.4.1", "cu118", "2.6.3")),
-        # what the tables do not have is taken as it is said
+        # a version that is not in the tables is used as requested
         ([node(gpu=H100)], {"torch": "2.14.1", "cuda": "13.2"}, ("python3", "2.14.1", "cu132", "")),
         ([node(gpu=H100)], {"torch": "2.10.0", "flash": "2.9.0"}, ("python3", "2.10.0", "cu130", "2.9.0")),
     ],
 )
-def test_expected_software_is_chosen_for_nodes_and_wishes(
+def test_expected_software_is_chosen_for_nodes_and_requests(
     nodes: list[NodeSoftware], wishes: dict[str, str], expected: tuple[str, ...]
 ) -> None:
     assert chosen(*nodes, **wishes) == expected
@@ -227,14 +227,16 @@ def test_expected_software_is_chosen_for_nodes_and_wishes(
         ([node()], {"flash": "auto"}, ["flash-attention runs only on GPUs", "Set flash_attention_enabled to false"]),
     ],
 )
-def test_a_refusal_names_what_would_fit(nodes: list[NodeSoftware], wishes: dict[str, str], messages: list[str]) -> None:
+def test_refusal_suggests_compatible_settings(
+    nodes: list[NodeSoftware], wishes: dict[str, str], messages: list[str]
+) -> None:
     message = refused(*nodes, **wishes)
     for arguments in messages:
         assert arguments in message
     assert re.search(r"\b(Choose|Install|Remove|Set) |must be |It needs ", message), "what to do"
 
 
-def test_settings_named_in_a_refusal_do_fit() -> None:
+def test_settings_suggested_by_a_refusal_are_compatible() -> None:
     assert chosen(node(gpu=P4000), cuda="12.6")[2] == "cu126"
     assert chosen(node(gpu=H100), flash="2.8.3", torch="2.8.0", cuda="12.9")[3] == "2.8.3"
 
@@ -243,14 +245,14 @@ def test_each_choice_is_explained_with_a_reason() -> None:
     assert why(focal("a", P4000), focal("b", P4000)) == [
         "Python 3.12: installed by uv; torch 2.13.0 has no wheel for Python 3.8 (python3 of the nodes; found: 3.8.10 "
         "on a, b)",
-        "torch 2.13.0: the newest that fits",
+        "torch 2.13.0: the newest compatible release",
         "CUDA 12.6: the newest build that the drivers run (580.65.06 on a, b) and that has kernels for the GPUs "
         "(Quadro P4000 (6.1) on a, b); torch 2.13.0 for CUDA 13.2 has no kernels for Quadro P4000 (compute capability "
         "6.1) on a, b",
     ]
     assert why(node(gpu=H100), flash="auto")[1:] == [
-        "torch 2.8.0: the newest that fits; flash-attention 2.8.3 has no wheel for torch 2.13.0 with CUDA 13.2 and "
-        "Python 3.10",
+        "torch 2.8.0: the newest compatible release; flash-attention 2.8.3 has no wheel for torch 2.13.0 with CUDA "
+        "13.2 and Python 3.10",
         "CUDA 12.9: the newest build that the drivers run (580.65.06 on a) and that has kernels for the GPUs "
         "(H100 80GB HBM3 (9.0) on a)",
         "flash-attention 2.8.3: the newest with a wheel for them",
@@ -301,7 +303,7 @@ def test_each_flash_attention_release_fits_a_known_torch() -> None:
         assert all(item[3] == release for item in fitting)
 
 
-# --- What the project's requirements say ------------------------------------------------------------------------------
+# --- Project requirements ---------------------------------------------------------------------------------------------
 
 
 def pins(*lines: str) -> Any:
@@ -322,7 +324,7 @@ def pins(*lines: str) -> Any:
         (["torchcodec==0.7.0"], [node()], ("python3", "2.8.0", "cpu")),
         (["torchcodec<0.6"], [node()], ("python3", "2.7.1", "cpu")),
         (["torch==2.1.2+cu118"], [node(gpu=RTX3070)], ("python3", "2.1.2", "cu118")),
-        (["torch==2.13.7"], [node()], ("python3", "2.13.7", "cpu")),  # newer than the table, of a minor release in it
+        (["torch==2.13.7"], [node()], ("python3", "2.13.7", "cpu")),  # newer than the table, of a known minor release
         (["torch", "torchvision", "numpy==1.26.1"], [node()], ("python3", "2.13.0", "cpu")),
         (
             ["torch<2.1; sys_platform == 'win32'", "-r more.txt", "# torch==2.0.1"],
@@ -338,10 +340,10 @@ def test_torch_is_chosen_to_fit_the_project_requirements(
     assert (choice.python, choice.torch, choice.build) == expected
 
 
-def test_requirement_that_decides_is_named_as_the_reason() -> None:
+def test_decisive_requirement_is_named_as_the_reason() -> None:
     request = SoftwareRequest(pins=pins("torch==2.0.1"))
     assert choose.choose({"a": node()}, request).reasons[1] == (
-        "torch 2.0.1: the newest that fits, since requirements.txt requires torch==2.0.1"
+        "torch 2.0.1: the newest compatible release, since requirements.txt requires torch==2.0.1"
     )
 
 
@@ -368,7 +370,7 @@ def test_requirement_that_cannot_be_met_is_refused(line: str, wishes: dict[str, 
         assert arguments in str(refusal.value)
 
 
-def test_old_torch_gets_a_numpy_that_it_supports() -> None:
+def test_old_torch_gets_a_supported_numpy() -> None:
     assert choose.pip_requirements("2.0.1", ["numpy", "torchvision"]) == [
         "torch==2.0.1",
         "numpy<2",

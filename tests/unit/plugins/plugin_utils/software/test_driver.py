@@ -89,7 +89,7 @@ def facts(  # noqa: PLR0913
 
 NO_DRIVER: dict[str, Any] = {"loaded": None, "module": "", "library": None, "said": "no_driver.txt", "has": []}
 TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
-    # what it is, facts, what is wanted, decision, a piece of the reason
+    # description, facts, request, decision, a part of the reason
     ("healthy", {}, DesiredDriver(), "nothing", "driver 535.183.01 works"),
     (
         "healthy, the branch that is asked for",
@@ -376,7 +376,7 @@ def test_purge_removes_all_driver_packages_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "name", ["libxnvctrl0", "nvidia-container-toolkit", "libnvidia-container1", "nvidia-cuda-toolkit", "libnccl2"]
 )
-def test_packages_that_are_not_part_of_a_driver_are_left_alone(name: str) -> None:
+def test_packages_that_are_not_part_of_a_driver_are_unchanged(name: str) -> None:
     """libxnvctrl0 comes with Open MPI, by hwloc: to purge it would take both away."""
     assert not node_driver.DRIVER_PACKAGE.match(name)
 
@@ -409,7 +409,7 @@ def test_only_installed_packages_are_held() -> None:
     assert held_packages(driver) == [f"linux-image-{KERNEL}"]
 
 
-# --- What the tools print ---------------------------------------------------------------------------------------------
+# --- Tool output ------------------------------------------------------------------------------------------------------
 
 
 def test_dpkg_output_is_parsed_for_driver_and_kernel_packages() -> None:

@@ -62,7 +62,7 @@ def refused(*nodes: NodeSoftware, **settings: Any) -> str:
         (amd(), {"pins": tuple(read_pins({"requirements.txt": ["torch==2.10.0+rocm7.0"]}))}, ("2.10.0", "rocm7.0")),
     ],
 )
-def test_build_is_that_of_the_platform(node: NodeSoftware, settings: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_build_matches_the_platform(node: NodeSoftware, settings: dict[str, Any], expected: tuple[str, str]) -> None:
     assert chosen(node, **settings) == expected
 
 
@@ -90,7 +90,7 @@ def test_build_is_that_of_the_platform(node: NodeSoftware, settings: dict[str, A
         (amd(architecture="aarch64"), {}, ["no builds of torch are known for aarch64 with AMD GPUs"]),
     ],
 )
-def test_what_is_not_built_is_refused(node: NodeSoftware, settings: dict[str, Any], texts: list[str]) -> None:
+def test_missing_builds_are_refused(node: NodeSoftware, settings: dict[str, Any], texts: list[str]) -> None:
     message = refused(node, **settings)
     assert all(text in message for text in texts), message
 

@@ -78,7 +78,7 @@ def test_the_tables_are_in_order() -> None:
         assert {build // 10 for build in item.builds} <= set(MIN_DRIVER)
 
 
-def test_brought_python_suits_every_torch_and_newer_flash_attention() -> None:
+def test_installed_python_supports_every_torch_and_newer_flash_attention() -> None:
     for release in TORCH.values():
         assert any(release.pythons[0] <= python <= release.pythons[1] for python in MANAGED_PYTHONS)
     newer = [item for release, item in FLASH_ATTENTION.items() if version_tuple(release) >= (2, 6)]

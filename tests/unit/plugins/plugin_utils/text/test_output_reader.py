@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.output_reade
 WAIT = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
 
 
-def test_process_whose_output_is_read_goes_on() -> None:
+def test_process_whose_output_is_read_continues() -> None:
     with subprocess.Popen(WAIT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None and process.stdout.readline() == b"\n"
         assert has_reader(process.pid)
@@ -24,7 +24,7 @@ def test_process_whose_output_is_read_goes_on() -> None:
         assert process.wait(60) == 0
 
 
-def test_process_whose_output_nobody_reads_is_ended() -> None:
+def test_process_whose_output_is_not_read_is_ended() -> None:
     with subprocess.Popen(WAIT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"\n"
         process.stdout.close()
@@ -34,13 +34,13 @@ def test_process_whose_output_nobody_reads_is_ended() -> None:
 
 
 @pytest.mark.parametrize("output", [subprocess.DEVNULL, None])
-def test_output_that_is_no_pipe_has_a_reader(output: int | None) -> None:
+def test_output_that_is_not_a_pipe_has_a_reader(output: int | None) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=output) as process:
         assert has_reader(process.pid)
         process.communicate(b"\n")
 
 
-def test_process_that_has_ended_is_left_alone() -> None:
+def test_exited_process_is_ignored() -> None:
     with subprocess.Popen(["/bin/true"]) as process:
         process.wait()
     assert has_reader(process.pid)

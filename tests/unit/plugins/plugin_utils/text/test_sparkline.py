@@ -21,5 +21,5 @@ def test_each_value_is_a_bar_between_the_limits() -> None:
 
 
 @pytest.mark.parametrize("values", [None, "55", [], [5], [1, "2"], [1, None], [1, float("nan")], [1, 1e300], {"a": 1}])
-def test_anything_else_has_no_bars(values: Any) -> None:
+def test_other_values_have_no_bars(values: Any) -> None:
     assert sparkline(values) == ""

@@ -63,7 +63,7 @@ def test_only_canonical_tag_text_gives_numbers(text: str) -> None:
         ({"tags": {"Name": "other"}}, "bert-4"),
     ],
 )
-def test_only_own_instances_have_a_node_name(changes: dict[str, Any], name: str | None) -> None:
+def test_only_our_instances_have_a_node_name(changes: dict[str, Any], name: str | None) -> None:
     assert naming.instance_node_name(instance(**changes)) == name
 
 
@@ -120,7 +120,7 @@ def test_first_boot_authorizes_key_and_starts_idle_watch(monkeypatch: pytest.Mon
     assert "a-key-that-nobody-may-read" not in text + "".join(files.values())
 
 
-def test_first_boot_with_nothing_to_do_is_empty() -> None:
+def test_first_boot_script_without_tasks_is_empty() -> None:
     assert request.build_first_boot("", {}) == ""
     assert yaml.safe_load(request.build_first_boot("ssh-ed25519 AAAA", {})) == {
         "ssh_authorized_keys": ["ssh-ed25519 AAAA"]

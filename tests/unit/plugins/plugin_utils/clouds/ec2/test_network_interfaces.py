@@ -25,11 +25,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
     ("name", "count"),
     [("p4d.24xlarge", 4), ("p5.48xlarge", 32), ("trn1.32xlarge", 8), ("g5.8xlarge", 1), ("g4dn.xlarge", 0)],
 )
-def test_cards_are_those_that_aws_lists(name: str, count: int) -> None:
+def test_cards_are_read_from_aws(name: str, count: int) -> None:
     assert find_efa_cards(INSTANCE_TYPES[name]["NetworkInfo"]) == tuple(range(count))
 
 
-def test_card_without_efa_is_left_out() -> None:
+def test_card_without_efa_is_omitted() -> None:
     cards: list[dict[str, Any]] = [{"NetworkCardIndex": index} for index in range(17)]
     network: dict[str, Any] = {"EfaSupported": True, "NetworkCards": cards, "EfaInfo": {"MaximumEfaInterfaces": 16}}
     assert find_efa_cards(network) == tuple(range(1, 17))

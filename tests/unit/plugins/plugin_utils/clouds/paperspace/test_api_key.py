@@ -39,7 +39,7 @@ def test_key_of_the_current_team_is_used(home: Path) -> None:
     assert find_api_key(None, {}, str(home)) == "key-b"
 
 
-def test_missing_key_error_lists_the_places_searched(home: Path) -> None:
+def test_missing_key_error_lists_the_searched_locations(home: Path) -> None:
     with pytest.raises(ApiKeyError, match=r"no API key in .*credentials.toml.*Create a key at https://"):
         find_api_key(None, {}, str(home))
 

@@ -109,7 +109,7 @@ BUSY = refusal(429, "TOO_MANY_REQUESTS", "Slow down.")
             paperspace.RequestError,
             ["HTTP 302: redirected to https://login.example.org/", "PAPERSPACE_API_URL"],
         ),
-        # The official client takes this for an error whatever the status.
+        # The official client treats this as an error, whatever the status.
         (refusal(200, "UNAUTHORIZED", "Log in."), paperspace.AuthenticationError, ["Log in."]),
         (
             answer(
@@ -121,7 +121,7 @@ BUSY = refusal(429, "TOO_MANY_REQUESTS", "Slow down.")
         ),
     ],
 )  # fmt: skip
-def test_error_answers_become_typed_one_line_errors(
+def test_error_replies_become_typed_one_line_errors(
     response: Response, kind: type[paperspace.PaperspaceError], texts: list[str]
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -151,7 +151,7 @@ def test_key_quoted_by_the_server_is_kept_out_of_the_error(status: int, as_json:
 
 
 @given(st.text(), st.integers(200, 599))
-def test_any_api_message_makes_one_printable_line(text: str, status: int) -> None:
+def test_any_api_message_becomes_one_printable_line(text: str, status: int) -> None:
     with pytest.raises(paperspace.PaperspaceError) as caught:
         Script(refusal(status, text, 50 * text)).client(retries=0).request("GET", "/machines")
     assert str(caught.value).isprintable()
@@ -159,7 +159,7 @@ def test_any_api_message_makes_one_printable_line(text: str, status: int) -> Non
 
 
 @given(st.binary())
-def test_any_body_is_an_answer_or_a_paperspace_error(body: bytes) -> None:
+def test_any_body_is_a_reply_or_a_paperspace_error(body: bytes) -> None:
     try:
         Script(answer(body)).client(retries=0).list_all("/machines")
     except paperspace.PaperspaceError as error:
@@ -201,7 +201,7 @@ def test_retry_after_is_honoured(headers: dict[str, str], seconds: float) -> Non
     assert script.slept == [seconds]
 
 
-def test_retry_after_of_an_hour_fails_at_once() -> None:
+def test_retry_after_of_an_hour_fails_immediately() -> None:
     script = Script(refusal(503, "X", retry_after="3600"))
     with pytest.raises(paperspace.ServerError, match="asks to wait 3600 s before the next attempt"):
         script.client().request("GET", "/machines")
@@ -228,7 +228,7 @@ def test_change_that_may_have_been_made_is_not_retried(method: str) -> None:
 
 
 @pytest.mark.parametrize("failure", [LIVE_401, refusal(409, "X"), refusal(404, "X"), answer(b"", 302), BUSY])
-def test_refused_change_is_not_a_lost_answer(failure: Response) -> None:
+def test_refused_change_is_not_a_lost_reply(failure: Response) -> None:
     with pytest.raises(paperspace.PaperspaceError) as caught:
         Script(failure).client(retries=0).request("POST", "/machines")
     assert not isinstance(caught.value, paperspace.LostReplyError)
@@ -377,7 +377,7 @@ def test_event_timeout_reports_the_last_state() -> None:
     assert script.slept == [5, 5, 2]
 
 
-def test_change_without_an_event_is_complete_at_once() -> None:
+def test_change_without_an_event_is_complete_immediately() -> None:
     assert Script(answer({"id": "nw1"})).client().change("POST", "/private-networks", {}) == (None, {"id": "nw1"})
     with pytest.raises(paperspace.LostReplyError, match="not an object"):
         Script(answer(None)).client().change("POST", "/private-networks", {})
@@ -403,7 +403,7 @@ def live(server: PaperspaceServer, **options: Any) -> Client:
     return Client(server.key, server.url, **settings)
 
 
-def test_the_server_is_as_strict_as_the_official_document() -> None:
+def test_server_is_as_strict_as_the_official_specification() -> None:
     if not DOCUMENT.exists():
         pytest.skip("the official API document is not beside the checkout: the test server is not held to it")
     with PaperspaceServer(PaperspaceAccount([machine(0)])) as server:
@@ -487,7 +487,7 @@ def test_network_is_created_without_an_event_and_unknown_one_is_null(server: Pap
             "the connection failed: Remote end closed connection",
         ),
         (PaperspaceFault(delay=30), paperspace.ConnectionFailedError, "no complete response within 0.5 s"),
-        # Each byte comes in time, the whole never does.
+        # Each byte arrives in time, but the reply never completes.
         (PaperspaceFault(drip=0.1), paperspace.ConnectionFailedError, "no complete response within 0.5 s"),
         (PaperspaceFault(truncate=20), paperspace.ConnectionFailedError, r"the connection ended after 20 of \d+ bytes"),
         (PaperspaceFault(body='{"items": ['), paperspace.InvalidReplyError, "not the expected JSON"),
@@ -503,7 +503,7 @@ def test_connection_faults_become_typed_errors(
     server: PaperspaceServer, fault: PaperspaceFault, kind: type[paperspace.PaperspaceError], text: str
 ) -> None:
     server.faults = [fault]
-    timeout = 0.5 if fault.delay or fault.drip else 30  # who answers at once may still be slow on a busy machine
+    timeout = 0.5 if fault.delay or fault.drip else 30  # even an immediate reply may be slow on a busy machine
     with pytest.raises(kind, match=text) as caught:
         live(server, timeout=timeout).list_all("/machines")
     assert str(caught.value).startswith("GET /machines")
@@ -532,7 +532,7 @@ def test_netrc_login_does_not_replace_the_api_key(
 def test_refused_connection_and_unresolvable_name_are_reported() -> None:
     with PaperspaceServer() as server:
         url = server.url
-    # Nothing was sent, so that no answer is lost.
+    # Nothing was sent, so no reply is lost.
     for method in ("GET", "POST"):
         with pytest.raises(
             paperspace.ConnectionFailedError, match=r"at 127.0.0.1:\d+: the connection failed: .*refused"

@@ -61,7 +61,7 @@ def test_first_boot_authorizes_key_once_and_starts_idle_watch(tmp_path: Path) ->
     assert "systemctl enable --now muster_idle_watch.timer" in output
 
 
-def test_key_is_optional_and_nothing_to_do_gives_no_script(tmp_path: Path) -> None:
+def test_key_is_optional_and_no_tasks_give_no_script(tmp_path: Path) -> None:
     boot(tmp_path, build_first_boot_script("", read_watch_files("30m", "24h")))
     assert not (tmp_path / "home").exists()
     assert build_first_boot_script("", {}) == ""
@@ -86,7 +86,9 @@ def test_different_content_gives_different_script_name() -> None:
 @pytest.mark.parametrize(
     ("message", "word", "seconds"), [("30M", "30m", 1800), ("2d", "2d", 172800), ("No", None, None)]
 )
-def test_age_limit_is_normalized_and_no_is_refused(message: str, word: str | None, seconds: float | None) -> None:
+def test_age_limit_is_normalized_and_the_value_no_is_refused(
+    message: str, word: str | None, seconds: float | None
+) -> None:
     if word is None:
         with pytest.raises(PlanRefusedError, match="ttl is 'No'. Use a number with a unit"):
             normalize_limit("ttl", message)

@@ -29,7 +29,7 @@ def kept(machines: list[dict[str, Any]], **expected: Any) -> list[str]:
     return [chosen["name"] for chosen in select(machines, NETWORKS, Selection(**expected))[0]]
 
 
-# --- Which machines
+# --- Machine selection
 
 
 MIXED = [
@@ -58,7 +58,7 @@ MIXED = [
         ({"private_network": "mine"}, ["a-0"]),
         ({"private_network": "nw0000001"}, ["a-0"]),
         ({"private_network": "twin", "region": "ny2"}, ["b-0"]),
-        # No list has the shared network, but the machines in it tell its id.
+        # No list includes the shared network, but its machines have its ID.
         ({"private_network": "nwshared", "states": []}, ["c-0"]),
     ],
 )
@@ -103,7 +103,7 @@ def test_unknown_or_ambiguous_network_is_refused(expected: dict[str, Any], text:
         kept(MIXED, **expected)
 
 
-def test_empty_selection_says_what_each_option_left_out() -> None:
+def test_empty_selection_reports_what_each_option_excluded() -> None:
     chosen, left_out = select(MIXED, NETWORKS, Selection(region="ny2", names=["a-1"]))
     assert chosen == []
     assert paperspace_hosts.explain_empty_selection(len(MIXED), left_out) == (
@@ -113,11 +113,11 @@ def test_empty_selection_says_what_each_option_left_out() -> None:
     assert "has no machine" in paperspace_hosts.explain_empty_selection(0, [])
 
 
-# --- In which order
+# --- Order
 
 
 @given(st.randoms())
-def test_ranks_do_not_depend_on_the_order_of_the_api_answer(shuffle: random.Random) -> None:
+def test_ranks_do_not_depend_on_the_order_of_the_api_reply(shuffle: random.Random) -> None:
     machines = [
         machine(5, id="old", dtCreated="2025-11-02T15:09:51Z"),
         machine(4, id="older-by-zone", dtCreated="2025-11-02T16:09:50+01:00"),
@@ -139,7 +139,7 @@ def test_ranks_do_not_depend_on_the_order_of_the_api_answer(shuffle: random.Rand
     assert [host.variables["node_rank"] for host in hosts] == list(range(6))
 
 
-# --- Whether they can be one cluster
+# --- Cluster compatibility
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_both_forms_of_a_region_name_are_one_region() -> None:
     assert [host.variables["paperspace_region"] for host in hosts] == ["ny2", "ny2"]
 
 
-# --- How they are called
+# --- Names
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_both_forms_of_a_region_name_are_one_region() -> None:
         (["\u202e\ud800", ""], ["ps000000", "ps000001"]),
         (["-v", "..", "_"], ["v-ps000000", "ps000001", "ps000002"]),
         (["x" * 100000], ["x" * 54 + "-ps000000"]),
-        # Somebody calls a machine just as another one is called after its id was appended.
+        # A user-chosen name equals the name of another machine after its ID was appended.
         (["twin", "twin", "twin-ps000000"], ["twin-ps000000-f5ae6fe95aa2", "twin-ps000001", "twin-ps000000"]),
     ],
 )
@@ -203,7 +203,7 @@ def test_machine_names_become_valid_unique_host_names(names: list[str], expected
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.text() | st.from_regex(r"[a-z{-]{1,4}"))))
 @example([("IMPLICIT_LOCALHOST", ""), ("all", "all"), ("training", "one")])
-def test_host_names_are_valid_and_unique_for_any_api_answer(ids_and_names: list[tuple[str, str]]) -> None:
+def test_host_names_are_valid_and_unique_for_any_api_reply(ids_and_names: list[tuple[str, str]]) -> None:
     machines = [{"id": i, "name": n} for i, n in dict(ids_and_names).items()]
     names = paperspace_hosts.unique_host_names(machines, ["name"])
     assert len({name.casefold() for name in names}) == len(machines)
@@ -224,7 +224,7 @@ def test_host_name_follows_the_order_of_preferences(preferences: list[str], name
     assert paperspace_hosts.unique_host_names([machine(0, publicIp=None)], preferences) == [name]
 
 
-# --- What is known of them
+# --- Host variables
 
 
 def test_both_api_typings_give_the_same_variables() -> None:

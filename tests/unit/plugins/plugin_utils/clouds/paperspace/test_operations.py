@@ -109,7 +109,7 @@ def test_stopped_machine_becomes_a_template_for_a_new_machine(client: Client) ->
     change = api.create_template(client, name="muster-bert-1", machine_id=first["id"])
     assert api.list_templates(client) == []
     ended(client, change)
-    # The service tells of some templates twice.
+    # The service lists some templates twice.
     (template,) = api.list_templates(client)
     assert (template["id"], template["parentMachineId"]) == (change.template["id"], first["id"])
     ended(client, api.start_machine(client, first["id"]))
@@ -162,7 +162,7 @@ def test_availability_of_a_machine_type_is_read(server: PaperspaceServer, client
         PaperspaceFault(method="POST", body='{"data": {}}'),
     ],
 )
-def test_lost_answer_to_a_creation_is_reported_and_not_retried(
+def test_lost_reply_to_a_creation_is_reported_and_not_retried(
     server: PaperspaceServer, client: Client, fault: PaperspaceFault
 ) -> None:
     server.faults = [fault]

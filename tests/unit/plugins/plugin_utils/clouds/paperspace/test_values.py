@@ -25,7 +25,7 @@ def test_region_code_is_read_from_every_form(region: str) -> None:
     ("value", "number"),
     [(5, 5), ("5", 5), (5.0, 5), ("x", None), ("", None), (None, None), (True, None), ({}, None), (1e999, None)],
 )
-def test_integer_is_read_from_number_or_text_else_none(value: Any, number: int | None) -> None:
+def test_integer_is_read_from_number_or_text_or_is_none(value: Any, number: int | None) -> None:
     assert parse_integer(value) == number
 
 

@@ -26,7 +26,7 @@ def test_a_failed_test_is_a_problem_of_all_nodes_on_which_it_failed() -> None:
     assert finding["found"] == "NVIDIA's diagnostic: Page Retirement/Row Remap: Error: GPU 3 had memory errors"
 
 
-def test_a_service_that_does_not_run_is_a_hint_and_a_missing_program_is_nothing() -> None:
+def test_stopped_service_is_a_hint_and_missing_program_is_ignored() -> None:
     (finding,) = diagnostic_findings({"a": reply(failure="start it"), "b": reply(failure="none", installed=False)})
     assert (finding["severity"], finding["about"], finding["remedy"]) == ("hint", ["a"], "start it")
 

@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
 
 
 @given(st.integers(2, 70))
-def test_every_pair_meets_once_and_no_node_twice_per_round(count: int) -> None:
+def test_every_pair_is_scheduled_once_and_no_node_twice_per_round(count: int) -> None:
     rounds = pairing_rounds(count)
     assert len(rounds) == count - 1 + count % 2
     met = [tuple(pair) for pairs in rounds for pair in pairs]
@@ -31,7 +31,7 @@ def test_every_pair_meets_once_and_no_node_twice_per_round(count: int) -> None:
 
 
 @given(st.integers(1, 70), st.floats(5, 400))
-def test_phases_share_exactly_the_given_seconds(count: int, seconds: float) -> None:
+def test_phases_share_exactly_the_available_seconds(count: int, seconds: float) -> None:
     work = plan_task(count, seconds, OPERATIONS)
     assert sum(work["seconds"].values()) == pytest.approx(seconds)
     assert ("pairs" in work["seconds"]) == (count > 1)

@@ -81,7 +81,7 @@ def test_search_without_a_usable_batch_is_refused(
 
 
 def test_unknown_search_name_is_refused_with_the_existing_names(tmp_path: Path) -> None:
-    with pytest.raises(FitError, match=r"has no search of this name \(it has none at all\): "):
+    with pytest.raises(FitError, match=r"has no search of this name \(it contains no searches\): "):
         apply_fit(tmp_path / "runs", "fit", "train.py", [])
     search(tmp_path, "fit-bert")
     (tmp_path / "training").mkdir()

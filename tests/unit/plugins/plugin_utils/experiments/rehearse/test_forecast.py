@@ -63,7 +63,7 @@ def judged(*starts: RehearsalLaunch, size: int | None = GB, free: int | None = 1
     return judge(known, size, free)
 
 
-def test_continued_curve_is_go_with_total_time_and_cost() -> None:
+def test_continued_curve_is_approved_with_total_time_and_cost() -> None:
     known = judged(FIRST, start(RESUMED, [21, 40], [2.1, 1.5]))
     assert known["resumed"] is True and known["findings"] == [] and known["go"] is True
     assert known["total_seconds"] == 10 + 2000 + 100, "the start, the steps, ten checkpoints"
@@ -77,7 +77,7 @@ def test_continued_curve_is_go_with_total_time_and_cost() -> None:
     ("second", "message"),
     [
         (start(RESUMED, [1, 40], [4.0, 1.5]), "the second start did not load the checkpoint: loss 4 at step 1"),
-        (start(RESUMED, [1, 40], [2.0, 1.5]), "the second start counts its steps from the beginning again"),
+        (start(RESUMED, [1, 40], [2.0, 1.5]), "the second start restarts its step count"),
         (start(RESUMED, [21, 40], [3.9, 1.5]), "the second start did not continue the curve: loss 3.9 at step 21"),
     ],
 )
@@ -123,7 +123,7 @@ def test_unknown_or_unexpected_figures_are_only_hints(
     assert known["go"] is True and known["findings"][0]["severity"] == "hint"
 
 
-def test_rehearsal_without_any_measurement_is_not_a_go() -> None:
+def test_rehearsal_without_measurements_is_not_approved() -> None:
     silent = {"step_seconds": None, "checkpoint": ""}
     launches = (start(ALL_NODES, [], [], **silent), start(RESUMED, [], [], **silent))
     rehearsal = judged(*launches, size=None, free=None)
@@ -149,6 +149,6 @@ def test_loss_that_is_not_a_number_is_the_only_finding(what: str) -> None:
         (None, None, "the checkpoint /data/c does not exist"),
     ],
 )
-def test_missing_room_or_checkpoint_is_a_problem(size: int | None, free: int | None, message: str) -> None:
+def test_missing_space_or_checkpoint_is_a_problem(size: int | None, free: int | None, message: str) -> None:
     known = judged(FIRST, start(RESUMED, [21], [2.0]), size=size, free=free)
     assert [item["found"].startswith(message) for item in known["findings"]] == [True] and known["go"] is False

@@ -144,7 +144,7 @@ def test_interrupted_resume_is_repeated_from_a_fresh_checkpoint(cluster: Cluster
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
-def test_non_finite_loss_is_no_go_unless_another_curve_is_chosen(cluster: Cluster, broken: float) -> None:
+def test_non_finite_loss_is_rejected_unless_another_curve_is_chosen(cluster: Cluster, broken: float) -> None:
     cluster.losses = {11: broken, 12: broken}
     play(cluster, loss="accuracy")
     assert conclude(cluster.runs / "r", 10**9, 10**10)["go"] is True, "another curve is the one that counts"

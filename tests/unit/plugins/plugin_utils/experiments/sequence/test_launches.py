@@ -26,7 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.seque
     replace_playbook,
 )
 
-# Stands in for ansible-playbook in what is no playbook at all: shows its words, and waits where it is asked to
+# Stands in for ansible-playbook: prints its arguments, and waits if requested
 PROGRAM = """#!/bin/sh
 echo "$@"
 for word; do case "$word" in @*) given=$(cat "${word#@}"); echo "$given";; esac; done
@@ -60,7 +60,7 @@ def test_failed_playbook_stops_no_run_and_its_output_is_kept(launches: AnsiblePl
     assert yaml_load(output[1]) == {
         "launch_args": ["8"],
         "run_id": "fit-b8",
-        "launch_run_id": "fit-b8",  # which may have been typed, and would count
+        "launch_run_id": "fit-b8",  # which may have been typed, and would take effect
         "__muster_started_by": "muster.training.fit",
     }
     assert not (launches.directory / "fit-b8-stop.log").exists()

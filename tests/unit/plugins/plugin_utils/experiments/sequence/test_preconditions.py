@@ -31,7 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
         ({"vault_ids": ["a@b.txt", "x@prompt"]}, "--vault-id x@prompt prompts .*: use --vault-id NAME@FILE"),
         ({"vault_ids": ["prompt"]}, "--vault-id prompt prompts"),
         ({"step": True}, "--step prompts"),
-        ({"args": ["preflight.yml", "/a/fit.yml"]}, "2 playbooks were given at once, preflight.yml, fit.yml: "),
+        ({"args": ["preflight.yml", "/a/fit.yml"]}, "2 playbooks were passed together, preflight.yml, fit.yml: "),
     ],
 )
 def test_options_that_prompt_and_several_playbooks_are_refused(given: dict[str, Any], message: str) -> None:
@@ -56,6 +56,6 @@ def test_name_in_use_by_another_command_is_refused(tmp_path: Path, monkeypatch: 
 
 def test_refused_sequence_leaves_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"args": ("preflight.yml", "fit.yml")}))
-    with pytest.raises(UserError, match="2 playbooks were given at once"), sequence(tmp_path / "fit"):
+    with pytest.raises(UserError, match="2 playbooks were passed together"), sequence(tmp_path / "fit"):
         pass
     assert not (tmp_path / "fit").exists()

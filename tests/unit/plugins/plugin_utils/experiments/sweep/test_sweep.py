@@ -210,7 +210,7 @@ def test_variants_wait_in_the_queue_together(cluster: Cluster) -> None:
     assert state == json.loads((cluster.runs / "s" / "sweep.json").read_text()) and state["under_way"] == []
 
 
-def test_time_in_the_queue_does_not_count(cluster: Cluster) -> None:
+def test_time_in_the_queue_is_not_counted(cluster: Cluster) -> None:
     sweep(cluster, ALL[:1], timeout=90.0, parallel=1)
     assert cluster.patience == [math.inf] and cluster.given[0]["launch_slurm_time"] == "2"
 

@@ -74,7 +74,7 @@ def test_batch_search_has_its_own_arguments() -> None:
     assert item["variables"]["launch_args"] == ["-g", "8", "-a"]
 
 
-def test_variants_that_differ_only_in_nodes_are_of_one_kind() -> None:
+def test_variants_that_differ_only_in_nodes_are_of_the_same_kind() -> None:
     variants = [
         {"name": "a", "nnodes": 1, "args": "x"},
         {"name": "b", "launch_nnodes": 2, "nproc_per_node": 3, "args": ["x"]},
@@ -119,5 +119,5 @@ def test_invalid_variants_are_refused(variants: object, more: dict[str, Any], me
     assert len(output) == 1 and message in output[0], output
 
 
-def test_all_faults_are_reported_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     assert len(read([{"name": "a", "b": 1}, {"name": "a"}, {"name": "c", "nnodes": 9}])[1]) == 3

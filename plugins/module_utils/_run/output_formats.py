@@ -1,0 +1,145 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rewrite tracebacks of rich, loguru, torchelastic, exception groups and logs with times as Python prints them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+TRACEBACK = "Traceback (most recent call last):"
+MAX_REWRITTEN = 2000000  # characters of a text to rewrite
+MAX_DECODED = 20000  # characters of a JSON string
+RICH_START = re.compile(
+    r"^(?P<before>[^\n\u256d]{0,200})\u256d[\u2500 ]{1,200}Traceback \(most recent call last\)[^\n]{0,300}$"
+)
+RICH_END = "\u2570"  # the lower left corner of the box
+RICH_FRAME = re.compile(r"^(?:in )?(?P<path>/?[^\s:]{1,400}\.py):(?P<line>\d{1,9}) in (?P<function>[\w.<>]{1,200})$")
+RICH_WRAPPED = re.compile(r"^/[^\s:]{20,400}(?::\d{1,9}(?: in)?)?$")
+RICH_SOURCE = re.compile(r"^\u2771 {0,6}\d{1,9} (?:[\u2502|] ?)?(?P<source>.{1,500})$")
+# "  | " and "  +-+---- 1 ----" before the lines of an exception group.
+GROUP_MARGIN = re.compile(r"^ {1,80}\| ?|^ {1,80}\+-[+-][ \d+-]{0,120}(?:\.\.\.)?[ -]{0,40}$")
+GROUP_START = "Exception Group Traceback (most recent call last):"
+LOGURU_FRAME = re.compile(r"^> (?= ?File \")")
+LOGURU_VALUES = re.compile(r"^[ \u2502|]{2,300}\u2514 |^ {4,300}\u2502(?: |$)")
+# "2024-02-27 21:35:34.29", "[2024-02-27T21:35:34Z] fa88a9df || " before each line, as clusters log it.
+TIME = (
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?:?"
+    r"(?: \w{6,16} \|\|| - [\w.]{1,60} - [A-Z]{4,8} -)? ?"
+)
+TIMED_TRACEBACK = re.compile(
+    rf"^{TIME}(?:\[[\w,]{{1,20}}\](?:<std(?:err|out)>)?:\s?)?Traceback \(most recent call last\):", re.MULTILINE
+)
+TIMESTAMP = re.compile(rf"^{TIME}", re.MULTILINE)
+FLAT_FRAME = re.compile(r'^File "[^"\n]{1,500}", line \d{1,9}')  # of a log that lost its indentation
+EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(?::|$)")
+JSON_MESSAGE = re.compile(r"^\s{0,20}\"(?P<key>message|py_callstack)\": (?P<text>\".{1,20000}\"),?\s{0,4}$")
+
+JSON_REST = re.compile(r"^\s{0,20}(?:[}\]]{1,4},?|\"\w{1,30}\": [^\n]{1,200})\s{0,4}$")
+
+
+def plain_output(text: str) -> str:
+    """Return a text with all tracebacks in the form in which Python prints them; other lines are as before."""
+    if len(text) > MAX_REWRITTEN:
+        return text
+    if TIMED_TRACEBACK.search(text):
+        text = TIMESTAMP.sub("", text)
+    if not any(mark in text for mark in ("\u256d", GROUP_START, "> File", '": "', '\nFile "')):
+        return text
+    lines = text.split("\n")
+    if GROUP_START in text:
+        lines = without_group_margin(lines)
+    if "\u256d" in text:
+        lines = without_boxes(lines)
+    if "> File" in text:
+        lines = without_values(lines)
+    if '": "' in text:
+        lines = without_json(lines)
+    if '\nFile "' in text:
+        lines = indented(lines)
+    return "\n".join(lines)
+
+
+def indented(lines: list[str]) -> list[str]:
+    """Return tracebacks that lost their indentation with frames and lines of code indented again."""
+    result = []
+    for line in lines:
+        frame = FLAT_FRAME.match(line)
+        source = result and FLAT_FRAME.match(result[-1].strip()) and line[:1].strip() and not EXCEPTION.match(line)
+        result.append(f"  {line}" if frame else f"    {line}" if source else line)
+    return result
+
+
+def without_group_margin(lines: list[str]) -> list[str]:
+    """Return the lines of exception groups without their margins, so that each exception has its own traceback."""
+    result, inside = [], False
+    for line in lines:
+        if line.strip(" +|-").startswith(GROUP_START):
+            inside = True
+            result.append(TRACEBACK)
+            continue
+        inside = inside and bool(GROUP_MARGIN.match(line))
+        result.append(GROUP_MARGIN.sub("", line) if inside else line)
+    return result
+
+
+def without_boxes(lines: list[str]) -> list[str]:
+    """Return rich's tracebacks as Python's: the path, the function and the source line of each frame.
+
+    What a launcher puts before each line of the box is removed from all lines.
+    """
+    result, inside, before = [], False, ""
+    wrapped = ""  # the first line of a path that the box is too narrow for
+    for line in lines:
+        start = RICH_START.match(line)
+        if start:
+            inside, before = True, start["before"]
+            result.append(TRACEBACK)
+            continue
+        line = line[len(before) :] if line.startswith(before) else line
+        if inside and line.lstrip().startswith(RICH_END):
+            inside = False
+        elif inside:
+            content = wrapped + line.strip().strip("\u2502").strip()
+            wrapped = content if RICH_WRAPPED.match(content) else ""
+            result += box_line(content)
+        else:
+            result.append(line)
+    return result
+
+
+def box_line(content: str) -> list[str]:
+    """Return a line of a box as a line of a traceback; [] if it is neither a frame nor the line of code of one."""
+    frame, source = RICH_FRAME.match(content), RICH_SOURCE.match(content)
+    if frame:
+        return [f'  File "{frame["path"]}", line {frame["line"]}, in {frame["function"]}']
+    return ["    " + source["source"].strip()] if source else []
+
+
+def without_values(lines: list[str]) -> list[str]:
+    """Return loguru's tracebacks as Python's, without the values of variables."""
+    return [LOGURU_FRAME.sub("  ", line) for line in lines if not LOGURU_VALUES.match(line)]
+
+
+def without_json(lines: list[str]) -> list[str]:
+    """Return the messages and call stacks of torchelastic's JSON error files as text, without the rest of the JSON."""
+    result, inside = [], False
+    for line in lines:
+        decoded = decode_message(line)
+        inside = decoded != [line] or (inside and bool(JSON_REST.match(line)))
+        if decoded != [line] or not inside:
+            result += decoded
+    return result
+
+
+def decode_message(line: str) -> list[str]:
+    """Return a line, or the lines of the message or call stack in a line of torchelastic's JSON error file."""
+    match = JSON_MESSAGE.match(line)
+    if match is None:
+        return [line]
+    try:
+        decoded = json.loads(match["text"])
+    except ValueError:
+        return [line]
+    return str(decoded)[:MAX_DECODED].split("\n")

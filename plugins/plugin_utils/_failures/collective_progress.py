@@ -1,0 +1,96 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Compare the collectives in which ranks timed out, by what NCCL's watchdog wrote about them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+WORK = re.compile(
+    r"(?:\bRank (?P<rank>\d{1,7})\] )?Watchdog caught collective operation timeout: WorkNCCL\("
+    r"(?:SeqNum=(?P<number>\d{1,12}), )?OpType=(?P<name>\w{1,60})(?:, NumelIn=(?P<elements>\d{1,15}))?"
+)
+GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\d{1,6})\b")  # the process group of an operation, since torch 2.3
+POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # differ between two ranks that communicate with each other
+# Operations for which all ranks pass the same number of elements.
+EQUAL_SIZES = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
+MAX_NAMED = 4  # ranks to name of each kind
+MAX_WORKS = 64  # operations to read from one log
+
+
+@dataclass(frozen=True)
+class Work:
+    """The operation in which a rank waited. number: its number in the process group, None in old releases of torch."""
+
+    rank: int
+    group: str
+    number: int | None
+    name: str
+    elements: int | None
+
+
+def read_works(failures: Iterable[Mapping[str, Any]]) -> list[Work]:
+    """Return the operation in which each rank waited: the first in its error or log, also of ranks that share a log."""
+    works: dict[int, Work] = {}
+    for failure in failures:
+        text = "\n".join([failure["error"], *failure["last_lines"]])
+        matches = list(WORK.finditer(text))[:MAX_WORKS]
+        shared = len({match["rank"] for match in matches}) > 1  # else the number may be the one in its process group
+        for match in matches:
+            line = text[text.rfind("\n", 0, match.start()) + 1 : match.end()]
+            group = GROUP.search(line) or GROUP.search(text)
+            rank = int(match["rank"]) if shared and match["rank"] else failure["rank"]
+            work = Work(
+                rank,
+                group["group"] if group else "",
+                int(match["number"]) if match["number"] else None,
+                match["name"],
+                int(match["elements"]) if match["elements"] else None,
+            )
+            works.setdefault(rank, work)
+    return [work for work in works.values() if work.name not in POINT_TO_POINT]
+
+
+def describe_difference(works: list[Work]) -> tuple[str, list[int]]:
+    """Return how the operations of the ranks differ, and the ranks that are behind the others; "" if they do not."""
+    known_groups = {work.group for work in works} - {""}
+    if len(known_groups) > 1 or len(works) < 2:
+        return "", []
+    numbers = {work.number for work in works if work.number is not None}
+    if len({work.name for work in works}) > 1 or len(numbers) > 1:
+        behind = ranks_behind(works) if len(numbers) > 1 else []
+        texts = list(dict.fromkeys(operation(work) for work in works))
+        first_ranks = [next(work.rank for work in works if operation(work) == text) for text in texts]
+        named = [f"rank {rank} in {text}" for rank, text in zip(first_ranks, texts, strict=True)][:MAX_NAMED]
+        clause = f", behind: {name_ranks(behind)}" if behind else ""
+        what = "wait in different collectives" if len({work.name for work in works}) > 1 else "are not at the same step"
+        return f"ranks {what}: {', '.join(named)}{clause}", behind
+    sizes = {work.elements: work.rank for work in reversed(works) if work.elements is not None}
+    if len(sizes) > 1 and works[0].name in EQUAL_SIZES and numbers:
+        parts = [f"rank {rank} passes {size} elements" for size, rank in sorted(sizes.items())[:MAX_NAMED]]
+        return f"ranks pass different sizes to {operation(works[0])}: {', '.join(parts)}", []
+    return "", []
+
+
+def operation(work: Work) -> str:
+    """Return an operation with its number, such as "ALLREDUCE 315"."""
+    return f"{work.name} {'' if work.number is None else work.number}".rstrip()
+
+
+def ranks_behind(works: list[Work]) -> list[int]:
+    """Return the ranks that have completed fewer collectives than others, if these are the fewer ones."""
+    last = max(work.number or 0 for work in works)
+    behind = sorted(work.rank for work in works if work.number is not None and work.number < last)
+    return behind if 2 * len(behind) <= len(works) or len(works) - len(behind) == 1 else []
+
+
+def name_ranks(ranks: list[int]) -> str:
+    """Return ranks for a person, at most MAX_NAMED."""
+    shown = ", ".join(map(str, ranks[:MAX_NAMED]))
+    more = f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else ""
+    return f"rank{'' if len(ranks) == 1 else 's'} {shown}{more}"

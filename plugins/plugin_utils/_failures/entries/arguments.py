@@ -1,0 +1,87 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Arguments and configurations that a script or a launcher rejects."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Arguments and configuration"
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="windows-line-endings",
+        title="A script has Windows line endings",
+        example="ValueError: Some specified arguments are not used by the HfArgumentParser: ['\\r']",
+        texts=(
+            r"not used by the HfArgumentParser: \[[^\n]{0,200}'\\r'",
+            r"\$'\\r': command not found",
+            r"/(?:usr/)?bin/(?:env|bash|sh|python3?): ?(?:.bash|.python3?)\\r",
+            r"bad interpreter: [^\n]{1,80}\^M",
+        ),
+        cause="The shell script was saved with Windows line endings: each line ends with an invisible \\r, which "
+        "becomes "
+        "part of the last argument and cuts the command off at its line breaks.",
+        remedy="sed -i 's/\\r$//' SCRIPT.sh (or dos2unix), and set the editor or git (core.autocrlf=input) to Unix "
+        "line "
+        "endings; then copy it again: ansible-playbook site.yml --tags code",
+        source="shufangxun/LLaVA-MoD#16",
+    ),
+    CatalogueEntry(
+        id="arguments-rejected",
+        title="The script's or launcher's parser rejects an argument",
+        example="train.py: error: unrecognized arguments: --batch-size 16",
+        texts=(
+            r"\berror: unrecognized arguments: ",
+            r"\berror: the following arguments are required: ",
+            r"\berror: argument [^\n]{1,120}: (?:invalid |expected |not allowed )",
+            r"\berror: ambiguous option: ",
+            r"^Error: No such option: ",
+            r"^Error: (?:Missing|Invalid value for) ",
+            r"FATAL Flags parsing error:",
+            r"ERROR: Could not consume arg: ",
+        ),
+        cause="The parser that the message names does not know the argument, lacks a required one, or got a value "
+        "that is "
+        "not allowed: a typing error, an argument of another release (older torchrun spells its options with _), or "
+        "one "
+        "that stands before the script's name although it belongs to the script, or the other way round.",
+        remedy="compare launch_args with `python SCRIPT --help`, in the job's environment; launch_args go to the "
+        "script, "
+        "not to the launcher",
+        source="rosinality/ocr-pytorch#1",
+        general=True,
+    ),
+    CatalogueEntry(
+        id="trainer-arguments-unknown",
+        title="A script of Hugging Face's does not know an argument",
+        example="ValueError: Some specified arguments are not used by the HfArgumentParser: ['--neft_alpha', '0']",
+        texts=(r"Some specified arguments are not used by the HfArgumentParser: \[",),
+        cause="None of the script's dataclasses has the arguments in the list: they were renamed or removed in this "
+        "release, are misspelt, or have no leading --.",
+        remedy="`python SCRIPT --help` lists the known ones; correct launch_args, or install the release that the "
+        "command "
+        "was written for (ansible-playbook site.yml --tags python_env)",
+        source="hiyouga/LlamaFactory#1906",
+        general=True,
+    ),
+    CatalogueEntry(
+        id="hydra-override",
+        title="Hydra does not accept an override",
+        example="Could not override 'trainer.gpus'.",
+        texts=(
+            r"Could not override '[^'\n]{1,200}'",
+            r"Key '[^'\n]{1,100}' is not in struct",
+            r"(?:LexerNoViableAltException|OverrideParseException)\b",
+            r"MissingMandatoryValue: ",
+            r"You must specify '[^'\n]{1,100}', e\.g",
+            r"In '[^'\n]{1,200}': Could not (?:find|load) '",
+        ),
+        cause="An argument sets a key that the configuration does not have (a typing error, or another release of the "
+        "project or of Hydra), or a required key has no value, or the quotes of a value were lost.",
+        remedy="correct the key: `python SCRIPT --cfg job` prints all of them; a new one needs a +: +KEY=VALUE; values "
+        "with special characters need quotes of their own: 'KEY=\"a=b\"'",
+        source="taokz/BiomedGPT#75",
+    ),
+)

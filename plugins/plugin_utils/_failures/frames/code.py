@@ -1,0 +1,263 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rules for mistakes in a script, its model and its data; the last ones explain whatever no other rule does."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
+
+TOPIC = "The script and its libraries"
+WRAPPERS = (
+    r"'(?P<wrapper>DistributedDataParallel|DataParallel|FullyShardedDataParallel|DeepSpeedEngine|OptimizedModule|"
+    r"FSDPModule|PeftModel\w{0,30})' object has no attribute '(?P<name>\w{1,80})'"
+)
+SHAPES = (
+    r"mat1 and mat2 shapes cannot be multiplied|size of tensor a \(|Sizes of tensors must match|is invalid for input "
+    r"of size|"
+    r"must match the (?:existing )?size|[Ee]xpected input batch_size|must be the same as input size|to have \d{1,6} "
+    r"channels|"
+    r"mat\d must be a matrix|Expected (?:\d|\w{1,20})D|[Ee]xpected \d{1,2}-?[dD]|shape mismatch|size mismatch|"
+    r"batch1 to be|expected size for first two dimensions|not broadcastable|inconsistent tensor size|Dimension out "
+    r"of range|"
+    r"Given groups=|[Mm]ismatch in shape|do(?:es)? not match the broadcast shape|different number of dimensions|"
+    r"The expanded size of the tensor|einsum\(\)|selected index k out of range|number of dimensions|split_with_sizes"
+)
+FRAMEWORKS = (
+    "deepspeed", "accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "transformers", "trl", "peft",
+    "megatron", "colossalai", "composer", "llmfoundry", "torchtune", "torchtitan", "bitsandbytes", "vllm", "ray",
+    "mmengine", "mmcv", "detectron2", "fairseq", "timm", "diffusers", "datasets", "tokenizers", "nemo", "horovod",
+    "optimum", "xformers", "flash_attn", "unsloth", "axolotl", "llamafactory", "swift", "monai", "torch_geometric",
+    "dgl",
+    "torchmetrics", "sentence_transformers", "evaluate", "hydra", "omegaconf", "jsonargparse", "pydantic",
+)  # fmt: skip
+RULES: tuple[FrameRule, ...] = (
+    FrameRule(
+        id="attribute-of-wrapped-model",
+        title="An attribute of the model is read from its wrapper",
+        exceptions=("AttributeError",),
+        message=WRAPPERS,
+        cause="{where} reads {name} from the model after it was wrapped: {wrapper} passes on calls of forward, but "
+        "not the "
+        "model's own attributes and methods.",
+        remedy="read it from the model itself: model.module.{name} (torch.compile: model._orig_mod.{name}), or "
+        "accelerator.unwrap_model(model); call methods that need gradients through forward",
+    ),
+    FrameRule(
+        id="device-index-of-node",
+        title="The rank of the whole job is used as the number of a GPU",
+        exceptions=("IndexError", "AssertionError"),
+        message=r"list index out of range|Invalid device id|tuple index out of range",
+        source=r"_streams\[|_get_stream\(|(?:gpus?|gpu_ids|device_ids|devices)\[\w{0,30}rank",
+        cause="{where} selects a GPU by a number that the node does not have: the rank of the whole job (RANK), "
+        "which exceeds "
+        "the number of GPUs on all nodes but the first, instead of the rank on the node (LOCAL_RANK).",
+        remedy="use int(os.environ['LOCAL_RANK']) for torch.cuda.set_device, device_ids and .to(device), or "
+        "rank % torch.cuda.device_count()",
+        certain=False,
+    ),
+    FrameRule(
+        id="batch-of-one",
+        title="Batch normalization got a batch of one sample",
+        message=r"Expected more than 1 value per channel when training",
+        cause="{where}: a batch normalization layer got a single sample: the batch per rank is 1, or the last batch "
+        "of a "
+        "rank has only one sample.",
+        remedy="DataLoader(drop_last=True), or a larger batch per rank: the global batch is divided by the number of "
+        "ranks; "
+        "SyncBatchNorm counts the samples of all ranks",
+    ),
+    FrameRule(
+        id="target-out-of-range",
+        title="A label is not one of the model's classes",
+        message=r"Target -?\d{1,12} is out of bounds",
+        cause="{where}: a label of the data is negative or not smaller than the number of classes of the model "
+        "({message}).",
+        remedy="set the model's number of classes to the data's, map labels to 0 ... N-1, and use ignore_index for "
+        "padding",
+    ),
+    FrameRule(
+        id="shapes-differ",
+        title="Tensors have shapes that do not fit together",
+        exceptions=("RuntimeError", "ValueError", "IndexError", "AssertionError"),
+        message=SHAPES,
+        cause="{where} combines tensors whose shapes do not fit: {message}. The sizes of the data and the "
+        "configuration of "
+        "the model disagree, or a batch (often the last of a rank) is smaller.",
+        remedy="print the shapes before that line, with the options of the model (hidden size, classes, channels, "
+        "length) "
+        "next to them; drop_last=True for smaller last batches; remove cached features of an earlier configuration",
+    ),
+    FrameRule(
+        id="module-attribute-missing",
+        title="A module does not have a name that the script uses",
+        exceptions=("AttributeError",),
+        message=r"module '(?P<module>[\w.]{1,100})' has no attribute '(?P<name>\w{1,80})'",
+        cause="{where} uses {module}.{name}, which the installed release of {module} does not have: the code was "
+        "written "
+        "for another release, or a file of the project has the same name as the package.",
+        remedy="install the release that the project requires (ansible-playbook site.yml --tags python_env), the "
+        "same on "
+        "all nodes; python -c 'import {module}; print({module}.__file__, {module}.__version__)' shows which one is "
+        "used",
+    ),
+    FrameRule(
+        id="value-is-none",
+        title="A value is None",
+        exceptions=("AttributeError", "TypeError"),
+        message=r"'?NoneType'? object (?:has no attribute|is not (?:subscriptable|iterable|callable)|cannot be)|"
+        r"(?:argument of type|unsupported operand type\(s\)[^\n]{1,80}) '?NoneType",
+        cause="{where} uses a value that is None: {message}. A function or option returned nothing, a file had no such "
+        "entry, or only rank 0 has the value because it is set inside `if rank == 0`.",
+        remedy="print the value before that line on each rank; set the option that it comes from, or create it on all "
+        "ranks (torch.distributed.broadcast_object_list sends it from rank 0)",
+        certain=False,
+    ),
+    FrameRule(
+        id="signature-differs",
+        title="A function is called with arguments that it does not accept",
+        exceptions=("TypeError",),
+        message=r"unexpected keyword argument|required (?:positional|keyword-only) argument|positional arguments? but|"
+        r"multiple values for (?:keyword )?argument",
+        fallback=True,
+        cause="{where}: {message}. The call does not fit the function: the package or the project's code is of another "
+        "release than the one that the call was written for.",
+        remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), and "
+        "copy the "
+        "same code to all nodes (ansible-playbook site.yml --tags code); or change the call",
+    ),
+    FrameRule(
+        id="worker-not-started",
+        title="A process cannot be started with these objects",
+        message=r"(?i:can't pickle|cannot pickle|could not pickle|pickling)",
+        cause="{where} hands an object to another process which cannot be pickled: {message}. Lambdas, local "
+        "functions and "
+        "classes, locks, open files and generators cannot.",
+        remedy="define functions and classes at the top of a module; open files and connections inside the worker; "
+        "num_workers=0 avoids it",
+        over=("worker-not-picklable",),
+    ),
+    FrameRule(
+        id="recursion",
+        title="A function calls itself without end",
+        exceptions=("RecursionError",),
+        cause="{where}: a function calls itself without end, often an attribute lookup (__getattr__) of a class that "
+        "is "
+        "not initialised yet, as after unpickling in a worker.",
+        remedy="look at the functions that alternate in the traceback; a class with __getattr__ must not read its own "
+        "missing attributes",
+    ),
+    FrameRule(
+        id="interrupted",
+        title="A person or program interrupted the process",
+        exceptions=("KeyboardInterrupt",),
+        cause="The process received SIGINT: somebody pressed Ctrl-C, or a scheduler or script sent it. It was at "
+        "{where}.",
+        remedy="launch again from the last checkpoint; if nobody did it, look in the scheduler's log",
+    ),
+    FrameRule(
+        id="setting-refused",
+        title="A framework refuses a setting",
+        packages=FRAMEWORKS,
+        exceptions=(
+            "ValueError",
+            "AssertionError",
+            "NotImplementedError",
+            "MisconfigurationException",
+            "ValidationError",
+            "ConfigAttributeError",
+            "ConfigKeyError",
+            "MissingMandatoryValue",
+            "DeepSpeedConfigError",
+            "ZeRORuntimeException",
+            "ConfigCompositionException",
+            "InstantiationException",
+            "ArgumentError",
+        ),
+        raised_by="package",
+        fallback=True,
+        cause="{package} refuses a setting or an argument when {where} calls it: {message}",
+        remedy="change the option that the message names, in the script, its configuration or launch_args; if it "
+        "worked "
+        "before, compare the releases of {package} (ansible-playbook preflight.yml compares the nodes)",
+    ),
+    FrameRule(
+        id="asserted-by-script",
+        title="An assertion of the script failed",
+        exceptions=("AssertionError",),
+        raised_by="script",
+        fallback=True,
+        cause="The script checks a condition at {where}, which does not hold: {message}",
+        remedy="the condition shows what the script expects of its options, data or number of ranks: change these, "
+        "or the "
+        "check",
+    ),
+    FrameRule(
+        id="asserted-by-package",
+        title="An assertion of a package failed",
+        exceptions=("AssertionError",),
+        raised_by="package",
+        fallback=True,
+        cause="{package}, called at {where}, checks a condition that does not hold: {message}",
+        remedy="the condition is in the last lines of the traceback: it is about the arguments of that call, the "
+        "options "
+        "behind them or the number of ranks",
+    ),
+    FrameRule(
+        id="raised-by-script",
+        title="The script raised the error itself",
+        raised_by="script",
+        source=r"\A\s{0,9}(?:raise\b|sys\.exit\(|exit\(|quit\()",
+        fallback=True,
+        cause="The script raised it itself: {message} ({where}).",
+        remedy="the lines above that one show which condition it checks: change the option, file or data that the "
+        "message "
+        "names",
+    ),
+    FrameRule(
+        id="error-in-script",
+        title="The script's own code failed",
+        exceptions=(
+            "NameError",
+            "SyntaxError",
+            "AttributeError",
+            "TypeError",
+            "LookupError",
+            "ArithmeticError",
+            "ValueError",
+            "UnboundLocalError",
+            "ImportError",
+            "NotImplementedError",
+        ),
+        raised_by="script",
+        fallback=True,
+        cause="The script's own line {where} failed: {exception}: {message}. It is wrong, or does not expect the "
+        "value that "
+        "it got on this rank: an option, an entry of the data, or something that only other ranks have.",
+        remedy="print the values of that line on this rank; if the code worked elsewhere, copy the same code and "
+        "data to "
+        "all nodes: ansible-playbook site.yml --tags code",
+        certain=False,
+    ),
+    FrameRule(
+        id="package-refused",
+        title="A package raised the error",
+        raised_by="package",
+        exceptions=(
+            "ValueError",
+            "TypeError",
+            "LookupError",
+            "AttributeError",
+            "NotImplementedError",
+            "AssertionError",
+        ),
+        source=r"(?:^|\n)\s{0,9}raise\b[^\n]{0,500}\Z",
+        fallback=True,
+        cause="{package} refuses what {where} passes to it: {message}",
+        remedy="change the argument or option that the message names; if the code worked before, compare the "
+        "releases of "
+        "{package}",
+        certain=False,
+    ),
+)

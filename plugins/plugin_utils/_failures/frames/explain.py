@@ -1,0 +1,168 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Explain an exception that the catalogue does not know, or only in general, by its traceback."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import re
+from collections.abc import Iterable
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.registry import RULES
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.tracebacks import (
+    Frame,
+    RaisedError,
+    read_fault,
+)
+
+MAX_TEXT = 4000  # characters of an exception to search
+MAX_SHOWN = 240  # characters of a message in a cause
+MAX_SOURCE = 100  # characters of a line of code in a cause
+PATH = re.compile(r"'([^'\n]{2,300})'|\"([^\"\n]{2,300})\"|(?<![\w/.])(/[\w.@+-]{1,100}(?:/[\w.@+=-]{1,200}){1,20})")
+CRASH = "native-crash"
+CRASHED_AT = (
+    "Compiled code crashed while Python was at {where}: a package that was built for another torch, CUDA or Python, or "
+    "one that is used in several processes or threads at once."
+)
+
+
+def explain_chain(chain: list[RaisedError], replaceable: str | None, fallback: bool) -> Explanation | None:
+    """Return an explanation of the first exception of a chain that a specific rule matches, else of the last cause.
+
+    Args:
+        chain: An exception, then those that led to it, nearest first.
+        replaceable: The entry of the catalogue that explains it in general only, or None if the catalogue does not.
+        fallback: Whether fallbacks may explain it.
+    """
+    for raised in chain:
+        explanation = explain_raised(raised, replaceable, fallback=False)
+        if explanation is not None:
+            return explanation
+    if not fallback or not chain:
+        return None
+    last = 0
+    while last + 1 < len(chain) and chain[last].link == "cause":
+        last += 1
+    candidates = (explain_raised(raised, replaceable, fallback=True) for raised in (chain[last], *chain))
+    return next(filter(None, candidates), None)
+
+
+def explain_raised(raised: RaisedError, replaceable: str | None, fallback: bool) -> Explanation | None:
+    """Return the explanation of an exception by the first of the rules that are fallbacks, or are not, or None."""
+    for rule in RULES:
+        if rule.fallback != fallback or (replaceable is not None and replaceable not in rule.over):
+            continue
+        fields = match_rule(rule, raised)
+        if fields is not None:
+            return {
+                "id": rule.id,
+                "cause": rule.cause.format_map(fields),
+                "remedy": rule.remedy.format_map(fields),
+                "seen": "",
+                "confidence": "error" if rule.certain else "log",
+            }
+    return None
+
+
+def explain_crash(lines: Iterable[str]) -> Explanation | None:
+    """Return where a fatal error ended the process, by the dump of faulthandler, or None."""
+    frames = read_fault(lines)
+    if not frames:
+        return None
+    where = describe_place(RaisedError("Fatal", frames))
+    return {
+        "id": CRASH,
+        "cause": CRASHED_AT.format(where=where),
+        "remedy": "reinstall or upgrade the package of the innermost frame; in DataLoader workers try num_workers=0; "
+        "ansible-playbook preflight.yml compares the versions on all nodes",
+        "seen": "",
+        "confidence": "log",
+    }
+
+
+def match_rule(rule: FrameRule, raised: RaisedError) -> dict[str, str] | None:
+    """Return the fields of a rule's texts, or None if a condition does not hold."""
+    if rule.exceptions and not set(rule.exceptions) & base_names(raised.exception):
+        return None
+    packages = {*raised.packages[:3], raised.qualified_name.partition(".")[0]}
+    if rule.packages and not packages.intersection(rule.packages):
+        return None
+    if rule.raised_by and rule.raised_by != raiser(raised):
+        return None
+    message = compile_pattern(rule.message).search(raised.text[:MAX_TEXT])
+    source = compile_pattern(rule.source).search("\n".join(inner_sources(raised)))
+    if message is None or source is None:
+        return None
+    package = next((name for name in raised.packages if not rule.packages or name in rule.packages), "")
+    groups = {**source.groupdict(), **message.groupdict()}
+    return {
+        "where": describe_place(raised),
+        "message": shorten(raised.message or raised.exception, MAX_SHOWN),
+        "package": package or next(iter(raised.packages), "Python"),
+        "path": path_of(raised),
+        "exception": raised.exception,
+        **{name: shorten(value or "", MAX_SHOWN) for name, value in groups.items()},
+    }
+
+
+@functools.cache
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Compile a rule's pattern when it is first needed."""
+    return re.compile(text)
+
+
+def base_names(name: str) -> set[str]:
+    """Return the name of an exception class and those of its built-in bases."""
+    known = getattr(builtins, name, None)
+    bases = known.__mro__ if isinstance(known, type) and issubclass(known, BaseException) else ()
+    return {name, *(base.__name__ for base in bases)}
+
+
+def raiser(raised: RaisedError) -> str:
+    """Return "script" if the user's own code raised the exception, "package" if code that it called, "" if unknown."""
+    if raised.innermost is None:
+        return ""
+    return "script" if raised.innermost.is_user_code else "package"
+
+
+def inner_sources(raised: RaisedError) -> list[str]:
+    """Return the lines of code from the user's innermost frame inwards."""
+    frames = list(raised.frames)
+    positions = [index for index, frame in enumerate(frames) if frame.is_user_code]
+    return [frame.source for frame in frames[positions[-1] if positions else 0 :]]
+
+
+def describe_place(raised: RaisedError) -> str:
+    """Return the user's line of code that led to an exception, such as "train.py:88 in load (`x = y[3]`)"."""
+    frame = raised.user_frame or raised.innermost
+    return "" if frame is None else describe_frame(frame)
+
+
+def describe_frame(frame: Frame) -> str:
+    """Return a frame for a person: the last parts of the path, the line, the function and the line of code."""
+    path = "/".join(frame.path.rsplit("/", 2)[-2:]) if frame.path.startswith("/") else frame.path
+    function = "" if frame.function in ("", "<module>") else f" in {frame.function}"
+    source = shorten(frame.source, MAX_SOURCE).replace("`", "'")
+    return shorten(f"{path}:{frame.line}{function}", MAX_SHOWN) + (f" (`{source}`)" if source else "")
+
+
+def path_of(raised: RaisedError) -> str:
+    """Return the file that an exception or the user's line of code names, or "a file"."""
+    frame = raised.user_frame
+    for text in (raised.text[:MAX_TEXT], frame.source if frame else ""):
+        for match in PATH.finditer(text):
+            path = next(filter(None, match.groups()))
+            if "/" in path or "." in path:
+                return shorten(path, MAX_SHOWN)
+    return "a file"
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return a text of a job as one line that is safe for a terminal, cut after a number of characters."""
+    line = " ".join(clean_line(text[: 4 * limit]).split())
+    return line if len(line) <= limit else f"{line[:limit].rstrip()} …"

@@ -1,0 +1,197 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rules for files: missing ones, and those whose contents a library cannot read."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
+
+TOPIC = "Files"
+OPEN_FOR_WRITING = (
+    r"open\([^\n]{0,200}['\"][wxa]b?\+?['\"]|torch\.save\(|\.savefig\(|\.to_(?:csv|json|parquet|pickle)\(|np\.savez?\w{0,12}\(|"
+    r"(?:json|yaml|pickle)\.dump\(|FileHandler\(|SummaryWriter\(|os\.mkdir\(|\.mkdir\(|copyfile|shutil\.copy\w{0,4}\("
+)
+REMOVES = (
+    r"\brmtree\(|os\.(?:unlink|remove|rmdir|rename|replace|renames|removedirs)\(|\.unlink\(|\.rename\(|\.replace\(\w|"
+    r"shutil\.move\("
+)
+UNREADABLE = (
+    r"(?i:cannot identify|truncat|corrupt|invalid|not an? |magic|header|signature|unexpected end|\bEOF\b|"
+    r"end.of.(?:file|data|stream)|"
+    r"decod|pars(?:e|ing)|malformed|broken|\bempty\b|could not (?:open|read|load)|can(?:not|'t) (?:open|read|load)|"
+    r"(?:failed|unable) to (?:\w{1,20} )?(?:open|read|load)|error (?:opening|reading|loading)|no such file|unknown "
+    r"format|"
+    r"unsupported|not recogni[sz]ed|bad )"
+)
+LOOK_AT_IT = (
+    "look at it on that node: `ls -l FILE`, `file FILE`, `head -c 200 FILE`; a few hundred bytes of text are a Git LFS "
+    "pointer (git lfs pull) or an error page. Copy or download it again, on all nodes"
+)
+# Libraries, and the kind of file that they read.
+KINDS: dict[str, tuple[str, ...]] = {
+    "image": ("PIL", "cv2", "torchvision", "imageio", "skimage", "tifffile", "turbojpeg", "kornia", "imagecodecs"),
+    "video or audio file": (
+        "av", "decord", "torchcodec", "eva", "moviepy", "soundfile", "librosa", "torchaudio", "audioread", "pydub"
+    ),
+    "table": ("pyarrow", "pandas", "polars", "fastparquet", "openpyxl", "datasets"),
+    "file of arrays": ("h5py", "zarr", "numpy", "scipy", "nibabel", "netCDF4", "xarray", "pydicom", "lmdb"),
+    "archive": ("webdataset", "tarfile", "zipfile", "wids", "streaming"),
+    "model file": ("safetensors", "gguf", "onnx"),
+    "tokenizer file": ("tokenizers", "sentencepiece", "tiktoken"),
+    "configuration": ("yaml", "toml", "tomli", "ruamel"),
+}  # fmt: skip
+RULES: tuple[FrameRule, ...] = (
+    FrameRule(
+        id="program-missing",
+        title="The script starts a program that the node does not have",
+        exceptions=("FileNotFoundError",),
+        message=r"No such file or directory: (?P<name>'[^'\n]{1,200}')",
+        source=r"subprocess\.|Popen\(|_execute_child|os\.exec|check_output\(|check_call\(",
+        cause="{where} starts the program {name}, which is not installed on this node or not in the job's PATH.",
+        remedy="install it on all nodes (packages of the system: base_packages_extra in the inventory, then "
+        "ansible-playbook site.yml --tags base_packages), or give its full path; in a container it must be in the "
+        "image",
+        over=("file-missing",),
+    ),
+    FrameRule(
+        id="program-failed",
+        title="A program that the script started failed",
+        exceptions=("CalledProcessError",),
+        message=r"Command (?P<name>.{1,200}?)'? (?:returned non-zero exit status|died with)",
+        cause="{where} starts another program, which failed: {message}",
+        remedy="its own output stands above the traceback in the log and says why: ansible-playbook logs.yml; exit "
+        "status "
+        "127 means that the program is not installed, 137 or SIGKILL that memory ran out",
+        certain=False,
+    ),
+    FrameRule(
+        id="path-not-expanded",
+        title="A path contains an unexpanded variable, or is a URL or None",
+        exceptions=("FileNotFoundError", "NotADirectoryError"),
+        message=r"'(?P<name>(?:[^'\n]{0,200}\$\{?\w{1,60}|~|https?:/|s3:/|gs:/|None(?:/|'))[^'\n]{0,200})",
+        cause="{where} opens {name}, which is not the path of a file: ~ or a variable in it was not expanded, it is "
+        "a URL, "
+        "or the option for it was not set (None).",
+        remedy="pass an absolute path; in the script use os.path.expanduser and os.path.expandvars. A variable in "
+        "launch_args is not expanded by a shell: set it in launch_environment and read it in the script",
+        over=("file-missing",),
+    ),
+    FrameRule(
+        id="removal-raced",
+        title="Several ranks remove or rename the same file",
+        exceptions=("FileNotFoundError",),
+        source=REMOVES,
+        cause="{path} no longer existed when this rank wanted to remove or rename it ({where}): several ranks or nodes "
+        "clean up or rotate the same files, and another one was faster (a race). In rare cases the path is wrong.",
+        remedy="let only one rank do it, rank 0 of the whole job on a shared drive and local rank 0 of each node "
+        "otherwise, and let the others wait at a barrier; or tolerate it: shutil.rmtree(path, ignore_errors=True), "
+        "Path.unlink(missing_ok=True)",
+        certain=False,
+        over=("file-missing",),
+    ),
+    FrameRule(
+        id="directory-not-empty",
+        title="A directory is not empty while it is removed",
+        exceptions=("OSError",),
+        message=r"\[Errno 39\] Directory not empty",
+        cause="Another rank or process still writes into {path} while this rank removes or replaces it ({where}); on a "
+        "network drive, also a file that is still open (.nfs...).",
+        remedy="let only one rank remove it, after a barrier; close the files in it first; or "
+        "shutil.rmtree(path, ignore_errors=True)",
+        certain=False,
+    ),
+    FrameRule(
+        id="output-directory-missing",
+        title="The directory of a file to be written does not exist",
+        exceptions=("FileNotFoundError",),
+        source=OPEN_FOR_WRITING,
+        cause="{where} writes {path}, and its directory does not exist on this node: nobody created it here, or only "
+        "rank 0 did, on another node.",
+        remedy="create it before, on every node: os.makedirs(os.path.dirname(path), exist_ok=True). Relative paths "
+        "start "
+        "at launch_working_directory",
+        over=("file-missing",),
+    ),
+    FrameRule(
+        id="path-is-directory",
+        title="A directory is used as a file, or a file as a directory",
+        exceptions=("IsADirectoryError", "NotADirectoryError"),
+        cause="{where} uses {path} as a file although it is a directory, or the other way round: an option expects the "
+        "path of a file and got a directory (IsADirectoryError), or a directory and got a file (NotADirectoryError).",
+        remedy="ls -ld the path on that node, and pass what the option expects; a mount or container volume whose "
+        "source "
+        "is missing also becomes an empty directory",
+    ),
+    FrameRule(
+        id="name-too-long",
+        title="A file name is too long",
+        message=r"\[Errno 36\] File name too long",
+        cause="{where} uses a file name of more than 255 characters, such as a run's name made of all options, or a "
+        "text "
+        "that was meant as content.",
+        remedy="set a short run or output name; some caches allow fewer characters on encrypted drives",
+    ),
+    FrameRule(
+        id="unreadable-encoding",
+        title="A file is not in the encoding in which it is read",
+        exceptions=("UnicodeDecodeError", "UnicodeEncodeError"),
+        cause="{where}: {message}. With 'ascii' the job's locale is POSIX, as in many containers; with 'utf-8' the "
+        "file is "
+        "binary, compressed, or in another encoding.",
+        remedy='for \'ascii\': -e \'{{"launch_environment": {{"PYTHONUTF8": "1"}}}}\'; otherwise open(path, '
+        "encoding=...), "
+        "or check with `file` that it is a text file, not an archive or a pointer",
+    ),
+    FrameRule(
+        id="image-not-read",
+        title="OpenCV read no image",
+        message=r"![\w.]{0,20}\.empty\(\)",
+        cause="{where}: OpenCV got an empty image, since cv2.imread returns None for a file that is missing or "
+        "unreadable "
+        "instead of raising an error.",
+        remedy="print the path before imread and check it with os.path.exists on that node; copy the data to all nodes "
+        "(ansible-playbook stage_data.yml), or skip broken images",
+    ),
+    FrameRule(
+        id="file-not-on-node",
+        title="A file does not exist on this node",
+        exceptions=("FileNotFoundError",),
+        message=r"'[^'\n]{0,300}'",
+        source=r"\S",
+        fallback=True,
+        cause="{where} opens {path}, which does not exist on this node: the path is wrong (relative ones start at "
+        "launch_working_directory), the file is only on other nodes, or another rank has not written it yet or has "
+        "removed it.",
+        remedy="`ls -l` the path on each node. ansible-playbook site.yml --tags code copies the code, ansible-playbook "
+        "stage_data.yml a bucket to all nodes; what the job itself writes must be on a shared drive, or be written on "
+        "each node, with a barrier before others read it",
+        certain=False,
+        over=("file-missing",),
+    ),
+    *(
+        FrameRule(
+            id=f"unreadable-{kind.partition(' ')[0]}",
+            title=f"A library cannot read a file: {kind}",
+            packages=packages,
+            message=UNREADABLE,
+            raised_by="package",
+            cause="{package} cannot read {path}, a file that {where} uses: {message}. It is empty, cut off, of another "
+            f"format than {'an' if kind[0] in 'aeio' else 'a'} {kind} that {{package}} knows, or missing.",
+            remedy=LOOK_AT_IT,
+            certain=False,
+        )
+        for kind, packages in KINDS.items()
+    ),
+    FrameRule(
+        id="text-file-broken",
+        title="A JSON, YAML or other text file has a syntax error",
+        exceptions=("JSONDecodeError", "ScannerError", "ParserError", "TOMLDecodeError", "ParseError", "ComposerError"),
+        cause="A file or text that is read at {where} has a syntax error: {message}. It is empty, cut off, still being "
+        "written by another rank, or was edited by hand.",
+        remedy="`python -m json.tool FILE` (or yaml.safe_load) shows the position on that node; if the file is an "
+        "incomplete download or copy, remove it and copy it again",
+        over=("json-error",),
+    ),
+)

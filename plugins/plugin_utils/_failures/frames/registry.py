@@ -1,0 +1,17 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""All rules for exceptions, by topic; the first that matches counts."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames import code, files, services
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
+
+TOPICS: dict[str, tuple[FrameRule, ...]] = {
+    files.TOPIC: files.RULES,
+    services.TOPIC: services.RULES,
+    code.TOPIC: code.RULES,
+}
+RULES = tuple(rule for rules in TOPICS.values() for rule in rules)

@@ -1,0 +1,156 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rules for the environment of a job, and for the services that it depends on."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
+
+TOPIC = "Environment variables and services"
+SET_VARIABLES = (
+    "muster sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank, torchrun also "
+    "LOCAL_WORLD_SIZE "
+    "and GROUP_RANK (the number of the node); NODE_RANK exists with launch_launcher=env"
+)
+SET_IT = """-e '{{"launch_environment": {{"{name}": "VALUE"}}}}'"""
+READS_VARIABLE = r"environ(?:ment)?\[|environ\.__getitem__|raise KeyError\(key\) from None"
+HTTP = (
+    "huggingface_hub", "requests", "urllib3", "httpx", "httpcore", "aiohttp", "botocore", "s3fs", "gcsfs", "fsspec",
+    "wandb", "comet_ml", "neptune", "mlflow", "clearml", "swanlab", "openai", "modelscope", "google", "azure", "minio",
+    "pymongo", "redis", "psycopg2", "grpc", "urllib", "http", "socket", "ssl",
+)  # fmt: skip
+RULES: tuple[FrameRule, ...] = (
+    FrameRule(
+        id="secret-variable-missing",
+        title="An environment variable with a secret is not set",
+        exceptions=("KeyError",),
+        message=r"KeyError: ['\"](?P<name>\w{0,60}(?:KEY|TOKEN|SECRET|PASSWORD)\w{0,20})['\"]",
+        source=READS_VARIABLE,
+        cause="{where} reads the environment variable {name}, which is not set in the job.",
+        remedy="set it in launch_environment in the inventory (with Ansible Vault), never on the command line: the "
+        "job gets "
+        "only the variables named there, not those of your shell",
+    ),
+    FrameRule(
+        id="launcher-variable-missing",
+        title="A variable of another launcher is not set",
+        exceptions=("KeyError",),
+        message=r"KeyError: ['\"](?P<name>(?:OMPI|PMI|PMIX|MPI|MV2|FLUX|LSB|PBS|AZ|AZUREML|SM|VC|"
+        r"HOROVOD)_\w{1,60})['\"]",
+        cause="{where} reads {name}, which another launcher or cluster sets (OMPI_ and PMI_: mpirun); this job was "
+        "started "
+        "without it.",
+        remedy="launch with -e launch_launcher=mpirun if it begins with OMPI_ or PMI_; otherwise read RANK, "
+        "LOCAL_RANK and "
+        "WORLD_SIZE instead, which muster sets",
+    ),
+    FrameRule(
+        id="environment-variable-missing",
+        title="An environment variable is not set",
+        exceptions=("KeyError",),
+        message=r"KeyError: ['\"](?P<name>\w{1,80})['\"]",
+        source=READS_VARIABLE,
+        cause="{where} reads the environment variable {name}, which the launcher does not set: the job gets only the "
+        "launcher's variables and those of launch_environment.",
+        remedy=f"{SET_VARIABLES}. Read one of these instead, or set {{name}}: {SET_IT}",
+    ),
+    FrameRule(
+        id="environment-variable-none",
+        title="An environment variable that should hold a number is not set",
+        exceptions=("TypeError", "ValueError"),
+        message=r"argument must be a string|NoneType|invalid literal for int|could not convert string to float: ''",
+        source=r"(?:int|float)\(\s?(?:os\.)?(?:environ\.get|getenv)\(['\"](?P<name>\w{1,80})",
+        cause="{where} reads the environment variable {name} as a number, and it is not set or not a number.",
+        remedy=f"{SET_VARIABLES}. Set it: {SET_IT}, or give the script a default",
+    ),
+    FrameRule(
+        id="service-refused",
+        title="A service refuses the job's credentials",
+        packages=HTTP,
+        message=r"(?P<name>\b40[13]\b[^\n]{0,60}|[Uu]nauthori[sz]ed|[Ff]orbidden|[Pp]ermission[ _][Dd]enied|"
+        r"[Ii]nvalid (?:API key|token|credentials)|[Aa]uthentication (?:failed|required))",
+        cause="The server that {package} asks at {where} refuses the request ({name}): the token or key is missing "
+        "on this "
+        "node, has expired, or has no access to this resource.",
+        remedy="the job sees only variables of launch_environment, not those of your shell: put the token there "
+        "(with Ansible Vault); check that the account has access, and that the name in the request is right",
+        certain=False,
+    ),
+    FrameRule(
+        id="service-not-found",
+        title="A service does not have the resource",
+        packages=HTTP,
+        message=r"\b404\b|Not Found\b|EntryNotFound|RepositoryNotFound|RevisionNotFound|NoSuchKey|NoSuchBucket|does "
+        r"not exist",
+        cause="The server that {package} asks at {where} does not have the resource: {message}",
+        remedy="check the name, revision and file in the request; a private one is also `not found` without a token: "
+        "put "
+        "it in launch_environment (with Ansible Vault)",
+        certain=False,
+    ),
+    FrameRule(
+        id="service-busy",
+        title="A service limits requests or fails",
+        packages=HTTP,
+        message=r"(?P<name>\b429\b|\b50[0234]\b|Too Many Requests|Bad Gateway|Service Unavailable|Internal Server "
+        r"Error|"
+        r"SlowDown)",
+        cause="The server that {package} asks at {where} answers {name}: it limits requests, or has a disturbance. All "
+        "ranks of all nodes asking at once reach such limits quickly.",
+        remedy="let one rank download before the others start, or stage the files beforehand; then launch again, "
+        "offline "
+        "(HF_HUB_OFFLINE=1, WANDB_MODE=offline in launch_environment) if possible",
+        certain=False,
+    ),
+    FrameRule(
+        id="service-name-unknown",
+        title="The name of a server cannot be resolved",
+        packages=HTTP,
+        message=r"NameResolutionError|Name or service not known|Temporary failure in name resolution|nodename nor "
+        r"servname|"
+        r"Failed to resolve|getaddrinfo failed|Cannot connect to host [^\n]{1,200}\[Name",
+        cause="{package}, called at {where}, cannot resolve the name of a server: this node has no DNS or no access "
+        "to the "
+        "Internet, as on many compute nodes.",
+        remedy="`getent hosts NAME` on the node tests it. Without Internet: download before the job, and set "
+        "HF_HUB_OFFLINE=1, HF_DATASETS_OFFLINE=1 or WANDB_MODE=offline in launch_environment",
+        certain=False,
+    ),
+    FrameRule(
+        id="service-proxy",
+        title="A proxy refuses a request",
+        packages=HTTP,
+        message=r"ProxyError|Unable to connect to proxy|Tunnel connection failed|\b407\b",
+        cause="{package}, called at {where}, goes through a proxy that refuses or does not answer: HTTP_PROXY or "
+        "HTTPS_PROXY is set on this node.",
+        remedy="correct or remove HTTP_PROXY and HTTPS_PROXY on the node or in launch_environment, and list internal "
+        "hosts "
+        "in NO_PROXY",
+    ),
+    FrameRule(
+        id="service-unreachable",
+        title="The node does not reach a server",
+        packages=HTTP,
+        message=r"(?i:timed? ?out|connection (?:refused|reset|aborted|error)|max retries exceeded|cannot connect|"
+        r"could not connect|couldn't connect|unreachable|endpointconnectionerror|incompleteread|remotedisconnected|"
+        r"failed to connect|ssl|certificate)",
+        cause="{package}, called at {where}, does not reach a server: {message}. The node has no route to it (compute "
+        "nodes often have no Internet), a firewall or proxy is in between, or the server does not answer in time.",
+        remedy="`curl -I URL` on the node tests it. Without Internet: stage models and data before the job, and set "
+        "HF_HUB_OFFLINE=1 or WANDB_MODE=offline in launch_environment",
+        certain=False,
+    ),
+    FrameRule(
+        id="optional-dependency",
+        title="A package for an option is not installed",
+        exceptions=("ImportError", "ModuleNotFoundError"),
+        message=r"(?i:requires? (?:the )?[`'\"]?[\w-]{2,40}[`'\"]?|(?:please|you need to) (?:pip )?install|pip "
+        r"install)",
+        raised_by="package",
+        cause="{package}, called at {where}, needs a package that is not installed in the job's environment: {message}",
+        remedy="add it to the job's requirements and run ansible-playbook site.yml --tags python_env; or turn off the "
+        "option that needs it",
+    ),
+)

@@ -1,0 +1,207 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Parse the tracebacks of a log: their frames, their exceptions and how these are chained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ansible_collections.muster.training.plugins.module_utils._run.error_text import (
+    LINE_PREFIX,
+    ORIGINAL,
+    TRACEBACK,
+    message_at,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.output_formats import plain_output
+
+MAX_FRAMES = 200  # frames of a traceback
+MAX_TRACEBACKS = 50  # the last ones of a log
+CAUSED = "The above exception was the direct cause of the following exception:"
+DURING = "During handling of the above exception, another exception occurred:"
+FRAME = re.compile(
+    r'\s{1,40}File "(?P<path>[^"\n]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<function>[^\n]{1,200}))?'
+)
+MARKS = re.compile(r"[\s~^]{1,500}\Z")
+PREFIX = re.compile(LINE_PREFIX)
+FAULT = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]{1,20}[^\n]{0,100}\(most recent call first\):")
+FAULT_FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"\n]{1,500})", line (?P<line>\d{1,9}) in (?P<function>[^\n]{1,200})')
+# Code of Python, of installed packages and of launchers, as opposed to the user's own.
+INSTALLED = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python\d\.\d{1,2}/|^<(?!stdin>|string>)|"
+    r"/bin/[\w-]{1,40}$"
+)
+# Parts of Python that read files or connect to servers.
+STANDARD = re.compile(
+    r"/lib/python\d\.\d{1,2}/(?P<name>tarfile|zipfile|gzip|bz2|lzma|pickle|csv|xml|sqlite3|json|urllib|http|ssl|socket|"
+    r"smtplib|multiprocessing)\b"
+)
+PACKAGE = re.compile(r"/(?:site|dist)-packages/(?P<name>[A-Za-z_]\w{0,60})")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame of a traceback."""
+
+    path: str
+    line: int
+    function: str
+    source: str = ""
+
+    @property
+    def is_user_code(self) -> bool:
+        """Whether the file is neither Python's nor an installed package's."""
+        return not INSTALLED.search(self.path)
+
+    @property
+    def package(self) -> str:
+        """The package of the file; "" if it belongs to none, "Python" for most of the standard library."""
+        match = PACKAGE.search(self.path) or STANDARD.search(self.path)
+        if match is not None:
+            return match["name"]
+        return "" if self.is_user_code else "Python"
+
+
+@dataclass(frozen=True)
+class RaisedError:
+    """An exception with its frames, outermost first.
+
+    link: how the exception before it in the log is related: "cause" (raise ... from), "context" (raised while handling
+    it), "original" (this one is what a worker process raised), or "".
+    """
+
+    text: str
+    frames: tuple[Frame, ...]
+    link: str = ""
+
+    @property
+    def exception(self) -> str:
+        """The name of the exception's class, without its module."""
+        return self.qualified_name.rpartition(".")[2]
+
+    @property
+    def qualified_name(self) -> str:
+        """The name of the exception's class as the traceback has it."""
+        match = re.match(r"[A-Za-z_][\w.]{0,200}", self.text)
+        return match[0] if match else ""
+
+    @property
+    def message(self) -> str:
+        """The first line of the message, without the class."""
+        first = self.text.partition("\n")[0]
+        return first[len(self.qualified_name) :].removeprefix(":").strip()
+
+    @property
+    def user_frame(self) -> Frame | None:
+        """The innermost frame of the user's own code, or None."""
+        return next((frame for frame in reversed(self.frames) if frame.is_user_code), None)
+
+    @property
+    def innermost(self) -> Frame | None:
+        """The frame that raised it, or None."""
+        return self.frames[-1] if self.frames else None
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The installed packages inside the user's innermost frame, innermost first, without Python itself."""
+        names: list[str] = []
+        for frame in reversed(self.frames):
+            if frame.is_user_code:
+                break
+            if frame.package != "Python" and frame.package not in names:
+                names.append(frame.package)
+        return tuple(names)
+
+
+def read_tracebacks(lines: Iterable[str]) -> list[RaisedError]:
+    """Return the exceptions of a log with their frames, in the order of the log."""
+    lines = with_first_head(plain_output("\n".join(lines)).split("\n"))
+    starts = [index for index, line in enumerate(lines) if line.rstrip().endswith((TRACEBACK, ORIGINAL))]
+    return [raised for start in starts[-MAX_TRACEBACKS:] if (raised := read_traceback(lines, start)) is not None]
+
+
+def with_first_head(lines: list[str]) -> list[str]:
+    """Return the lines of a log with the head of a traceback whose beginning is cut off."""
+    for index, line in enumerate(lines):
+        if line.rstrip().endswith((TRACEBACK, ORIGINAL)):
+            return lines
+        prefix = PREFIX.match(line)
+        if FRAME.match(line[len(prefix[0]) if prefix else 0 :]):
+            return [*lines[:index], f"{prefix[0] if prefix else ''}{TRACEBACK}", *lines[index:]]
+    return lines
+
+
+def read_traceback(lines: list[str], start: int) -> RaisedError | None:
+    """Return the exception whose traceback starts at an index, or None if it is cut off."""
+    head = PREFIX.match(lines[start])
+    prefix = head[0] if head else ""
+    own = [line[len(prefix) :] for line in lines[start + 1 :][: 4 * MAX_FRAMES] if line.startswith(prefix)]
+    for index, line in enumerate(own):
+        if line and not line[0].isspace():
+            return RaisedError(message_at(own, index), read_frames(own[:index]), link_before(lines, start, prefix))
+    return None
+
+
+def link_before(lines: list[str], start: int, prefix: str) -> str:
+    """Return how the exception before a traceback is related to it."""
+    if lines[start].endswith(ORIGINAL):
+        return "original"
+    before = [line[len(prefix) :].strip() for line in lines[max(0, start - 4) : start] if line.startswith(prefix)]
+    return "cause" if CAUSED in before else "context" if DURING in before else ""
+
+
+def read_frames(lines: list[str]) -> tuple[Frame, ...]:
+    """Return the frames of the lines between the head of a traceback and its exception."""
+    frames: list[Frame] = []
+    for line in lines:
+        match = FRAME.match(line)
+        if match:
+            frames.append(Frame(match["path"], int(match["line"]), (match["function"] or "").strip()))
+        elif frames and not frames[-1].source and line.strip() and not MARKS.match(line):
+            last = frames.pop()
+            frames.append(Frame(last.path, last.line, last.function, line.strip()[:500]))
+    return tuple(frames[-MAX_FRAMES:])
+
+
+def read_fault(lines: Iterable[str]) -> tuple[Frame, ...]:
+    """Return the frames of the thread that a fatal error ended, outermost first, as faulthandler dumps them, or ()."""
+    frames: list[Frame] = []
+    inside = False
+    for line in lines:
+        line = line[len(PREFIX.match(line)[0]) :] if PREFIX.match(line) else line  # type: ignore[index]
+        if FAULT.search(line):
+            if frames and "Current thread" not in line:
+                break
+            frames, inside = [], True
+            continue
+        match = FAULT_FRAME.match(line) if inside else None
+        if match:
+            frames.append(Frame(match["path"], int(match["line"]), match["function"].strip()))
+        elif inside and line.strip():
+            inside = False
+    return tuple(reversed(frames[:MAX_FRAMES]))
+
+
+def chain_of(error: str, lines: Iterable[str]) -> list[RaisedError]:
+    """Return the exception that an error is, then those that led to it, nearest first; [] if the log lacks it."""
+    tracebacks = read_tracebacks(lines)
+    first = error.partition("\n")[0].strip()[:200]
+    firsts = [text for text in (first, PREFIX.sub("", first, count=1)) if text]  # "cv2.error: " looks like a prefix
+    for index in reversed(range(len(tracebacks))):
+        raised = tracebacks[index]
+        text = raised.text.partition("\n")[0].strip()[:200]
+        if not text or not any(first.startswith(text) or text.startswith(first) for first in firsts):
+            continue
+        chain = [raised]
+        while index + 1 < len(tracebacks) and tracebacks[index + 1].link == "original" and raised.link != "original":
+            index += 1
+            chain.insert(0, tracebacks[index])
+        for number in reversed(range(index)):
+            if tracebacks[number + 1].link not in ("cause", "context"):
+                break
+            chain.append(tracebacks[number])
+        return chain
+    return []

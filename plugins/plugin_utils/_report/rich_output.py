@@ -1,0 +1,51 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Join and simplify what the library rich prints: a progress bar whose metrics continue on further lines, and tables.
+
+Lightning's RichProgressBar wraps the metrics next to its bar into lines that begin below them, so that a name and its
+number may be on two lines.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_LINES = 40  # of a progress bar
+INDENTATION = re.compile(r"\s{8,}\S")
+BAR = re.compile(r"[\u2501\u2578\u257a\u2500]{3,}")
+BORDER = re.compile(r"\s*[\u2502\u2503]\s*")
+BORDERS_ONLY = re.compile(r"[\s\u2500-\u257f]*\Z")
+
+
+class RichOutput:
+    """Collects the lines of a progress bar."""
+
+    def __init__(self) -> None:
+        self.bar: list[str] = []
+
+    def feed(self, text: str) -> list[str]:
+        """Return the lines to examine now that this line has been printed."""
+        if self.bar and INDENTATION.match(text) is not None and len(self.bar) < MAX_LINES:
+            self.bar.append(text.strip())
+            return []
+        lines = self.flush()
+        if BAR.search(text) is not None and BORDERS_ONLY.match(text) is None:
+            self.bar.append(BAR.sub("|", text).rstrip())
+        else:
+            lines.append(without_borders(text))
+        return lines
+
+    def flush(self) -> list[str]:
+        """Return the progress bar as a single line, if one was printed, and forget it."""
+        lines = [" ".join(self.bar)] if self.bar else []
+        self.bar = []
+        return lines
+
+
+def without_borders(text: str) -> str:
+    """Return a row of a table with plain separators, and any other line unchanged."""
+    if "\u2502" not in text and "\u2503" not in text:
+        return text
+    return BORDER.sub(" | ", text).strip()
