@@ -168,8 +168,9 @@ pages: $(TEST_READY) $(IMPORT_TREE) ## Write the pages in docs/ that are generat
 	@PYTHONPATH=build/tree $(BIN)/python -m tests.make_pages
 
 .PHONY: pictures
-pictures: $(TEST_READY) ## Record the output of commands, as root, and redraw docs/pictures
+pictures: $(TEST_READY) $(IMPORT_TREE) ## Record the output of commands, as root, and redraw docs/pictures
 	@$(BIN)/python -m tests.make_pictures record
+	@PYTHONPATH=build/tree $(BIN)/python -m tests.make_page_pictures
 
 # Warnings are errors, nothing is downloaded, and the site loads no external resources.
 .PHONY: docs

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import re
@@ -33,11 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import format_report, format_silence
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
-from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import (
-    instructions,
-    open_tunnel,
-    tunnel_argv,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import DebugTunnel
 from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import SSH_OPTIONS
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.output_reader import end_play_without_reader
@@ -62,6 +57,7 @@ ARGUMENT_SPEC = {
 ATTEMPT_LOG = re.compile(r"/node[0-9]+/attempt-([1-9][0-9]{0,2})/")
 
 MAX_ATTEMPTS = 1000
+DEBUGGER = "debugger"  # kind of the events of a debugged rank, which name its node
 
 # The reply to a request for news, from a node that is as little trusted as its job.
 NEWS = {
@@ -163,34 +159,37 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if self._task.check_mode:
             return {"changed": False, "skipped": True}
-        with self.debugging(args.pop("debugger"), args["run_id"], task_vars):
-            return self.watch(args, functools.partial(self.poll, task_vars))
+        variables_of = functools.partial(self.variables_of, task_vars)
+        with DebugTunnel(args.pop("debugger"), args["run_id"], variables_of, Display().display) as tunnel:
+            return self.watch(args, functools.partial(self.poll, task_vars, tunnel=tunnel))
 
-    def debugging(
-        self, debugger: dict[str, Any] | None, run_id: str, task_vars: dict[str, Any]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Explain how to debug the rank that waits for a debugger; return the tunnel to it."""
-        if not debugger:
-            return contextlib.nullcontext()
-        hostvars = task_vars["hostvars"].get(debugger["node"], {})
+    def variables_of(self, task_vars: dict[str, Any], name: str) -> dict[str, Any] | None:
+        """Return the variables by which a node of the play is reached, None for another name."""
+        if name not in task_vars.get("ansible_play_hosts_all", ()):
+            return None
+        hostvars = task_vars["hostvars"][name]
         names = (
             "ansible_host",
             "ansible_connection",
             "ansible_ssh_common_args",
             *(option[1] for option in SSH_OPTIONS),
         )
-        variables = {name: self._templar.template(hostvars[name]) for name in names if name in hostvars}
-        argv = tunnel_argv(variables, debugger["node"], debugger["port"])
-        for line in instructions(debugger, run_id, argv):
-            Display().display(line)
-        return open_tunnel(argv)
+        return {name: self._templar.template(hostvars[name]) for name in names if name in hostvars}
 
-    def poll(self, task_vars: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-        """Return the node's updates. Raise AnsibleConnectionFailure if they do not arrive in time or are invalid."""
+    def poll(
+        self, task_vars: dict[str, Any], request: dict[str, Any], tunnel: DebugTunnel | None = None
+    ) -> dict[str, Any]:
+        """Return the node's updates, and let the tunnel follow the debugged rank.
+
+        Raise AnsibleConnectionFailure if they do not arrive in time or are invalid.
+        """
         timeout = LONG_POLL_TIMEOUT + REPLY_GRACE_PERIOD
         reply = call_node(self, "_run.dispatch", request, task_vars, timeout)
         if not conforms(reply, NEWS):
             raise AnsibleConnectionFailure("the node sent an invalid reply")
+        for event in reply["events"]:
+            if tunnel is not None and event.get("event") == DEBUGGER:
+                tunnel.follow(event.get("node"))
         return {**reply, "result": checked_result(reply["result"])}
 
     def watch(self, args: dict[str, Any], poll: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:  # noqa: C901

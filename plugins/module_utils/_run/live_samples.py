@@ -38,6 +38,7 @@ GPU = {
 }
 SAMPLE = {
     "gpus": [GPU],
+    "job_cores": VALUE,  # CPU cores that the job uses
     "memory_used": VALUE,  # bytes
     "memory_total": VALUE,
     "disk_free": VALUE,  # bytes on the disk of the run directory

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-NOTIFY = "notify.json"  # URLs of webhooks and mail servers, on the nodes that may lead the run
+NOTIFY = "notify.json"  # URLs of webhooks and mail servers, on the first two nodes, and on those that may lead the run
 SECRETS = ("token", "environment.json", NOTIFY)  # files that are not needed after the run
 MEMORY_ROOT = "/run/muster"  # owned by root; in memory, so it is empty after a loss of power
 

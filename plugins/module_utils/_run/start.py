@@ -107,7 +107,8 @@ def start_locked(request: Data) -> Data:  # noqa: C901
         write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
         environment = dict(request["environment"], MUSTER_RUN_DIRECTORY=directory)
         secrets = {"environment.json": json.dumps(environment), "token": request["token"]}
-        if request.get("notify") and (plan["node"]["node_rank"] == 0 or can_succeed(plan)):
+        # the second node reports the loss of the first
+        if request.get("notify") and (plan["node"]["node_rank"] <= 1 or can_succeed(plan)):
             secrets[NOTIFY] = json.dumps(request["notify"])
         write_secrets(directory, secrets)
         write_supervisor(directory, request["supervisor"])

@@ -125,7 +125,12 @@ STATUS_POLL_INTERVAL = 0.2  # between checks whether a run has ended
 RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does not respond
 
 # Live page
-PAGE_POLL_INTERVAL = 2.0  # between requests for news while someone views a run; each starts a process on the node
+PAGE_STREAM_INTERVAL = 0.5  # at least between two pieces of news of a run while someone views it
+PAGE_STREAM_CHECK_INTERVAL = 0.1  # between checks whether there are any: some system calls
+PAGE_STREAM_SILENCE = 5.0  # without news, after which a sign of life is sent, which fails if nobody reads it
+PAGE_STREAM_TIMEOUT = 900.0  # after which the process on the node that sends them ends, and another one is started
+PAGE_WAIT_TIMEOUT = 2.0  # for which a browser's request waits for news
+PAGE_POLL_INTERVAL = 2.0  # between requests for news if the connection cannot stream; each starts a process on the node
 PAGE_IDLE_INTERVAL = 15.0  # between requests while nobody views it
 PAGE_IDLE_TIMEOUT = 30.0  # since the browser's last request, after which nobody views the run
 PAGE_FEED_TIMEOUT = 3600.0  # since that request, after which a run is no longer read

@@ -37,6 +37,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor import restart_policy
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempts import Attempts, End
 from ansible_collections.muster.training.plugins.module_utils._supervisor.hang_watch import HangWatch
+from ansible_collections.muster.training.plugins.module_utils._supervisor.health.idle import IDLE, IdleWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health.node_health import (
     BROKEN,
     HEALTH,
@@ -130,6 +131,7 @@ class Hub(LifelineEnd):
         self.named_ranks: set[int] = set()  # those of which an event was written
         self.notices = HubNotices(plan)
         self.pace = PaceWatch(plan)
+        self.idle = IdleWatch(plan)
         self.samples = SampleLog(journal, plan)
         self.broken: list[dict[str, str]] = []  # hardware, in all attempts: node and text
         self.save_watch = SaveWatch(plan, self.send_request)
@@ -270,7 +272,7 @@ class Hub(LifelineEnd):
         elif kind == PACE:
             self.pace.take(node["name"], text, time.monotonic())
         elif kind == SAMPLE_KIND:
-            self.samples.take(node["name"], text)
+            self.take_sample(node["name"], text)
         elif kind == ENDED_RANKS:
             self.note_ended_ranks(node_rank, text)
 
@@ -469,11 +471,17 @@ class Hub(LifelineEnd):
         elif kind == PACE:
             self.pace.take(self.names[self.own], text, time.monotonic())
         elif kind == SAMPLE_KIND:
-            self.samples.take(self.names[self.own], text)
+            self.take_sample(self.names[self.own], text)
         elif kind == ENDED_RANKS:
             self.note_ended_ranks(self.own, text)
         else:
             self.note_event(kind, text, self.names[self.own])
+
+    def take_sample(self, name: str, text: str) -> None:
+        """Keep a node's sample."""
+        sample = self.samples.take(name, text)
+        if sample is not None:
+            self.idle.take(name, sample, time.monotonic())
 
     def note_event(self, kind: str, text: str, name: str) -> None:
         """Write an event about a node, and remember broken hardware for the result."""
@@ -623,6 +631,9 @@ class Hub(LifelineEnd):
         for text in self.pace.take_news():
             self.journal.event("slow", text)
             self.journal.status_due = 0.0
+        for text in self.idle.news(now):
+            self.journal.event(IDLE, text)
+            self.journal.status_due = 0.0
         self.replicator.step(now)
         self.new_members.step(now)
         self.judge(now)
@@ -706,7 +717,7 @@ class Hub(LifelineEnd):
     def after_new_attempt(self, plan: Plan) -> None:
         self.plan = plan
         self.hangs = HangWatch(plan)
-        self.pace = PaceWatch(plan)
+        self.pace, self.idle = PaceWatch(plan), IdleWatch(plan)
         reset_views(self.nodes, self.attempts.current["members"], self.journal.log_path("launcher.log"))
         self.set_node(self.nodes[self.own], "ready")
 
@@ -814,7 +825,7 @@ class Hub(LifelineEnd):
             "ended_ranks": self.ended_ranks,
             "exited": exited,
             "hang": self.hangs.hang,
-            "slow": self.pace.texts(),
+            "slow": [*self.pace.texts(), *self.idle.texts()],
         }
         missing = self.new_members.missing(time.monotonic())
         if missing:

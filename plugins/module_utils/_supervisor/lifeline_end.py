@@ -155,6 +155,10 @@ class LifelineEnd:
         """Return whether this node has nothing more to wait for or do."""
         raise NotImplementedError
 
+    def loss_to_report(self) -> str:
+        """Return why the node that leads the run is lost, if this node reports it in place of that one; else ""."""
+        return ""
+
     def status(self) -> Data:
         """Return its fields of status.json."""
         raise NotImplementedError

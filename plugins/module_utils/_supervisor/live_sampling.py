@@ -27,6 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.live_samples 
 )
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private, read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import GPU_SILENCE_TIMEOUT
+from ansible_collections.muster.training.plugins.module_utils._supervisor.health.idle import JobCpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -55,8 +56,8 @@ def describe_gpu(gpu: Data) -> Data:
     return {**{name: gpu.get(name) for name in GPU}, "index": int(gpu["index"] or 0)}
 
 
-def take_sample(directory: str) -> Data:
-    """Return a sample of the node to which this run directory belongs."""
+def take_sample(directory: str, job_cores: float | None = None) -> Data:
+    """Return a sample of the node to which this run directory belongs. job_cores: CPU cores that the job uses."""
     timestamp, gpus = last_sample(read_tail(os.path.join(directory, GPU_FILE), GPU_TAIL_BYTES))
     is_current = time.time() - timestamp <= GPU_SILENCE_TIMEOUT
     memory = read_memory()
@@ -64,6 +65,7 @@ def take_sample(directory: str) -> Data:
     disk_free, disk_total = disk_space(directory)
     return {
         "gpus": [describe_gpu(gpu) for gpu in gpus[:MAX_GPUS]] if is_current else [],
+        "job_cores": job_cores,
         "memory_used": None if total is None or available is None else total - available,
         "memory_total": total,
         "disk_free": disk_free,
@@ -76,6 +78,8 @@ class NodeSampler:
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
+        self.plan = plan
+        self.cpu = JobCpu()
         self.interval = plan["timeouts"]["sample"]
         self.due = 0.0
 
@@ -84,7 +88,8 @@ class NodeSampler:
         if not running or now < self.due:
             return []
         self.due = now + self.interval
-        return [(SAMPLE_KIND, json.dumps(take_sample(self.journal.directory)))]
+        sample = take_sample(self.journal.directory, self.cpu.cores(now, self.plan))
+        return [(SAMPLE_KIND, json.dumps(sample))]
 
 
 class SampleLog:
@@ -97,12 +102,12 @@ class SampleLog:
         self.number = 0
         self.taken: dict[str, float] = {}  # when the last sample of each node was taken, by the monotonic clock
 
-    def take(self, node: str, text: str) -> None:
-        """Append a node's sample, unless it is invalid or follows the previous one too soon."""
+    def take(self, node: str, text: str) -> Data | None:
+        """Append a node's sample, and return it, unless it is invalid or follows the previous one too soon."""
         now = time.monotonic()
         sample = checked_sample(text)
         if sample is None or now - self.taken.get(node, -self.interval) < self.interval / 2:
-            return
+            return None
         self.taken[node] = now
         self.number += 1
         line = json.dumps({"node": node, "number": self.number, "time": time.time(), **sample})
@@ -111,6 +116,7 @@ class SampleLog:
                 stream.write(line + "\n")
             if file_size(self.path) > MAX_FILE_BYTES:
                 self.thin()
+        return sample
 
     def thin(self) -> None:
         """Remove every second sample of each node."""

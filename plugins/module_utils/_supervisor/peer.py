@@ -97,6 +97,8 @@ class Peer(LifelineEnd):
         self.unsent_notices: list[Data] = []  # those that arose while there was no connection
         self.notice_number = 0  # of the newest notice from rank 0
         self.is_ending = False  # whether a notice ends the run
+        self.stepped = time.monotonic()
+        self.woke = -math.inf  # when this supervisor went on after it had hung, which the hub took for a loss
 
     @property
     def connection(self) -> LifelineConnection | None:
@@ -335,6 +337,8 @@ class Peer(LifelineEnd):
         self.send({"type": "report", "report": report})
 
     def step(self, now: float) -> None:
+        self.woke = now if now - self.stepped > self.timeouts["silence"] / 2 else self.woke
+        self.stepped = now
         connection = self.connection
         if connection is not None and connection.closed:
             if connection.stage != "open":
@@ -381,6 +385,7 @@ class Peer(LifelineEnd):
             return
         if "restart" not in self.plan or not self.admitted:
             self.stop(reason)
+            self.lost_at, self.loss = now, reason
             self.result_state = "interrupted" if self.is_ending else "failed"
             return
         self.lost_at, self.loss, self.election_due = now, reason, now + takeover_delay(self.timeouts)
@@ -425,6 +430,14 @@ class Peer(LifelineEnd):
             return False
         self.result_state = self.result_state or "stopped"
         return True
+
+    def loss_to_report(self) -> str:
+        if self.lost_at is None or not self.admitted or self.stop_requested or self.leaving:
+            return ""
+        if self.lost_at - self.woke < self.timeouts["silence"]:
+            return ""
+        reporter = choose_candidate(self.node_rank, self.hub, self.replica.lost, 0.0, len(self.names))
+        return self.loss if reporter == self.node_rank else ""
 
     def status(self) -> Data:
         return {"hub": self.hub} if "restart" in self.plan else {}

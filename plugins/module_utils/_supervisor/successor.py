@@ -52,6 +52,7 @@ class Successor(Hub):
         self.predecessor = self.own
         self.loss = ""
         self.leads = False  # whether a majority follows
+        self.abandoned = ""  # why this node does not lead the run
         self.gather_by = time.monotonic() + gather_timeout(len(self.names))
         self.settled: float | None = None  # when no more nodes are waited for
 
@@ -155,9 +156,12 @@ class Successor(Hub):
             self.attempts.record_end(end, self.nodes)
             self.attempts.history[-1].update(self.phases)
 
+    def loss_to_report(self) -> str:
+        return self.abandoned
+
     def give_up(self, reason: str) -> None:
         """End the part of this node and of those that follow it, without a verdict."""
         for connection in self.admitted_connections():
             connection.send({"type": "end", "state": "failed", "message": reason})
-        self.journal.message = reason
+        self.journal.message = self.abandoned = reason
         self.result_state = "failed"

@@ -348,7 +348,7 @@ class Supervisor:
         self.journal.set_state(self.lifeline.result_state or "failed", message)
         self.write_status(time.monotonic())
         self.metrics.close()
-        self.outbox.end(self.lifeline.result)
+        self.outbox.end(self.lifeline.result, self.lifeline.loss_to_report(), time.monotonic() - self.journal.started)
         remover = start_in_background(["/bin/rm", "-rf", "--", self.launcher.temporary], os.devnull)  # may take long
         ended: dict[int, int] = {}
         deadline = time.monotonic() + NOTIFICATION_END_TIMEOUT

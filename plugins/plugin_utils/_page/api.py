@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PAGE_WAIT_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._page.commands import COMMANDS, Commands
 from ansible_collections.muster.training.plugins.plugin_utils._page.feed import CallNode, RunFeed
 from ansible_collections.muster.training.plugins.plugin_utils._page.run_list import RunList
@@ -95,9 +96,13 @@ class PageApi:
         return feed
 
     def run(self, run_id: str, parameters: Parameters) -> Any:
-        """Return the state of a run."""
-        snapshot = self.feed(run_id).view.snapshot(read_number(parameters, "events"))
-        return {**snapshot, "command": self.commands.describe(run_id), "commands": COMMANDS}
+        """Return the state of a run; if the page has seen this version, the next one, unless it takes long."""
+        feed = self.feed(run_id)
+        if "seen" in parameters:
+            feed.wait_for_change(read_number(parameters, "seen"), PAGE_WAIT_TIMEOUT)
+        seen = feed.version  # before the snapshot, which may be newer
+        snapshot = feed.view.snapshot(read_number(parameters, "events"))
+        return {**snapshot, "seen": seen, "command": self.commands.describe(run_id), "commands": COMMANDS}
 
     def curves(self, run_id: str, parameters: Parameters) -> Any:
         """Return the curves of a run, or only their version if the page already has them."""

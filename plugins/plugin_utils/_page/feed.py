@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import READ, conforms
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     PAGE_LOST_TIMEOUT,
     PAGE_POLL_INTERVAL,
     PAGE_SEARCH_TIMEOUT,
+    PAGE_STREAM_SILENCE,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._page.output_tail import OutputTail
 from ansible_collections.muster.training.plugins.plugin_utils._page.run_view import RunView, is_news, is_output_news
@@ -33,6 +34,16 @@ CallNode = Callable[[str, Mapping[str, Any], float], dict[str, Any]]
 PARALLEL_CALLS = 8
 MAX_MATCHES = 1000
 MAX_TAILS = 8  # ranks whose output is kept
+
+
+class NewsStream(Protocol):
+    """News that a node sends as they arise."""
+
+    def next(self, timeout: float) -> dict[str, Any] | None:
+        """Return the next news, or None if there are none within a timeout in seconds, or no more."""
+
+    def close(self) -> None:
+        """End the stream."""
 
 
 class NodeCallError(Exception):
@@ -77,6 +88,11 @@ class RunFeed:
         self.wake = threading.Event()
         self.is_closed = False
         self.outputs: dict[int, RankOutput] = {}
+        self.open_stream: Callable[[str, Mapping[str, Any]], NewsStream | None] | None = getattr(call, "stream", None)
+        self.stream: NewsStream | None = None
+        self.stream_due = 0.0  # when a stream may be opened again after one has failed
+        self.version = 0  # of what the view shows
+        self.changes = threading.Condition()
 
     # - the run
 
@@ -93,15 +109,30 @@ class RunFeed:
                 text = f"reading the run failed: {clean_text(str(error), 300) or type(error).__name__}"
                 self.view.connection = {"node": "", "state": "lost", "text": text}
                 pause = PAGE_IDLE_INTERVAL
+            self.note_change()
             if pause is None:
-                return
+                break
             self.wake.wait(pause)
             self.wake.clear()
+        self.end_stream()
 
     def close(self) -> None:
         """Stop reading."""
         self.is_closed = True
         self.wake.set()
+        self.end_stream()
+        self.note_change()
+
+    def note_change(self) -> None:
+        """Wake the requests that wait for news."""
+        with self.changes:
+            self.version += 1
+            self.changes.notify_all()
+
+    def wait_for_change(self, version: int, timeout: float) -> None:
+        """Wait until the view has changed since this version, at most for a timeout in seconds."""
+        with self.changes:
+            self.changes.wait_for(lambda: self.version != version or self.is_closed, timeout)
 
     def look(self) -> None:
         """Note that someone views the run."""
@@ -116,10 +147,11 @@ class RunFeed:
         if not self.names or now - self.last_look > PAGE_FEED_TIMEOUT:
             self.is_closed = True
             return None
-        pause = PAGE_POLL_INTERVAL if now - self.last_look <= PAGE_IDLE_TIMEOUT else PAGE_IDLE_INTERVAL
+        is_viewed = now - self.last_look <= PAGE_IDLE_TIMEOUT
+        pause = PAGE_POLL_INTERVAL if is_viewed else PAGE_IDLE_INTERVAL
         name = self.names[self.hub]
         try:
-            reply = self.call(name, self.request("page"), PAGE_CALL_TIMEOUT)
+            reply = self.read(name, is_viewed)
         except NodeCallError as error:
             return self.note_error(name, error, pause)
         if not is_news(reply):
@@ -134,8 +166,29 @@ class RunFeed:
             self.follow(hub)
             return 0.0
         if reply["active"]:
-            return 0.0 if any(len(text) > 200_000 for text in reply["outputs"].values()) else pause
+            is_more = self.stream is not None
+            return 0.0 if is_more or any(len(text) > 200_000 for text in reply["outputs"].values()) else pause
         return self.after_end(reply, pause)
+
+    def read(self, name: str, is_viewed: bool) -> dict[str, Any]:
+        """Return the next news: those that the node sends as they arise, or else the reply to a request."""
+        if not is_viewed:
+            self.end_stream()
+        elif self.stream is None and self.open_stream is not None and self.clock() >= self.stream_due:
+            self.stream = self.open_stream(name, self.request("page"))
+            self.stream_due = self.clock() + PAGE_IDLE_INTERVAL
+        stream = self.stream
+        reply = stream.next(2 * PAGE_STREAM_SILENCE) if stream is not None else None
+        if reply is not None and not reply.get("error"):
+            return reply
+        self.end_stream()
+        return self.call(name, self.request("page"), PAGE_CALL_TIMEOUT)
+
+    def end_stream(self) -> None:
+        """Close the stream, if there is one."""
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            stream.close()
 
     def note_members(self, nodes: list[dict[str, Any]]) -> None:
         """Read the plan again if a node has joined the run: the record, and not a node, says which nodes to ask."""
@@ -180,6 +233,8 @@ class RunFeed:
 
     def follow(self, hub: int) -> None:
         """Read the run from another node, which now leads it."""
+        self.end_stream()
+        self.stream_due = 0.0
         self.hub = hub
         self.attempt = to_int(self.view.status.get("attempt"), 1000) + 1
         self.cursors, self.sample_cursor = {}, [0, 0, 0]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import copy
 import threading
@@ -15,9 +16,21 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import connection_loader
 
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import NodeRequestError, call_node
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    NODE_CALL_GRACE_PERIOD,
+    PAGE_STREAM_TIMEOUT,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
+    REPLY_MARK,
+    NodeRequestError,
+    call_node,
+    interpreter_assignment,
+    shell_command,
+    standard_input,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.ssh_reachability import connect
 from ansible_collections.muster.training.plugins.plugin_utils._page.feed import NodeCallError
+from ansible_collections.muster.training.plugins.plugin_utils._page.node_stream import NodeStream, stream_argv
 
 LOCAL_CONNECTIONS = ("local", "ansible.builtin.local")
 
@@ -82,3 +95,19 @@ class NodeCaller:
             raise NodeCallError(str(error.message), is_final=True) from None
         except (AnsibleError, OSError) as error:
             raise NodeCallError(f"{name} has not answered: {' '.join(str(error).split())[:400]}") from None
+
+    def stream(self, name: str, request: Mapping[str, Any]) -> NodeStream | None:
+        """Return the news that a node sends as they arise, or None if its connection cannot do that."""
+        return self.context.copy().run(self.open_stream, name, request)
+
+    def open_stream(self, name: str, request: Mapping[str, Any]) -> NodeStream | None:
+        """Start a stream, in the context of the task."""
+        with contextlib.suppress(AnsibleError, NodeCallError, OSError):  # a call will say why
+            node_action, variables = self.connection(name)
+            interpreter = interpreter_assignment(variables, self.action._templar.template)
+            argv = stream_argv(node_action, shell_command(interpreter))
+            more = {"node": name, "mark": REPLY_MARK, "seconds": PAGE_STREAM_TIMEOUT}
+            limit = PAGE_STREAM_TIMEOUT + NODE_CALL_GRACE_PERIOD
+            data = standard_input("_run.page_stream", {**request, **self.fields, **more}, limit=limit)
+            return NodeStream(argv, data) if argv else None
+        return None

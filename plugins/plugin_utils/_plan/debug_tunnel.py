@@ -10,7 +10,8 @@ import contextlib
 import json
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.shell_command import ssh_options
@@ -74,3 +75,54 @@ def instructions(debugger: Mapping[str, Any], run_id: str, argv: list[str]) -> l
         manual = ["ssh", "-N", *argv[2:-1]]
         lines.append(f"The tunnel is open as long as this command runs; without it: {shlex.join(manual)}")
     return lines
+
+
+class DebugTunnel:
+    """The tunnel to the node of the debugged rank, which may be another one after a restart of the run."""
+
+    def __init__(
+        self,
+        debugger: Mapping[str, Any] | None,
+        run_id: str,
+        variables_of: Callable[[str], Mapping[str, Any] | None],
+        show: Callable[[str], object],
+    ) -> None:
+        """Remember what a tunnel needs.
+
+        debugger: as in the plan, None if no rank is debugged. variables_of: returns the rendered variables of a node,
+        None for other names. show: displays a line.
+        """
+        self.debugger = debugger
+        self.run_id = run_id
+        self.variables_of = variables_of
+        self.show = show
+        self.node = ""
+        self.tunnel = contextlib.ExitStack()
+
+    def __enter__(self) -> DebugTunnel:
+        if self.debugger:
+            self.open(self.debugger["node"], self.variables_of(self.debugger["node"]) or {})
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.tunnel.close()
+
+    def open(self, node: str, variables: Mapping[str, Any]) -> None:
+        """Open the tunnel to a node, and explain how to attach."""
+        debugger = {**(self.debugger or {}), "node": node}
+        argv = tunnel_argv(variables, node, debugger["port"])
+        for line in instructions(debugger, self.run_id, argv):
+            self.show(line)
+        self.node = node
+        self.tunnel.enter_context(open_tunnel(argv))
+
+    def follow(self, node: object) -> None:
+        """Open the tunnel to the node on which the rank waits now, if it is another node of the run."""
+        if not self.debugger or not isinstance(node, str) or node == self.node:
+            return
+        variables = self.variables_of(node)
+        if variables is not None:
+            self.tunnel.close()
+            self.open(node, variables)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,12 @@ def small_disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("node", ["node1", pytest.param("node3", marks=pytest.mark.thorough)])
-def test_full_disk_fails_the_run_and_is_reported(lab: Lab, nodes: list[str], small_disks: str, node: str) -> None:
+def test_full_disk_fails_the_run_and_is_reported(
+    lab: Lab, nodes: list[str], small_disks: str, webhook: Any, node: str
+) -> None:
     """The job fails because it cannot write; the supervisor goes on, and reports how the job ended and why."""
     settings = {"launch_launcher": "env", "launch_node_directory": small_disks, "launch_skip": "disk-full"}
+    settings["launch_notify"] = webhook.url
     page = 4096  # how much a log may still grow on a full disk
     play = drive.launch(lab, "ticks.py", "--width", str(page), run_id=f"full-{node}", nnodes=4, **settings)
     play.wait_for(r"step 3 of rank 0\.\.")
@@ -46,4 +50,6 @@ def test_full_disk_fails_the_run_and_is_reported(lab: Lab, nodes: list[str], sma
     left = lab.exec(node, ["find", small_disks, "-printf", "%f\n"])
     names = set(left.stdout.split())
     assert left.returncode == 0 and "plan.json" in names, left
-    assert not names & {"token", "environment.json"}, "secrets are left"
+    assert not names & {"token", "environment.json", "notify.json"}, "secrets are left"
+    (message,) = webhook.messages("ended")
+    assert message["state"] == "failed" and f"on {node}" in message["text"], message

@@ -26,12 +26,19 @@ def hourly_price(plan: Mapping[str, Any]) -> float | None:
     return float(sum(prices))
 
 
+def format_limit(seconds: float) -> str:
+    """Return a limit of time such as "12 h", "90 min" or "45 s"."""
+    if seconds < 120:
+        return f"{seconds:g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 and seconds % 3600 else f"{seconds / 3600:.3g} h"
+
+
 def run_limits(plan: Mapping[str, Any]) -> list[Limit]:
     """Return the limits of time and cost of a run."""
     settings = plan.get("notices") or {}
     limits = []
     if settings.get("time_limit"):
-        limits.append(Limit("launch_time_limit", settings["time_limit"], f"{settings['time_limit'] / 3600:.3g} h"))
+        limits.append(Limit("launch_time_limit", settings["time_limit"], format_limit(settings["time_limit"])))
     price = hourly_price(plan)
     if settings.get("cost_limit") and price:
         text = f"{settings['cost_limit']:g} {plan.get('currency', '')}".strip()

@@ -30,6 +30,7 @@ EVENTS = {
     "health": "unhealthy",
     "broken": "unhealthy",
     "slow": "unhealthy",
+    "idle": "idle",
 }
 ENDED = "ended"
 EVENT_NAMES = (*dict.fromkeys(EVENTS.values()), ENDED)
@@ -72,6 +73,21 @@ def ended_message(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[st
     lines.append(f"report: ./muster report {plan['run_id']}")
     content = message(plan, ENDED, "\n".join(line[:500] for line in lines), state=result["state"], seconds=seconds)
     return {**content, "title": f"run {plan['run_id']} {result['state']}", "cost": cost}
+
+
+def lost_message(plan: Mapping[str, Any], reason: str, seconds: float) -> dict[str, Any]:
+    """Return the message about the end from a node that has lost the one that leads the run.
+
+    It takes the place of ended_message(), which that node cannot send. seconds: since the start of the run here.
+    """
+    name = plan["node"]["name"]
+    lines = [f"{name} has ended its part of the run, and cannot tell how the run ended", reason]
+    cost = total_cost(plan, seconds)
+    if cost is not None:
+        lines.append(f"cost so far: {cost:.2f} {plan.get('currency', '')}".rstrip())
+    lines.append(f"status: ./muster status {plan['run_id']}")
+    content = message(plan, ENDED, "\n".join(line[:500] for line in lines), state="lost", seconds=seconds)
+    return {**content, "title": f"run {plan['run_id']} lost", "cost": cost}
 
 
 def first_error(result: Mapping[str, Any]) -> str:

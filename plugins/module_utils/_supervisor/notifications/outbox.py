@@ -20,6 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notifi
     EVENTS,
     KINDS,
     ended_message,
+    lost_message,
     message,
 )
 
@@ -76,10 +77,16 @@ class Outbox:
             self.sent += 1
             self.waiting.append(message(self.plan, EVENTS[kind], text))
 
-    def end(self, result: Result | None) -> None:
-        """Note the message about the end of the run; result: as rank 0 has written it."""
+    def end(self, result: Result | None, loss: str, seconds: float) -> None:
+        """Note the message about the end of the run.
+
+        result: as the node that leads the run has written it. loss: why that node is lost, if this one reports it.
+        seconds: since the start of the run.
+        """
         if self.targets and result is not None:
             self.waiting.append(ended_message(self.plan, result))
+        elif self.targets and loss:
+            self.waiting.append(lost_message(self.plan, loss, seconds))
 
     def pids(self) -> list[int]:
         """Return the pids of the processes for which the end of the job does not wait."""

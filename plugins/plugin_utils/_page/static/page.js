@@ -1,8 +1,11 @@
 // The page of ./muster page. All text from nodes and jobs is set with textContent, so it never becomes markup.
 "use strict";
 
-const POLL = 2000; // milliseconds between requests for the state of a run
-const LIST_POLL = 5000; // between two requests for the list of runs, and for the curves
+const POLL = 2000; // milliseconds between requests for output, and after an error
+const WAIT = 50; // before the next request for the state of a run, whose reply waits for news
+const CURVES_POLL = 500; // between checks whether there are new curves
+const CURVES_SHARE = 20; // how many times longer than reading the curves the pause after it is
+const LIST_POLL = 5000; // between two requests for the list of runs
 const MAX_LINES = 3000; // of output that the page keeps
 const MAX_EVENTS = 500;
 const LEVELS = 6; // shades of a strip
@@ -81,19 +84,24 @@ function explain(error) {
   return error.status ? error.message : "./muster page does not answer: is it still running in its terminal?";
 }
 
+const pause = (milliseconds) => new Promise((resolve) => { setTimeout(resolve, milliseconds); });
+const nextFrame = () => new Promise((resolve) => { requestAnimationFrame(resolve); });
+
 function repeat(interval, generation, work) {
   // Poll again an interval after the reply, but not while the page is hidden.
   const next = async () => {
     if (generation !== page.generation) return;
+    let pause = document.hidden ? Math.max(interval, POLL) : interval;
     if (!document.hidden) {
       try {
         await work();
         if (generation === page.generation) showFailure("");
       } catch (error) {
         if (generation === page.generation) showFailure(explain(error));
+        pause = Math.max(interval, POLL);
       }
     }
-    setTimeout(next, interval);
+    setTimeout(next, pause);
   };
   next();
 }
@@ -113,7 +121,7 @@ function route() {
   }
   token = token || sessionStorage.getItem("muster-token") || "";
   const run = new URLSearchParams(location.hash.slice(1)).get("run");
-  page = { run, generation: page.generation + 1, lastEvent: 0, version: "", next: 0, rank: 0, finding: "" };
+  page = { run, generation: page.generation + 1, lastEvent: 0, seen: "", news: "", version: "", next: 0, rank: 0, finding: "" };
   byId("runs-page").hidden = run !== null;
   byId("run-page").hidden = run === null;
   setText(byId("connection"), "");
@@ -148,9 +156,14 @@ function openRun(run) {
   document.title = `${run} - muster`;
   setText(byId("run-title"), `Run ${run}`);
   const path = `runs/${encodeURIComponent(run)}`;
-  repeat(POLL, page.generation, async () => showRun(await request(`${path}?events=${page.lastEvent}`)));
+  repeat(WAIT, page.generation, async () => showRun(await request(`${path}?events=${page.lastEvent}${page.seen}`)));
   repeat(POLL, page.generation, () => readOutput(path));
-  repeat(LIST_POLL, page.generation, () => readCurves(path));
+  repeat(CURVES_POLL, page.generation, async () => {
+    if (page.news === page.version && page.shownNode === byId("strip-node").value) return;
+    const start = performance.now();
+    await readCurves(path);
+    await pause(Math.max(0, CURVES_SHARE * (performance.now() - start) - CURVES_POLL));
+  });
 }
 
 function stateClass(state) {
@@ -162,6 +175,8 @@ function stateClass(state) {
 
 function showRun(run) {
   if (run.run_id !== page.run) return;
+  page.seen = `&seen=${run.seen}`;
+  page.news = run.version;
   setText(byId("job"), run.job);
   setText(byId("state"), run.state);
   byId("state").className = stateClass(run.state);
@@ -250,27 +265,29 @@ async function readCurves(path) {
   page.shownNode = node;
   byId("no-metrics").hidden = curves.metrics.length > 0;
   byId("no-strips").hidden = curves.strips.length > 0;
-  keepFigures(byId("metrics"), curves.metrics, (curve) => curve.name, drawCurve);
-  keepFigures(byId("strips"), curves.strips, (strip) => strip.name, (figure, strip) => drawStrip(figure, strip, curves));
+  page.curves = curves;
+  const shades = readShades(), isCurrent = () => page.curves === curves;
+  await keepFigures(byId("metrics"), curves.metrics, drawCurve, isCurrent);
+  await keepFigures(byId("strips"), curves.strips, (figure, strip) => drawStrip(figure, strip, curves, shades), isCurrent);
 }
 
-function keepFigures(parent, items, nameOf, draw) {
+async function keepFigures(parent, items, draw, isCurrent) {
+  // One figure is drawn in each frame, so that the page never stops responding. Newer curves may arrive meanwhile.
+  if (!isCurrent()) return;
   const figures = new Map([...parent.children].map((figure) => [figure.dataset.name, figure]));
   const kept = items.map((item) => {
-    const name = nameOf(item);
-    let figure = figures.get(name);
-    if (!figure) {
-      figure = element("figure");
-      figure.dataset.name = name;
-    }
-    figures.delete(name);
-    draw(figure, item);
+    const figure = figures.get(item.name) || element("figure");
+    figure.dataset.name = item.name;
+    figures.delete(item.name);
     return figure;
   });
   for (const figure of figures.values()) figure.remove();
-  kept.forEach((figure, index) => {
+  for (const [index, figure] of kept.entries()) {
+    draw(figure, items[index]);
     if (parent.children[index] !== figure) parent.insertBefore(figure, parent.children[index] || null);
-  });
+    await nextFrame();
+    if (!isCurrent()) return;
+  }
 }
 
 function shape(name, attributes) {
@@ -300,13 +317,26 @@ function drawCurve(figure, curve) {
   figure.append(svg, axis);
 }
 
-function drawStrip(figure, strip, curves) {
-  const values = strip.rows.flatMap((row) => row.values.filter((value) => value !== null));
-  const most = strip.maximum || values.reduce((left, right) => Math.max(left, right), 0) || 1;
-  const columns = Math.max(1, ...strip.rows.map((row) => row.values.length));
+function readShades() {
+  // As pixels of a canvas: red, green, blue and opacity, in this order in memory.
+  const style = getComputedStyle(document.documentElement);
+  return Array.from({ length: LEVELS }, (_, level) => {
+    const color = Number.parseInt(style.getPropertyValue(`--s${level}`).trim().slice(1), 16);
+    return new Uint32Array(new Uint8Array([color >> 16, (color >> 8) & 255, color & 255, 255]).buffer)[0];
+  });
+}
+
+function drawStrip(figure, strip, curves, shades) {
+  let most = strip.maximum || 0, columns = 1;
+  for (const row of strip.rows) {
+    columns = Math.max(columns, row.values.length);
+    if (!strip.maximum) for (const value of row.values) if (value > most) most = value;
+  }
+  most = most || 1;
   const caption = element("figcaption");
   caption.append(element("h3", strip.title), element("span", `${strip.rows.length} rows, 0 to ${Math.round(most)} ${strip.unit}`, "soft"));
-  const canvas = element("canvas"), height = Math.max(MIN_ROW, Math.min(18, Math.floor(240 / strip.rows.length)));
+  const canvas = figure.querySelector("canvas") || element("canvas");
+  const height = Math.max(MIN_ROW, Math.min(18, Math.floor(240 / strip.rows.length)));
   canvas.width = columns;
   canvas.height = strip.rows.length * height;
   canvas.style.height = `${canvas.height}px`;
@@ -315,15 +345,17 @@ function drawStrip(figure, strip, curves) {
   const newest = strip.rows.map((row) => [row.label, row.values[row.values.length - 1]]).filter((pair) => typeof pair[1] === "number");
   const spoken = newest.slice(0, 16).map(([label, value]) => `${label} ${Math.round(value)}`).join(", ");
   canvas.setAttribute("aria-label", `${strip.title} in ${strip.unit} now: ${spoken}${newest.length > 16 ? ", and more" : ""}`);
-  const style = getComputedStyle(document.documentElement), context = canvas.getContext("2d");
-  const shades = Array.from({ length: LEVELS }, (_, level) => style.getPropertyValue(`--s${level}`).trim());
+  const context = canvas.getContext("2d"), image = context.createImageData(canvas.width, canvas.height);
+  const pixels = new Uint32Array(image.data.buffer), filled = height > 6 ? height - 1 : height;
   strip.rows.forEach((row, index) => {
+    const first = index * height * columns;
     row.values.forEach((value, column) => {
       if (value === null) return; // a gap stays empty
-      context.fillStyle = shades[Math.max(0, Math.min(LEVELS - 1, Math.floor((LEVELS * value) / most)))];
-      context.fillRect(column, index * height, 1, height > 6 ? height - 1 : height);
+      pixels[first + column] = shades[Math.max(0, Math.min(LEVELS - 1, Math.floor((LEVELS * value) / most)))];
     });
+    for (let line = 1; line < filled; line += 1) pixels.copyWithin(first + line * columns, first, first + columns);
   });
+  context.putImageData(image, 0, 0);
   canvas.onmousemove = (event) => {
     const box = canvas.getBoundingClientRect(), row = strip.rows[Math.floor((event.clientY - box.top) / height)];
     const value = row && row.values[Math.floor((columns * (event.clientX - box.left)) / box.width)];

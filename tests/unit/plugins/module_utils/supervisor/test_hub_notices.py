@@ -11,7 +11,10 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
     checked_notice,
     format_seconds,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.limits import hourly_price
+from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.limits import (
+    format_limit,
+    hourly_price,
+)
 
 HOUR = 3600.0
 
@@ -107,6 +110,13 @@ def test_time_of_another_nodes_notice_is_checked(seconds: Any) -> None:
     checked = checked_notice({"text": "x\n" * 9999, "ends": "yes", "seconds": seconds, "source": []}, "b")
     assert (checked["seconds"], checked["ends"], checked["node"]) == (0.0, False, "b")
     assert len(checked["text"]) == 500 and "\n" not in checked["text"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(25.0, "25 s"), (600, "10 min"), (3600, "1 h"), (5400, "90 min"), (43200, "12 h")]
+)
+def test_limits_of_time_are_readable(seconds: float, text: str) -> None:
+    assert format_limit(seconds) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5.4, "5 s"), (600, "10 min"), (9000, "2.5 h")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socketserver
 import sys
 import threading
@@ -196,20 +197,20 @@ def test_server_that_hangs_delays_neither_the_run_nor_its_result(make: RunMaker,
 
 def test_url_is_only_in_a_private_file_that_the_run_removes(make: RunMaker, server: WebhookServer) -> None:
     server.hangs = True
-    run = make(FOREVER, FOREVER)
+    run = make(FOREVER, FOREVER, FOREVER)
     start(run, server.url)
     run.wait_for("running")
     eventually(lambda: server.bodies)
-    holders = [path for rank in (0, 1) for path in run.node(rank).rglob("*") if path.is_file() and holds(path)]
-    assert [path.name for path in holders] == ["notify.json"]
-    assert holders[0].stat().st_mode & 0o777 == 0o600 and holders[0].parent == run.node(0)
+    holders = [path for rank in (0, 1, 2) for path in run.node(rank).rglob("*") if path.is_file() and holds(path)]
+    assert holders == [run.node(rank) / "notify.json" for rank in (0, 1)]
+    assert [path.stat().st_mode & 0o777 for path in holders] == [0o600] * 2
     processes = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     assert not [pid for pid in processes if SECRET in command_line(pid)]
     assert not [pid for pid in run.processes() if SECRET in environment(pid)]
     server.release.set()
     run.stop()
     run.wait_until_gone()
-    assert not [path for rank in (0, 1) for path in run.node(rank).rglob("*") if path.is_file() and holds(path)]
+    assert not [path for rank in (0, 1, 2) for path in run.node(rank).rglob("*") if path.is_file() and holds(path)]
     assert server.events() == ["started", "ended"]
 
 
@@ -224,17 +225,20 @@ def environment(pid: int) -> str:
         return ""
 
 
-def test_lost_node_0_reports_no_end(make: RunMaker, server: WebhookServer) -> None:
+def test_loss_of_node_0_is_reported_by_node_1(make: RunMaker, server: WebhookServer) -> None:
     run = make(FOREVER, FOREVER)
     start(run, server.url)
     run.wait_for("running")
     eventually(lambda: server.events() == ["started"])
-    pids = [pid for pid in run.processes() if f"{run.node(0)} " in command_line(pid) + " "]
-    import signal
-
     os.kill(run.supervisor(0), signal.SIGKILL)
     run.wait_until_gone()
-    assert pids and server.events() == ["started"]
+    assert server.events() == ["started", "ended"]
+    message = server.bodies[1]
+    assert (message["state"], message["title"]) == ("lost", f"run {run.run_id} lost")
+    outcome, reason, cost, command = message["text"].splitlines()
+    assert outcome == "node1 has ended its part of the run, and cannot tell how the run ended"
+    assert reason.startswith("node0 is lost: its supervisor closed the lifeline")
+    assert cost.startswith("cost so far: ") and command == f"status: ./muster status {run.run_id}"
 
 
 # --- Mail -------------------------------------------------------------------------------------------------------------

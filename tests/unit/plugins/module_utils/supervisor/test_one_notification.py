@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from tests.unit import restarting, supervised
 from tests.unit.plugins.module_utils.supervisor.test_notifications import WebhookServer, start
-from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
+from tests.unit.restarting import make_restarting, power_off, wait_for_ranks
+from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run, own_network
 
 FOREVER = ["/bin/sleep", "600"]
 REMOVES_ITS_FILES = [
@@ -25,6 +30,15 @@ REMOVES_ITS_FILES = [
     "    shutil.rmtree(entry.path, ignore_errors=True) if entry.is_dir() else os.unlink(entry.path)\n"
     "raise SystemExit(3)",
 ]
+
+
+class Fault(NamedTuple):
+    """What ends a run, the state in the message, and the job of node 1."""
+
+    inject: Callable[[Run], object]
+    state: str
+    job: list[str] = FOREVER
+    options: dict[str, Any] = {}
 
 
 def kill_rank(run: Run) -> None:
@@ -39,29 +53,52 @@ def on_node(pid: int, run: Run) -> bool:
     return str(run.node(1)).encode() in environment
 
 
-def kill_supervisor(run: Run) -> None:
-    os.kill(run.supervisor(1), signal.SIGKILL)
+def signal_supervisor(rank: int, number: signal.Signals) -> Callable[[Run], object]:
+    return lambda run: os.kill(run.supervisor(rank), number)
 
 
-def stop_supervisor(run: Run) -> None:
-    os.kill(run.supervisor(1), signal.SIGSTOP)
+def reboot(rank: int) -> Callable[[Run], object]:
+    """End a supervisor as systemd does while its machine shuts down; `nologin` is the sign of that."""
+
+    def inject(run: Run) -> None:
+        (run.directory / "nologin").touch()
+        os.kill(run.supervisor(rank), signal.SIGTERM)
+
+    return inject
 
 
-def stop_run(run: Run) -> None:
+def fill_disk(run: Run) -> None:
+    """Make all writes of node 0's supervisor fail, and end the job."""
+    resource.prlimit(run.supervisor(0), resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    kill_rank(run)
+
+
+def lose_node_of_elastic_run(run: Run) -> None:
+    """The run continues without the node, and a person stops it."""
+    power_off(run, 1)
+    eventually(lambda: any("the run continues with 1 of 2 nodes" in text for text in run.events()))
     run.stop(0)
 
 
-def do_nothing(_run: Run) -> None:
+def wait_for_end(run: Run) -> None:
     """The job itself does what ends the run."""
 
 
-FAULTS: dict[str, tuple[list[str], Callable[[Run], None], str]] = {
-    "rank killed": (FOREVER, kill_rank, "failed"),
-    "supervisor killed": (FOREVER, kill_supervisor, "failed"),
-    "supervisor hangs": (FOREVER, stop_supervisor, "failed"),
-    "stopped": (FOREVER, stop_run, "stopped"),
-    "files removed": (REMOVES_ITS_FILES, do_nothing, "failed"),
-    "succeeded": (["/bin/true"], do_nothing, "succeeded"),
+ELASTIC = {"min_nnodes": 1, "launcher": "torchrun", "rdzv_backend": "c10d"}
+FAULTS = {
+    "rank killed": Fault(kill_rank, "failed"),
+    "supervisor killed": Fault(signal_supervisor(1, signal.SIGKILL), "failed"),
+    "supervisor hangs": Fault(signal_supervisor(1, signal.SIGSTOP), "failed"),
+    "supervisor of node 0 killed": Fault(signal_supervisor(0, signal.SIGKILL), "lost"),
+    "node loses power": Fault(lambda run: power_off(run, 1), "failed"),
+    "node 0 loses power": Fault(lambda run: power_off(run, 0), "lost"),
+    "node rebooted": Fault(reboot(1), "failed"),
+    "node 0 rebooted": Fault(reboot(0), "failed"),
+    "disk full": Fault(fill_disk, "failed"),
+    "elastic run loses a node": Fault(lose_node_of_elastic_run, "stopped", options=ELASTIC),
+    "stopped": Fault(lambda run: run.stop(0), "stopped"),
+    "files removed": Fault(wait_for_end, "failed", REMOVES_ITS_FILES),
+    "succeeded": Fault(wait_for_end, "succeeded", ["/bin/true"]),
 }
 
 
@@ -73,25 +110,72 @@ def server() -> Iterator[WebhookServer]:
     server.server.server_close()
 
 
+def ends(server: WebhookServer) -> list[Any]:
+    return [body for body in server.bodies if body["event"] == "ended"]
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_end_is_reported_once(tmp_path: Path, server: WebhookServer, name: str) -> None:
-    command, inject, state = FAULTS[name]
+    fault = FAULTS[name]
     ports = {"lifeline_port": free_port(), "master_port": free_port(), "first_address": 180}
-    first = command if command[0] == "/bin/true" else FOREVER
-    run = make_run(tmp_path, [first, command], timeouts={"silence": 3.0}, **ports)
-    if command is REMOVES_ITS_FILES:
-        run.plans[1]["command"] = [*command, str(run.node(1))]
+    first = fault.job if fault.job == ["/bin/true"] else FOREVER
+    run = make_run(tmp_path, [first, fault.job], timeouts={"silence": 3.0}, **ports, **fault.options)
+    signs = "program/_run/machine_shutdown.py"
+    run.sources[signs] += f"\nSIGNS = ({str(tmp_path / 'nologin')!r},)\n"
+    if fault.job is REMOVES_ITS_FILES:
+        run.plans[1]["command"] = [*fault.job, str(run.node(1))]
     try:
         start(run, server.url)
-        if inject is not do_nothing:
+        if fault.inject is not wait_for_end:
             run.wait_for("running")
-            inject(run)
-        eventually(lambda: "ended" in server.events(), 240)
-        if name != "supervisor hangs":  # its guard ends it later
-            run.wait_until_gone(120)
-        assert server.events().count("ended") == 1
-        assert server.bodies[-1]["state"] == state
+            fault.inject(run)
+        eventually(lambda: ends(server), 240)
+        if name == "supervisor hangs":  # its guard ends it later; until then, it may go on
+            with contextlib.suppress(ProcessLookupError):
+                signal_supervisor(1, signal.SIGCONT)(run)
+        run.wait_until_gone(120)
+        (message,) = ends(server)
+        assert message["state"] == fault.state, message
     finally:
         for pid in run.processes():
             os.kill(pid, signal.SIGCONT)
         end_by_force(run)
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: WebhookServer) -> Iterator[restarting.Maker]:
+    """Start runs of three nodes that may restart, and leave nothing of them behind."""
+    monkeypatch.setattr(supervised, "NETWORK", own_network(39))
+    runs: list[Run] = []
+
+    def maker() -> Run:
+        run = make_restarting(tmp_path, restarting.WAIT)
+        runs.append(run)
+        start(run, server.url)
+        wait_for_ranks(run, 0, range(3))
+        return run
+
+    yield maker
+    for run in runs:
+        end_by_force(run)
+
+
+def test_successor_of_node_0_reports_the_end(make: restarting.Maker, server: WebhookServer) -> None:
+    run = make()
+    power_off(run, 0)
+    wait_for_ranks(run, 1, [1, 2])
+    eventually(lambda: "attempt" in server.events())
+    assert not ends(server), "the run goes on"
+    run.stop(2)
+    run.wait_until_gone()
+    (message,) = ends(server)
+    assert message["state"] == "stopped"
+
+
+def test_node_that_finds_no_majority_reports_the_loss(make: restarting.Maker, server: WebhookServer) -> None:
+    run = make()
+    power_off(run, 0, 1)
+    eventually(lambda: ends(server), 240)
+    run.wait_until_gone()
+    (message,) = ends(server)
+    assert message["state"] == "lost" and "2 of the 3 nodes" in message["text"]

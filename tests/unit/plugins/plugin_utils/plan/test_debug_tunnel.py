@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._plan import debug_tunnel
 from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import (
+    DebugTunnel,
     instructions,
     launch_configuration,
     open_tunnel,
@@ -51,6 +55,34 @@ def test_the_configuration_can_be_pasted_into_launch_json() -> None:
     assert lines[-1].endswith(
         "ssh -N -p 2222 -l ubuntu -o ExitOnForwardFailure=yes -L 127.0.0.1:5678:127.0.0.1:5678 203.0.113.12"
     )
+
+
+def test_the_tunnel_follows_the_rank_to_another_node_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    current: list[str] = []
+
+    @contextlib.contextmanager
+    def tunnel(argv: list[str]) -> Iterator[None]:
+        assert not current, "both need the same local port"
+        current.append(argv[-2])
+        yield
+        current.remove(argv[-2])
+
+    monkeypatch.setattr(debug_tunnel, "open_tunnel", tunnel)
+    hosts = {f"gpu{number}": {"ansible_host": f"203.0.113.1{number}"} for number in range(4)}
+    lines: list[str] = []
+    with DebugTunnel(DEBUGGER, "first", hosts.get, lines.append) as followed:
+        assert current == ["203.0.113.12"]
+        shown = len(lines)
+        for name in ("gpu2", "", None, "localhost"):  # the same node; no node of the run
+            followed.follow(name)
+        assert current == ["203.0.113.12"] and len(lines) == shown
+        followed.follow("gpu1")
+        assert current == ["203.0.113.11"]
+        assert lines[shown].startswith("rank 3 on gpu1 is waiting for a debugger at 127.0.0.1:5678.")
+    assert current == []
+    with DebugTunnel(None, "first", hosts.get, lines.append) as followed:
+        followed.follow("gpu1")
+        assert current == []
 
 
 @pytest.mark.parametrize(
