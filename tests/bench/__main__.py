@@ -147,7 +147,7 @@ Ansible's own time, whatever the size of the data. When to use what: [data.md](d
     ),
 }
 MEASURED = re.compile(r"^Measured on (\d{4}-\d\d-\d\d)", re.MULTILINE)
-DAYS_OF_GRACE = timedelta(days=5)
+DAYS_OF_GRACE = timedelta(days=7)
 """Days for which changes of the code may wait for an idle machine to measure them on."""
 HEAD = """# Benchmarks
 

@@ -58,9 +58,9 @@ def test_figures_are_as_new_as_the_code_that_they_measure() -> None:
 def test_section_is_outdated_when_its_code_changed_days_later() -> None:
     title = bench.BENCHES["report"].title
     page = f"# Benchmarks\n\n## {title}\n\nMeasured on 2026-03-01: 2 cores.\n"
-    on_day = {"plugins/plugin_utils/_report": "2026-03-06"}
+    on_day = {"plugins/plugin_utils/_report": "2026-03-08"}
     assert bench.outdated_sections(page, lambda paths: on_day[paths[0]]) == []
-    on_day["plugins/plugin_utils/_report"] = "2026-03-07"
+    on_day["plugins/plugin_utils/_report"] = "2026-03-09"
     assert bench.outdated_sections(page, lambda paths: on_day[paths[0]]) == ["report"]
     assert bench.outdated_sections(page.replace("2026-03-01", "2026-03-02"), lambda paths: on_day[paths[0]]) == []
 
