@@ -20,7 +20,7 @@ VERBS = frozenset(
     re.findall(
         r"\w+",
         """
-        Abort Accept Adapt Add Adjust Allow Apply Ask Avoid Begin Bind Bound Build Bump Cache Call Catch Change
+        Abort Accept Adapt Add Adjust Allow Append Apply Avoid Begin Bind Bound Build Bump Cache Call Catch Change
         Check Choose Clarify Clean Clear Close Collect Combine Compare Compute Configure Convert Copy Correct
         Count Cover Create Cut Declare Deduplicate Define Delete Deny Derive Describe Detect Disable Document Draw Drop
         Enable End Enforce Ensure Escape Exclude Exit Expand Expect Explain Export Expose Extend Extract Fail Fetch
@@ -33,7 +33,7 @@ VERBS = frozenset(
         Restrict Retry Return Reuse Revert Rewrite Run Save Say Search Send Separate Set Share Shorten Show Shrink
         Simplify Skip Sort Speed Split Start State Stop Store Strip Support Suppress Switch Take Teach Tell Test
         Tighten Time Treat Trim Truncate Tune Turn Type Unify Update Upgrade Use Validate Verify Wait Warn Wrap
-        Write
+        Ask Reword Write
         """,
     )
 )

@@ -54,11 +54,13 @@ class NodeStream:
 
     def read(self, data: bytes) -> None:
         """Send the input, then read replies until the process ends."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        stdin, stdout = self.process.stdin, self.process.stdout
+        if stdin is None or stdout is None:  # never: both are pipes
+            return
         with contextlib.suppress(OSError, ValueError):
-            self.process.stdin.write(data)
-            self.process.stdin.close()
-            while line := self.process.stdout.readline(MAX_LINE):
+            stdin.write(data)
+            stdin.close()
+            while line := stdout.readline(MAX_LINE):
                 text = line.decode("utf-8", "replace")
                 reply = parse_reply(text[len(REPLY_MARK) :]) if text.startswith(REPLY_MARK) else None
                 if reply is not None:

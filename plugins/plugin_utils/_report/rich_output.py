@@ -23,24 +23,24 @@ class RichOutput:
     """Collects the lines of a progress bar."""
 
     def __init__(self) -> None:
-        self.bar: list[str] = []
+        self.progress: list[str] = []
 
     def feed(self, text: str) -> list[str]:
         """Return the lines to examine now that this line has been printed."""
-        if self.bar and INDENTATION.match(text) is not None and len(self.bar) < MAX_LINES:
-            self.bar.append(text.strip())
+        if self.progress and INDENTATION.match(text) is not None and len(self.progress) < MAX_LINES:
+            self.progress.append(text.strip())
             return []
         lines = self.flush()
         if BAR.search(text) is not None and BORDERS_ONLY.match(text) is None:
-            self.bar.append(BAR.sub("|", text).rstrip())
+            self.progress.append(BAR.sub("|", text).rstrip())
         else:
             lines.append(without_borders(text))
         return lines
 
     def flush(self) -> list[str]:
         """Return the progress bar as a single line, if one was printed, and forget it."""
-        lines = [" ".join(self.bar)] if self.bar else []
-        self.bar = []
+        lines = [" ".join(self.progress)] if self.progress else []
+        self.progress = []
         return lines
 
 

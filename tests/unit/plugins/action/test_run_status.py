@@ -110,12 +110,12 @@ def test_table_shows_gpu_utilization_and_memory() -> None:
     }
     nodes = [node_status(name, seen(name, rank, gpus=gpus[name])) for rank, name in enumerate(gpus)]
     assert render_status(nodes, 1075.0) == (
-        "node  ranks  state    since    gpus                   last line\n"
-        "a     0-1    running  0:01:15  0-97 %, 71 of 80 GiB   step 7\n"
-        "b     2-3    running  0:01:15  97 %, 71 of 80 GiB     step 7\n"
+        "node  ranks  state    since    gpus                  last line\n"
+        "a     0-1    running  0:01:15  0-97 %, 71 of 80 GiB  step 7\n"
+        "b     2-3    running  0:01:15  97 %, 71 of 80 GiB    step 7\n"
         "c     4-5    running  0:01:15  no reply for 0:01:35  step 7\n"
-        "d     6-7    running  0:01:15                         step 7\n"
-        "e     8-9    running  0:01:15                         step 7"
+        "d     6-7    running  0:01:15                        step 7\n"
+        "e     8-9    running  0:01:15                        step 7"
     )
 
 
