@@ -45,7 +45,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.record_pat
 from ansible_collections.muster.training.plugins.plugin_utils._report.writer import write_file
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
-ARGUMENT_SPEC = {
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["planned", "suspected", "judged"], "required": True},
     "nodes": {"type": "list", "elements": "str", "default": []},
     "seconds": {"type": "float", "default": 300.0},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.lab import Lab
 from tests.support import drive
 
-SKIP = {"launch_skip": ["own-name-loopback"]}
+SKIP: dict[str, Any] = {"launch_skip": ["own-name-loopback"]}
 
 
 @pytest.mark.thorough

@@ -56,7 +56,7 @@ def test_a_bar_takes_limited_memory() -> None:
     rich.feed("Epoch 0/1  ━━━━━━━━ 1/20")
     for _ in range(10 * MAX_LINES):
         rich.feed(" " * 20 + "train/loss: 1.0")
-        assert len(rich.bar) <= MAX_LINES
+        assert len(rich.progress) <= MAX_LINES
 
 
 @given(st.lists(st.text(alphabet="━│┃ \tloss:1.", max_size=60), max_size=30))
