@@ -79,7 +79,6 @@ def enable_everything(run: Run) -> None:
         files={"gpus.csv": HEADER},
         node_exporter_directory=str(metrics),
     )
-    run.plans[0]["timeouts"]["sample"] = 15
     run.notify = [{"url": "http://127.0.0.1:9/secret", "kind": "json", "events": EVENTS}]  # type: ignore[attr-defined]
 
 
@@ -141,7 +140,7 @@ def measure(directory: Path, peers: int, everything: bool = False) -> tuple[floa
     """
     from tests.unit.supervised import Stranger, end_by_force, eventually, make_run
 
-    timeouts = {"heartbeat": HEARTBEAT, "silence": 10.0}
+    timeouts = {"heartbeat": HEARTBEAT, "silence": 10.0, "sample": 15.0}
     directory.mkdir(parents=True, exist_ok=True)
     run = make_run(directory, [["/bin/sleep", "600"]] * (peers + 1), timeouts)
     try:

@@ -85,8 +85,12 @@ def test_page_and_metrics_show_a_run(lab: Lab, nodes: list[str]) -> None:
         drive.eventually("output of rank 1", lambda: "step 3 of rank 1" in read_page(page, lines)["lines"], 60)
         matches = read_page(page, "runs/shown/search?text=STEP%202%20of")["matches"]
         assert [match["node"] for match in matches] == ["node1", "node2"]
-        text = drive.said(lab, "node2", "sh", "-c", f"cat {textfiles}/*.prom")
-        assert re.search(r"^muster_job_running\{[^}]*shown[^}]*\} 1$", text, re.MULTILINE), text
+
+        def has_metrics() -> bool:
+            text = drive.said(lab, "node2", "sh", "-c", f"cat {textfiles}/*.prom")
+            return bool(re.search(r"^muster_job_running\{[^}]*shown[^}]*\} 1$", text, re.MULTILINE))
+
+        drive.eventually("metrics of a running job", has_metrics, 60)
     finally:
         page.stop.set()
     for name in nodes[:2]:
