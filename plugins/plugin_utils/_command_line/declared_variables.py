@@ -59,7 +59,7 @@ PLAYBOOKS = {
     "join": reads("node run_id", *RUN_ROLES),
     "keep": reads(f"{PROVISION} keep_interval launch_run_id run_id", "idle_watch"),  # it starts provision.yml
     "keys": reads("key launch_group"),
-    "launch": reads("job like nnodes nodes", *RUN_ROLES),
+    "launch": reads("job nnodes nodes", *RUN_ROLES),
     "logs": reads("attempt fetch rank run_id", *RUN_ROLES),
     "page": reads("", *RUN_ROLES),
     "ping": reads("launch_group"),

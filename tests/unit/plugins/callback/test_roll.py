@@ -400,7 +400,7 @@ def test_interruption_is_explained_after_ansible_has_handled_it(
     monkeypatch.setenv("MUSTER_COMMAND", "./muster")
     callback.playbook, callback.launched = "launch", launched
     callback.show_remaining()
-    state = "its run had ended: ./muster status shows how" if launched else "nothing was started"
+    state = "its run had ended: ./muster status shows the result" if launched else "nothing was started"
     assert messages == [f"launch was interrupted: {state}"]
     assert capsys.readouterr().err == "muster: interrupted\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import subprocess
 from pathlib import Path
@@ -136,7 +137,10 @@ def test_script_ends_after_a_run_that_has_lost_nodes_although_srun_waits(
     nodes = [{"address": "10.0.0.1", "directory": str(tmp_path)}]
     (tmp_path / "script").write_text(batch_script("bert", nodes, ["gpu1"]))
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu1", "SLURM_JOB_ID": "12"}
-    with subprocess.Popen(["/bin/sh", str(tmp_path / "script")], env=environment) as process:
+    # a shell cannot catch a signal that was ignored when it started, as SIGHUP is below nohup
+    restore = functools.partial(signal.signal, number, signal.SIG_DFL)
+    command = ["/bin/sh", str(tmp_path / "script")]
+    with subprocess.Popen(command, env=environment, preexec_fn=restore) as process:
         eventually(lambda: (tmp_path / "started").exists())
         process.send_signal(number)
         assert process.wait(30) == expected

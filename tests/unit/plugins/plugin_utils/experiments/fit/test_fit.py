@@ -106,7 +106,7 @@ def test_interrupted_search_resumes(cluster: Cluster) -> None:
 
 def test_failure_other_than_out_of_memory_ends_the_search(cluster: Cluster) -> None:
     cluster.limit, cluster.error = 0, "NameError: name 'modle' is not defined"
-    with pytest.raises(ExperimentError, match="fit-b8 failed, and not for lack of memory: RuntimeError"):
+    with pytest.raises(ExperimentError, match="fit-b8 failed for another reason than a lack of memory: RuntimeError"):
         fit(cluster).search(JOB, SEARCH)
     assert cluster.launched == ["fit-b8"]
     cluster.limit = 40
@@ -124,7 +124,7 @@ def test_ambiguous_error_is_out_of_memory_only_if_a_smaller_batch_ran(cluster: C
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40
     other = Cluster(cluster.runs.parent / "other", 0)
     other.error = cluster.error
-    with pytest.raises(ExperimentError, match="not for lack of memory"):
+    with pytest.raises(ExperimentError, match="for another reason than a lack of memory"):
         fit(other).search(JOB, SEARCH)
 
 
