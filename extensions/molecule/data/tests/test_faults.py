@@ -111,7 +111,7 @@ FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
     "keys that may not write": (read_only, ("it is not writable", "s3:PutObject")),
     "no /dev/fuse": (without_device, ("/dev/fuse is missing", "modprobe fuse", "--device /dev/fuse")),
     "mount point not empty": (not_empty, ("is not empty (there is 'mine')", "choose another path")),
-    "cache disk full": (cache_full, ("the disk of the cache directory is full", "make room there")),
+    "cache disk full": (cache_full, ("the disk of the cache directory is full", "free up space on it")),
 }
 
 
