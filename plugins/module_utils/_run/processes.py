@@ -37,17 +37,23 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
+def read_stat(path: str) -> list[bytes]:
+    """Return the fields of a file such as /proc/PID/stat from the state on, or [] if the process has ended."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
 def process_table() -> dict[int, tuple[int, str]]:
     """Return {pid: (parent pid, state letter)} of every visible process."""
     table = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as stream:
-                    fields = stream.read().rpartition(b")")[2].split()
-            except OSError:  # the process has ended
-                continue
-            table[int(name)] = (int(fields[1]), fields[0].decode())
+            fields = read_stat(f"/proc/{name}/stat")
+            if fields:
+                table[int(name)] = (int(fields[1]), fields[0].decode())
     return table
 
 

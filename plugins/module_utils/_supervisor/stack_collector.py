@@ -32,6 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     local_rank_of,
     process_status,
     process_table,
+    read_stat,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import log_directory
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import marked_processes
@@ -141,12 +142,8 @@ class Process:
 
 def cpu_ticks(pid: int) -> int | None:
     """Return the CPU time of a process's main thread in clock ticks; None if it has ended."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/stat", "rb") as stream:
-            fields = stream.read().rpartition(b")")[2].split()
-        return int(fields[11]) + int(fields[12])
-    except (OSError, ValueError, IndexError):
-        return None
+    fields = read_stat(f"/proc/{pid}/task/{pid}/stat")[11:13]
+    return sum(map(int, fields)) if fields else None
 
 
 def read_from(path: str, offset: int) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import os
 
-from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants
+from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants, read_stat
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PACE_WINDOW
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import format_seconds
 
@@ -38,12 +38,7 @@ Activity = collections.namedtuple("Activity", "state since sampled")
 
 def cpu_ticks(pid: int) -> int:
     """Return the CPU time that a process and its ended children have used, in clock ticks; 0 if it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stream:
-            fields = stream.read().rpartition(b")")[2].split()
-        return sum(int(field) for field in fields[11:15])
-    except (OSError, ValueError, IndexError):
-        return 0
+    return sum(int(field) for field in read_stat(f"/proc/{pid}/stat")[11:15])
 
 
 class JobCpu:
