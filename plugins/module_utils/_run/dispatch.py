@@ -8,7 +8,7 @@ A run's directory on a node is ``RUNS_DIRECTORY/RUN_ID/nodeRANK``, readable only
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.identity import reply_as_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
@@ -65,9 +65,4 @@ def run_operation(request: Data) -> Data:
 
 def main(request: Data) -> Data:
     """Return the reply to a request; ``error`` in it is a message for the user."""
-    try:
-        if request.get("user"):
-            act_as(request["user"])
-        return run_operation(request)
-    except RunError as error:
-        return {"error": str(error)}
+    return reply_as_user(request, run_operation)

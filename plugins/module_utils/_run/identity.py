@@ -10,6 +10,12 @@ import pwd
 import shutil
 import subprocess
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from collections.abc import Callable
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
@@ -30,6 +36,16 @@ def act_as(user: str) -> None:
     os.setegid(entry.pw_gid)
     os.seteuid(entry.pw_uid)
     os.environ.update(HOME=entry.pw_dir, USER=user, LOGNAME=user, SHELL=entry.pw_shell)
+
+
+def reply_as_user(request: Data, operation: Callable[[Data], Data]) -> Data:
+    """Return the reply of an operation as the user whom a request names; ``error`` in it is a message for the user."""
+    try:
+        if request.get("user"):
+            act_as(request["user"])
+        return operation(request)
+    except RunError as error:
+        return {"error": str(error)}
 
 
 def passwd_entry(name: str) -> pwd.struct_passwd:

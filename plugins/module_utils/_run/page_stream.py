@@ -10,7 +10,7 @@ import os
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._detached.result_line import print_line
-from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.identity import reply_as_user
 from ansible_collections.muster.training.plugins.module_utils._run.live_samples import FILE
 from ansible_collections.muster.training.plugins.module_utils._run.page import page
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
@@ -61,9 +61,4 @@ def stream(request: Data) -> Data:
 
 def main(request: Data) -> Data:
     """Return the last news of a run; ``error`` in it is a message for the user."""
-    try:
-        if request.get("user"):
-            act_as(request["user"])
-        return stream(request)
-    except RunError as error:
-        return {"error": str(error)}
+    return reply_as_user(request, stream)
