@@ -273,6 +273,21 @@ def end_by_force(run: Run) -> None:
             os.rmdir(plan["temporary_directory"])
 
 
+@contextlib.contextmanager
+def started_runs() -> Iterator[Callable[[Run], Run]]:
+    """Give a function that starts a run and returns it, and end all these runs by force afterwards."""
+    runs: list[Run] = []
+
+    def start(run: Run) -> Run:
+        runs.append(run)
+        run.start()
+        return run
+
+    yield start
+    for run in runs:
+        end_by_force(run)
+
+
 @dataclass
 class Voice:
     """What one side of a lifeline says, line by line; before it has a key, the greeting."""

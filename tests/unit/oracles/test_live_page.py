@@ -6,6 +6,7 @@ a checker of accessibility finds nothing, and buttons work with the keyboard."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -68,13 +69,20 @@ class Cluster:
         return self.news.pop(0) if self.news else self.reply()
 
 
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[Page]:
+@contextlib.contextmanager
+def serving_cluster(directory: Path) -> Iterator[Page]:
+    """Serve the page of the run of a Cluster, whose record is in this directory."""
     cluster = Cluster()
-    write_record(tmp_path / "runs", cluster.plan)
-    served = Page(tmp_path / "runs")
+    write_record(directory, cluster.plan)
+    served = Page(directory)
     served.api.call = served.cluster = cluster  # type: ignore[attr-defined]
     with serving(served):
+        yield served
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    with serving_cluster(tmp_path / "runs") as served:
         yield served
 
 

@@ -31,7 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._page.node_stream 
 from tests.support import browser
 from tests.support.browser import Browser
 from tests.unit import supervised
-from tests.unit.oracles.test_live_page import GPUS, NODES, Cluster, open_page, text_of
+from tests.unit.oracles.test_live_page import GPUS, NODES, open_page, serving_cluster, text_of
 from tests.unit.plugins.plugin_utils.page.page_data import START, make_sample, write_record
 from tests.unit.plugins.plugin_utils.page.test_server import Page, serving
 from tests.unit.restarting import make_restarting, power_off, wait_for_ranks
@@ -163,11 +163,7 @@ def test_the_page_follows_the_run_when_its_first_node_is_lost(
 @pytest.fixture
 def large(tmp_path: Path) -> Iterator[Page]:
     """The page of a run of 64 nodes with 8 GPUs each after a day."""
-    cluster = Cluster()
-    write_record(tmp_path / "runs", cluster.plan)
-    served = Page(tmp_path / "runs")
-    served.api.call = served.cluster = cluster  # type: ignore[attr-defined]
-    with serving(served):
+    with serving_cluster(tmp_path / "runs") as served:
         view = served.api.feed("first").view
         for moment in range(0, DAY, 240):  # as wide as a bucket after a day
             for number in range(NODES):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.status import describe
-from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run
+from tests.unit.supervised import Run, eventually, free_port, make_run, started_runs
 
 # Each node writes its member number, its rank and the world size in each attempt, and keeps running.
 WAIT = 'echo "member $1 rank $NODE_RANK of $WORLD_SIZE"; exec sleep 600'
@@ -21,20 +21,16 @@ Starter = Callable[..., Run]
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Starter]:
     """Starts a run of nodes that all execute a shell script; $1 is the node's number, $NODE_RANK its rank."""
-    runs: list[Run] = []
+    with started_runs() as start:
 
-    def launcher(script: str, nodes: int = 2, timeouts: dict[str, float] | None = None, **given: Any) -> Run:
-        commands = [["/bin/sh", "-c", script, "sh", str(number)] for number in range(nodes)]
-        policy = {"restarts": 3, "restart_when": ("node_lost", "hang"), **given}
-        ports = {"lifeline_port": free_port(), "master_port": free_port()}
-        run = make_run(tmp_path, commands, timeouts, first_address=200, **ports, **policy)
-        runs.append(run)
-        run.start()
-        return run
+        def launcher(script: str, nodes: int = 2, timeouts: dict[str, float] | None = None, **given: Any) -> Run:
+            commands = [["/bin/sh", "-c", script, "sh", str(number)] for number in range(nodes)]
+            policy = {"restarts": 3, "restart_when": ("node_lost", "hang"), **given}
+            ports = {"lifeline_port": free_port(), "master_port": free_port()}
+            run = make_run(tmp_path, commands, timeouts, first_address=200, **ports, **policy)
+            return start(run)
 
-    yield launcher
-    for run in runs:
-        end_by_force(run)
+        yield launcher
 
 
 def log(run: Run, member: int, attempt: int) -> str:

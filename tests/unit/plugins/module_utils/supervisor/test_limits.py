@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import HubNotices
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.limits import GRACE_SHARE
 from tests.unit import supervised
-from tests.unit.supervised import Run, end_by_force, free_port, make_run, own_network
+from tests.unit.supervised import Run, free_port, make_run, own_network, started_runs
 
 TOLERANCE = 0.01  # of the limit
 STOP_GRACE = 4.0  # seconds from SIGTERM to SIGKILL: launch_stop_grace
@@ -48,25 +48,21 @@ Starter = Callable[..., Run]
 def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]:
     """Starts runs of two nodes that cost 1 USD a second."""
     monkeypatch.setattr(supervised, "NETWORK", own_network(40))
-    runs: list[Run] = []
+    with started_runs() as start:
 
-    def launcher(behaviour: str, **limits: float) -> Run:
-        ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
-        command = [sys.executable, "-c", TRAINS, behaviour]
-        run = make_run(tmp_path, [command] * 2, timeouts={"grace": STOP_GRACE}, **ports)
-        for plan in run.plans:
-            plan["working_directory"], plan["checkpoints"] = str(tmp_path), str(tmp_path / "checkpoints")
-            plan["notices"].update(metadata={}, **limits)
-            plan["currency"] = "USD"
-            for node in plan["nodes"]:
-                node["price_per_hour"] = 1800.0
-        runs.append(run)
-        run.start()
-        return run
+        def launcher(behaviour: str, **limits: float) -> Run:
+            ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
+            command = [sys.executable, "-c", TRAINS, behaviour]
+            run = make_run(tmp_path, [command] * 2, timeouts={"grace": STOP_GRACE}, **ports)
+            for plan in run.plans:
+                plan["working_directory"], plan["checkpoints"] = str(tmp_path), str(tmp_path / "checkpoints")
+                plan["notices"].update(metadata={}, **limits)
+                plan["currency"] = "USD"
+                for node in plan["nodes"]:
+                    node["price_per_hour"] = 1800.0
+            return start(run)
 
-    yield launcher
-    for run in runs:
-        end_by_force(run)
+        yield launcher
 
 
 def started(run: Run) -> float:

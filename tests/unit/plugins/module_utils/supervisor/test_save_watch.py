@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.save_watch import SaveWatch
 from tests.unit import supervised
 from tests.unit.plugins.module_utils.supervisor.test_notices import MetadataServer
-from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run, own_network
+from tests.unit.supervised import Run, eventually, free_port, make_run, own_network, started_runs
 
 # Counts steps, saves the current one when it receives SIGTERM, and does not end by itself.
 COUNTS = """
@@ -41,22 +41,18 @@ Starter = Callable[..., Run]
 def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]:
     """Starts a run whose nodes share a directory of checkpoints."""
     monkeypatch.setattr(supervised, "NETWORK", own_network(32))
-    runs: list[Run] = []
+    with started_runs() as start:
 
-    def launcher(nodes: int, metadata: dict[int, str], **given: Any) -> Run:
-        ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
-        run = make_run(tmp_path, [[sys.executable, "-c", COUNTS]] * nodes, **ports, **given)
-        for number, plan in enumerate(run.plans):
-            plan["working_directory"], plan["checkpoints"] = str(tmp_path), str(tmp_path / "checkpoints")
-            plan["notices"].update(grace=600.0, metadata_interval=0.1)
-            plan["notices"]["metadata"] = {"ec2": metadata[number]} if number in metadata else {}
-        runs.append(run)
-        run.start()
-        return run
+        def launcher(nodes: int, metadata: dict[int, str], **given: Any) -> Run:
+            ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
+            run = make_run(tmp_path, [[sys.executable, "-c", COUNTS]] * nodes, **ports, **given)
+            for number, plan in enumerate(run.plans):
+                plan["working_directory"], plan["checkpoints"] = str(tmp_path), str(tmp_path / "checkpoints")
+                plan["notices"].update(grace=600.0, metadata_interval=0.1)
+                plan["notices"]["metadata"] = {"ec2": metadata[number]} if number in metadata else {}
+            return start(run)
 
-    yield launcher
-    for run in runs:
-        end_by_force(run)
+        yield launcher
 
 
 @pytest.fixture
