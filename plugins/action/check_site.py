@@ -114,8 +114,8 @@ class ActionModule(ActionBase):
                 for name, value in host_variables.items()
                 if name not in typed
             ]
-            words = words_in_files(inventory_files(task_vars)) | words_in_strings(values) | words_in_templates(typed)
-            return words | read_variables([SITE])
+            in_inventory = words_in_files(inventory_files(task_vars)) | words_in_strings(values)
+            return in_inventory | words_in_templates(typed) | read_variables([SITE])
 
         return [
             *(unknown or [*describe_unused_tags(only, skip, roles, is_on), *unused_switches]),

@@ -25,7 +25,7 @@ class ConstructedInventory(BaseInventoryPlugin, Constructable):
         self.inventory.add_host(name, group=group)
         for variable, value in variables.items():
             self.inventory.set_variable(name, variable, value)
-        strict, known = self.get_option("strict"), expression_variables or variables
-        self._set_composite_vars(self.get_option("compose"), known, name, strict=strict)
-        self._add_host_to_composed_groups(self.get_option("groups"), known, name, strict=strict)
-        self._add_host_to_keyed_groups(self.get_option("keyed_groups"), known, name, strict=strict)
+        strict, available = self.get_option("strict"), expression_variables or variables
+        self._set_composite_vars(self.get_option("compose"), available, name, strict=strict)
+        self._add_host_to_composed_groups(self.get_option("groups"), available, name, strict=strict)
+        self._add_host_to_keyed_groups(self.get_option("keyed_groups"), available, name, strict=strict)

@@ -166,8 +166,8 @@ class RunFeed:
             self.follow(hub)
             return 0.0
         if reply["active"]:
-            is_more = self.stream is not None
-            return 0.0 if is_more or any(len(text) > 200_000 for text in reply["outputs"].values()) else pause
+            is_streaming = self.stream is not None
+            return 0.0 if is_streaming or any(len(text) > 200_000 for text in reply["outputs"].values()) else pause
         return self.after_end(reply, pause)
 
     def read(self, name: str, is_viewed: bool) -> dict[str, Any]:

@@ -85,20 +85,20 @@ def template_variables(text: str) -> set[str]:
 
 def variables_in(files: list[Path]) -> set[str]:
     """Return the variables that files read but do not set, without those of Ansible and internal ones."""
-    read, known = set(), set(ANSIBLE)
+    read, set_here = set(), set(ANSIBLE)
     for file in files:
         text = file.read_text(encoding="utf-8")
         if file.parent.name == "templates":
             read |= template_variables(text)
             continue
         document = yaml.load(text, Loader=TagIgnoringLoader)
-        known |= set(assigned(document))
+        set_here |= set(assigned(document))
         for key, value in strings(document):
             if "{{" in value or "{%" in value:
                 read |= template_variables(value)
             elif key in EXPRESSION_KEYS:
                 read |= template_variables(f"{{{{ {value} }}}}")
-    return {name for name in read - known if not INTERNAL.fullmatch(name)}
+    return {name for name in read - set_here if not INTERNAL.fullmatch(name)}
 
 
 @pytest.mark.parametrize("role", ROLE_DIRECTORIES, ids=lambda role: role.name)

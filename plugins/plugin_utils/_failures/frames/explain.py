@@ -118,8 +118,8 @@ def compile_pattern(text: str) -> re.Pattern[str]:
 
 def base_names(name: str) -> set[str]:
     """Return the name of an exception class and those of its built-in bases."""
-    known = getattr(builtins, name, None)
-    bases = known.__mro__ if isinstance(known, type) and issubclass(known, BaseException) else ()
+    builtin = getattr(builtins, name, None)
+    bases = builtin.__mro__ if isinstance(builtin, type) and issubclass(builtin, BaseException) else ()
     return {name, *(base.__name__ for base in bases)}
 
 

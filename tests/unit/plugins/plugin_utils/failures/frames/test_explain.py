@@ -266,7 +266,7 @@ def test_dump_of_faulthandler_shows_where_a_process_crashed() -> None:
 
 
 def test_texts_of_rules_are_complete() -> None:
-    known = {"where", "message", "package", "path", "exception"}
+    common = {"where", "message", "package", "path", "exception"}
     names = [rule.id for rule in RULES]
     assert len(set(names)) == len(names) >= 40
     assert not set(names) & {entry.id for entry in CATALOGUE}
@@ -274,7 +274,7 @@ def test_texts_of_rules_are_complete() -> None:
         groups = {part.split(">")[0] for part in f"{rule.message}{rule.source}".split("(?P<")[1:]}
         for text in (rule.cause, rule.remedy):
             fields = {name for _text, name, _format, _conversion in string.Formatter().parse(text) if name}
-            assert fields <= known | groups, rule.id
+            assert fields <= common | groups, rule.id
         assert rule.cause.endswith((".", "}")) and not rule.remedy.endswith("."), rule.id
         assert rule.title and not rule.title.endswith(".")
         assert set(rule.over) <= {entry.id for entry in CATALOGUE}
