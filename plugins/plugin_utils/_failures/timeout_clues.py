@@ -62,36 +62,31 @@ OUTPUT_CLUES = (
     Clue(
         re.compile(r"\b(?:evaluat|validat|eval\b|eval_|valid\b|testing\b|generat)", re.I),
         "The last output is from an evaluation: most likely only some ranks evaluate, or they have different numbers "
-        "of "
-        "batches or lengths to generate there.",
+        "of batches or lengths to generate there.",
     ),
     Clue(
         re.compile(r"\b100%\||\b(\d{1,9})/\1\b"),
         "The last output shows the end of an epoch or loop: most likely the ranks have different numbers of batches, "
-        "or a "
-        "rank saves or evaluates alone after it, or failed there.",
+        "or a rank saves or evaluates alone after it, or failed there.",
     ),
 )
 BARRIER = (
     "The ranks waited in a barrier or an all_reduce of a single number: most likely one rank, often rank 0 or the "
-    "first of "
-    "a node, was still busy alone (preparing data, saving, evaluating), had no more batches, or takes another branch."
+    "first of a node, was still busy alone (preparing data, saving, evaluating), had no more batches, or takes another "
+    "branch."
 )
 FIRST_BROADCAST = (
-    "The ranks waited for a broadcast at the beginning, in which rank 0 sends weights or settings: most likely rank "
-    "0 was "
-    "still loading or preparing, or the network between the nodes moves no data."
+    "The ranks waited for a broadcast at the beginning, in which rank 0 sends weights or settings: most likely rank 0 "
+    "was still loading or preparing, or the network between the nodes moves no data."
 )
 SHARDED = (
     "The ranks waited for the weights or gradients of a sharded model (FSDP, ZeRO 3): most likely a rank did not run "
-    "the "
-    "same layers in this step, had no batch, or runs code for rank 0 only."
+    "the same layers in this step, had no batch, or runs code for rank 0 only."
 )
 POINT_TO_POINT = "The ranks waited to send to or receive from another pipeline stage: that stage is the one to look at."
 EXPERTS = (
     "The ranks waited in an all-to-all, as mixtures of experts and sharded embeddings use it: most likely a rank had "
-    "no "
-    "more batches, or did not reach the same layer in this step."
+    "no more batches, or did not reach the same layer in this step."
 )
 BY_OPERATION = {
     "_ALLGATHER_BASE": SHARDED,

@@ -21,11 +21,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"bad interpreter: [^\n]{1,80}\^M",
         ),
         cause="The shell script was saved with Windows line endings: each line ends with an invisible \\r, which "
-        "becomes "
-        "part of the last argument and cuts the command off at its line breaks.",
+        "becomes part of the last argument and cuts the command off at its line breaks.",
         remedy="sed -i 's/\\r$//' SCRIPT.sh (or dos2unix), and set the editor or git (core.autocrlf=input) to Unix "
-        "line "
-        "endings; then copy it again: ansible-playbook site.yml --tags code",
+        "line endings; then copy it again: ansible-playbook site.yml --tags code",
         source="shufangxun/LLaVA-MoD#16",
     ),
     CatalogueEntry(
@@ -42,14 +40,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"FATAL Flags parsing error:",
             r"ERROR: Could not consume arg: ",
         ),
-        cause="The parser that the message names does not know the argument, lacks a required one, or got a value "
-        "that is "
-        "not allowed: a typing error, an argument of another release (older torchrun spells its options with _), or "
-        "one "
-        "that stands before the script's name although it belongs to the script, or the other way round.",
+        cause="The parser that the message names does not know the argument, lacks a required one, or got a value that "
+        "is not allowed: a typing error, an argument of another release (older torchrun spells its options with _), or "
+        "one that stands before the script's name although it belongs to the script, or the other way round.",
         remedy="compare launch_args with `python SCRIPT --help`, in the job's environment; launch_args go to the "
-        "script, "
-        "not to the launcher",
+        "script, not to the launcher",
         source="rosinality/ocr-pytorch#1",
         general=True,
     ),
@@ -61,8 +56,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="None of the script's dataclasses has the arguments in the list: they were renamed or removed in this "
         "release, are misspelt, or have no leading --.",
         remedy="`python SCRIPT --help` lists the known ones; correct launch_args, or install the release that the "
-        "command "
-        "was written for (ansible-playbook site.yml --tags python_env)",
+        "command was written for (ansible-playbook site.yml --tags python_env)",
         source="hiyouga/LlamaFactory#1906",
         general=True,
     ),

@@ -30,8 +30,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Bad split: \w{1,40}\. Available splits:",
         ),
         cause="The script asks for a split that the data set does not have: the message lists those it has. The data "
-        "set "
-        "has no such part, or only some of its files are on this node or in its cache.",
+        "set has no such part, or only some of its files are on this node or in its cache.",
         remedy='name an existing split, or take a part of one: split="train[:5%]", dataset.train_test_split(0.05); if '
         "files are missing, remove the data set's cache on each node and load it again",
         source="clovaai/donut#57",
@@ -65,11 +64,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="TypeError: not a string",
         texts=(r"TypeError: not a string$",),
         cause="The path of the tokenizer's file (tokenizer.model, spiece.model) is None: the model's directory lacks "
-        "it, as "
-        "for models that only have tokenizer.json, or was not copied completely.",
-        remedy="AutoTokenizer.from_pretrained(..., use_fast=True), or --use_fast_tokenizer; otherwise copy the "
-        "missing file "
-        "into the model's directory on each node",
+        "it, as for models that only have tokenizer.json, or was not copied completely.",
+        remedy="AutoTokenizer.from_pretrained(..., use_fast=True), or --use_fast_tokenizer; otherwise copy the missing "
+        "file into the model's directory on each node",
         source="huggingface/transformers#29137",
         weak=True,
     ),
@@ -79,11 +76,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: Internal: src/sentencepiece_processor.cc(1101) [model_proto->ParseFromArray(...)]",
         texts=(r"sentencepiece_processor\.cc\(\d{1,5}\)[^\n]{0,20}\[?model_proto->ParseFromArray",),
         cause="The file was not downloaded completely, is a Git LFS pointer of a few lines, or is of another format, "
-        "such as "
-        "a vocabulary in JSON or text.",
-        remedy="`ls -l` and `head -c 100` the tokenizer's file on that node (it has hundreds of kB); download or "
-        "copy it "
-        "again: git lfs pull, or ansible-playbook stage_data.yml",
+        "such as a vocabulary in JSON or text.",
+        remedy="`ls -l` and `head -c 100` the tokenizer's file on that node (it has hundreds of kB); download or copy "
+        "it again: git lfs pull, or ansible-playbook stage_data.yml",
         source="yanqiangmiffy/Chinese-LangChain#42",
     ),
 )

@@ -30,10 +30,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"assert param\.ds_status == ZeroParamStatus\.AVAILABLE",
             r"\{'id': \d{1,9}, 'status': '(?:NOT_AVAILABLE|INFLIGHT)', 'numel'",
         ),
-        cause="DeepSpeed fetches weights in the order of earlier steps, and this step called layers in another "
-        "order, or "
-        "called a layer outside the engine's forward: a mixture of training and generation, layers that depend on the "
-        "data, gradient checkpointing with frozen parts, or a second model without an engine.",
+        cause="DeepSpeed fetches weights in the order of earlier steps, and this step called layers in another order, "
+        "or called a layer outside the engine's forward: a mixture of training and generation, layers that depend on "
+        "the data, gradient checkpointing with frozen parts, or a second model without an engine.",
         remedy='set "stage3_prefetch_bucket_size": 0; upgrade DeepSpeed; call the model only through the engine, and '
         "gather weights that are read directly: with deepspeed.zero.GatheredParameters(...); or use ZeRO 2",
         source="QwenLM/Qwen-VL#103",
@@ -43,10 +42,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="ZeRO 3 got weights of different types",
         example="AssertionError: assert len(set(t.dtype for t in tensors)) == 1",
         texts=(r"assert len\(set\(t\.dtype for t in tensors\)\) == 1",),
-        cause="ZeRO 3 joins the weights into one buffer, and some have another precision: neither fp16 nor bf16 is "
-        "on in "
-        "the DeepSpeed configuration although the model was loaded in half precision, or adapters and new layers are "
-        "fp32.",
+        cause="ZeRO 3 joins the weights into one buffer, and some have another precision: neither fp16 nor bf16 is on "
+        "in the DeepSpeed configuration although the model was loaded in half precision, or adapters and new layers "
+        "are fp32.",
         remedy='enable the precision in which the model is loaded in the DeepSpeed configuration ("bf16": {"enabled": '
         '"auto"} with --bf16, "fp16" for GPUs before Ampere), and cast the rest: model.to(torch.bfloat16)',
         source="richard-peng-xia/MMed-RAG#8",
@@ -58,8 +56,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"The tensor has a non-zero number of elements, but its data is not allocated yet",),
         cause="The memory of a weight was freed. With FSDP or another sharding wrapper, weights exist only during the "
         "forward of the wrapped model: this call goes past it, such as generate(), a submodule's forward or a method "
-        "of "
-        "the unwrapped model. With torch.compile, a custom kernel is traced.",
+        "of the unwrapped model. With torch.compile, a custom kernel is traced.",
         remedy="call the wrapped model itself first, or gather the weights: with FSDP.summon_full_params(model): ...; "
         "for generate use synced_gpus=True inside it. With torch.compile: register the kernel with torch.library",
         source="pytorch/pytorch#82461",

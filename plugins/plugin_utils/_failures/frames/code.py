@@ -38,9 +38,8 @@ RULES: tuple[FrameRule, ...] = (
         title="An attribute of the model is read from its wrapper",
         exceptions=("AttributeError",),
         message=WRAPPERS,
-        cause="{where} reads {name} from the model after it was wrapped: {wrapper} passes on calls of forward, but "
-        "not the "
-        "model's own attributes and methods.",
+        cause="{where} reads {name} from the model after it was wrapped: {wrapper} passes on calls of forward, but not "
+        "the model's own attributes and methods.",
         remedy="read it from the model itself: model.module.{name} (torch.compile: model._orig_mod.{name}), or "
         "accelerator.unwrap_model(model); call methods that need gradients through forward",
     ),
@@ -50,9 +49,8 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("IndexError", "AssertionError"),
         message=r"list index out of range|Invalid device id|tuple index out of range",
         source=r"_streams\[|_get_stream\(|(?:gpus?|gpu_ids|device_ids|devices)\[\w{0,30}rank",
-        cause="{where} selects a GPU by a number that the node does not have: the rank of the whole job (RANK), "
-        "which exceeds "
-        "the number of GPUs on all nodes but the first, instead of the rank on the node (LOCAL_RANK).",
+        cause="{where} selects a GPU by a number that the node does not have: the rank of the whole job (RANK), which "
+        "exceeds the number of GPUs on all nodes but the first, instead of the rank on the node (LOCAL_RANK).",
         remedy="use int(os.environ['LOCAL_RANK']) for torch.cuda.set_device, device_ids and .to(device), or "
         "rank % torch.cuda.device_count()",
         certain=False,
@@ -63,8 +61,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"Trying to resize storage that is not resizable",
         source=r"_rebuild_tensor|torch\.load\(|load_from_checkpoint|load_state_dict|\bset_\(",
         cause="{where} loads a checkpoint whose tensors are incomplete: it was saved by a rank of a sharded model "
-        "(FSDP, "
-        "ZeRO) without gathering the weights, or is damaged.",
+        "(FSDP, ZeRO) without gathering the weights, or is damaged.",
         remedy="save the full state dict (FULL_STATE_DICT, consolidate, zero_to_fp32.py), or load it as a distributed "
         "checkpoint with the same number of ranks",
         certain=False,
@@ -76,9 +73,8 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("KeyError",),
         message=r"KeyError: ?\n?\s{0,4}(?P<name>[^\n]{1,160})",
         source=r"(?i:load_state_dict|checkpoint|\bckpt|state_dict|resume)",
-        cause="{where} reads {name} from a checkpoint that does not have it: it contains only weights or other "
-        "parts, was "
-        "saved under another name or by another release, script or set of trainable parameters.",
+        cause="{where} reads {name} from a checkpoint that does not have it: it contains only weights or other parts, "
+        "was saved under another name or by another release, script or set of trainable parameters.",
         remedy="print(torch.load(path, map_location='cpu').keys()) shows what it has; resume without the missing part "
         "(weights only), or from a complete checkpoint of the same script",
         certain=False,
@@ -87,12 +83,10 @@ RULES: tuple[FrameRule, ...] = (
         id="batch-of-one",
         title="Batch normalization got a batch of one sample",
         message=r"Expected more than 1 value per channel when training",
-        cause="{where}: a batch normalization layer got a single sample: the batch per rank is 1, or the last batch "
-        "of a "
-        "rank has only one sample.",
+        cause="{where}: a batch normalization layer got a single sample: the batch per rank is 1, or the last batch of "
+        "a rank has only one sample.",
         remedy="DataLoader(drop_last=True), or a larger batch per rank: the global batch is divided by the number of "
-        "ranks; "
-        "SyncBatchNorm counts the samples of all ranks",
+        "ranks; SyncBatchNorm counts the samples of all ranks",
     ),
     FrameRule(
         id="target-out-of-range",
@@ -109,11 +103,10 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("RuntimeError", "ValueError", "IndexError", "AssertionError"),
         message=SHAPES,
         cause="{where} combines tensors whose shapes do not fit: {message}. The sizes of the data and the "
-        "configuration of "
-        "the model disagree, or a batch (often the last of a rank) is smaller.",
+        "configuration of the model disagree, or a batch (often the last of a rank) is smaller.",
         remedy="print the shapes before that line, with the options of the model (hidden size, classes, channels, "
-        "length) "
-        "next to them; drop_last=True for smaller last batches; remove cached features of an earlier configuration",
+        "length) next to them; drop_last=True for smaller last batches; remove cached features of an earlier "
+        "configuration",
     ),
     FrameRule(
         id="module-attribute-missing",
@@ -121,11 +114,9 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AttributeError",),
         message=r"module '(?P<module>[\w.]{1,100})' has no attribute '(?P<name>\w{1,80})'",
         cause="{where} uses {module}.{name}, which the installed release of {module} does not have: the code was "
-        "written "
-        "for another release, or a file of the project has the same name as the package.",
-        remedy="install the release that the project requires (ansible-playbook site.yml --tags python_env), the "
-        "same on "
-        "all nodes; python -c 'import {module}; print({module}.__file__, {module}.__version__)' shows which one is "
+        "written for another release, or a file of the project has the same name as the package.",
+        remedy="install the release that the project requires (ansible-playbook site.yml --tags python_env), the same "
+        "on all nodes; python -c 'import {module}; print({module}.__file__, {module}.__version__)' shows which one is "
         "used",
     ),
     FrameRule(
@@ -149,17 +140,15 @@ RULES: tuple[FrameRule, ...] = (
         fallback=True,
         cause="{where}: {message}. The call does not fit the function: the package or the project's code is of another "
         "release than the one that the call was written for.",
-        remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), and "
-        "copy the "
-        "same code to all nodes (ansible-playbook site.yml --tags code); or change the call",
+        remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), and copy "
+        "the same code to all nodes (ansible-playbook site.yml --tags code); or change the call",
     ),
     FrameRule(
         id="worker-not-started",
         title="A process cannot be started with these objects",
         message=r"(?i:can't pickle|cannot pickle|could not pickle|pickling)",
-        cause="{where} hands an object to another process which cannot be pickled: {message}. Lambdas, local "
-        "functions and "
-        "classes, locks, open files and generators cannot.",
+        cause="{where} hands an object to another process which cannot be pickled: {message}. Lambdas, local functions "
+        "and classes, locks, open files and generators cannot.",
         remedy="define functions and classes at the top of a module; open files and connections inside the worker; "
         "num_workers=0 avoids it",
         over=("worker-not-picklable",),
@@ -169,8 +158,7 @@ RULES: tuple[FrameRule, ...] = (
         title="A function calls itself without end",
         exceptions=("RecursionError",),
         cause="{where}: a function calls itself without end, often an attribute lookup (__getattr__) of a class that "
-        "is "
-        "not initialised yet, as after unpickling in a worker.",
+        "is not initialised yet, as after unpickling in a worker.",
         remedy="look at the functions that alternate in the traceback; a class with __getattr__ must not read its own "
         "missing attributes",
     ),
@@ -189,8 +177,7 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="package",
         fallback=True,
         cause="{package}, called at {where}, uses a name that does not exist: {message}. Mostly another package is "
-        "newer "
-        "or older than this release of {package} expects; in rare cases it got an argument of another type.",
+        "newer or older than this release of {package} expects; in rare cases it got an argument of another type.",
         remedy="install releases that fit together: upgrade {package}, or pin the package of the missing name to the "
         "release from before the last update (ansible-playbook site.yml --tags python_env); the same on all nodes",
         certain=False,
@@ -201,9 +188,8 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AttributeError",),
         raised_by="script",
         fallback=True,
-        cause="{where} uses an attribute that the object does not have: {message}. The package that defines its "
-        "class is "
-        "of another release than the code expects, or the value is of another type on this rank.",
+        cause="{where} uses an attribute that the object does not have: {message}. The package that defines its class "
+        "is of another release than the code expects, or the value is of another type on this rank.",
         remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), or print "
         "the type of the object before that line",
         certain=False,
@@ -231,8 +217,7 @@ RULES: tuple[FrameRule, ...] = (
         fallback=True,
         cause="{package} refuses a setting or an argument when {where} calls it: {message}",
         remedy="change the option that the message names, in the script, its configuration or launch_args; if it "
-        "worked "
-        "before, compare the releases of {package} (ansible-playbook preflight.yml compares the nodes)",
+        "worked before, compare the releases of {package} (ansible-playbook preflight.yml compares the nodes)",
     ),
     FrameRule(
         id="asserted-by-script",
@@ -241,9 +226,8 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="script",
         fallback=True,
         cause="The script checks a condition at {where}, which does not hold: {message}",
-        remedy="the condition shows what the script expects of its options, data or number of ranks: change these, "
-        "or the "
-        "check",
+        remedy="the condition shows what the script expects of its options, data or number of ranks: change these, or "
+        "the check",
     ),
     FrameRule(
         id="asserted-by-package",
@@ -253,8 +237,7 @@ RULES: tuple[FrameRule, ...] = (
         fallback=True,
         cause="{package}, called at {where}, checks a condition that does not hold: {message}",
         remedy="the condition is in the last lines of the traceback: it is about the arguments of that call, the "
-        "options "
-        "behind them or the number of ranks",
+        "options behind them or the number of ranks",
     ),
     FrameRule(
         id="raised-by-script",
@@ -264,8 +247,7 @@ RULES: tuple[FrameRule, ...] = (
         fallback=True,
         cause="The script raised it itself: {message} ({where}).",
         remedy="the lines above that one show which condition it checks: change the option, file or data that the "
-        "message "
-        "names",
+        "message names",
     ),
     FrameRule(
         id="error-in-script",
@@ -284,12 +266,10 @@ RULES: tuple[FrameRule, ...] = (
         ),
         raised_by="script",
         fallback=True,
-        cause="The script's own line {where} failed: {exception}: {message}. It is wrong, or does not expect the "
-        "value that "
-        "it got on this rank: an option, an entry of the data, or something that only other ranks have.",
-        remedy="print the values of that line on this rank; if the code worked elsewhere, copy the same code and "
-        "data to "
-        "all nodes: ansible-playbook site.yml --tags code",
+        cause="The script's own line {where} failed: {exception}: {message}. It is wrong, or does not expect the value "
+        "that it got on this rank: an option, an entry of the data, or something that only other ranks have.",
+        remedy="print the values of that line on this rank; if the code worked elsewhere, copy the same code and data "
+        "to all nodes: ansible-playbook site.yml --tags code",
         certain=False,
     ),
     FrameRule(
@@ -307,9 +287,8 @@ RULES: tuple[FrameRule, ...] = (
         source=r"(?:^|\n)\s{0,9}raise\b[^\n]{0,500}\Z",
         fallback=True,
         cause="{package} refuses what {where} passes to it: {message}",
-        remedy="change the argument or option that the message names; if the code worked before, compare the "
-        "releases of "
-        "{package}",
+        remedy="change the argument or option that the message names; if the code worked before, compare the releases "
+        "of {package}",
         certain=False,
     ),
     FrameRule(

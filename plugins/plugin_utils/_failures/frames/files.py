@@ -62,8 +62,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"Command (?P<name>.{1,200}?)'? (?:returned non-zero exit status|died with)",
         cause="{where} starts another program, which failed: {message}",
         remedy="its own output stands above the traceback in the log and says why: ansible-playbook logs.yml; exit "
-        "status "
-        "127 means that the program is not installed, 137 or SIGKILL that memory ran out",
+        "status 127 means that the program is not installed, 137 or SIGKILL that memory ran out",
         certain=False,
     ),
     FrameRule(
@@ -71,9 +70,8 @@ RULES: tuple[FrameRule, ...] = (
         title="A path contains an unexpanded variable, or is a URL or None",
         exceptions=("FileNotFoundError", "NotADirectoryError"),
         message=r"'(?P<name>(?:[^'\n]{0,200}\$\{?\w{1,60}|~|https?:/|s3:/|gs:/|None(?:/|'))[^'\n]{0,200})",
-        cause="{where} opens {name}, which is not the path of a file: ~ or a variable in it was not expanded, it is "
-        "a URL, "
-        "or the option for it was not set (None).",
+        cause="{where} opens {name}, which is not the path of a file: ~ or a variable in it was not expanded, it is a "
+        "URL, or the option for it was not set (None).",
         remedy="pass an absolute path; in the script use os.path.expanduser and os.path.expandvars. A variable in "
         "launch_args is not expanded by a shell: set it in launch_environment and read it in the script",
         over=("file-missing",),
@@ -110,8 +108,7 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where} writes {path}, and its directory does not exist on this node: nobody created it here, or only "
         "rank 0 did, on another node.",
         remedy="create it before, on every node: os.makedirs(os.path.dirname(path), exist_ok=True). Relative paths "
-        "start "
-        "at launch_working_directory",
+        "start at launch_working_directory",
         over=("file-missing",),
     ),
     FrameRule(
@@ -121,16 +118,14 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where} uses {path} as a file although it is a directory, or the other way round: an option expects the "
         "path of a file and got a directory (IsADirectoryError), or a directory and got a file (NotADirectoryError).",
         remedy="ls -ld the path on that node, and pass what the option expects; a mount or container volume whose "
-        "source "
-        "is missing also becomes an empty directory",
+        "source is missing also becomes an empty directory",
     ),
     FrameRule(
         id="name-too-long",
         title="A file name is too long",
         message=r"\[Errno 36\] File name too long",
         cause="{where} uses a file name of more than 255 characters, such as a run's name made of all options, or a "
-        "text "
-        "that was meant as content.",
+        "text that was meant as content.",
         remedy="set a short run or output name; some caches allow fewer characters on encrypted drives",
     ),
     FrameRule(
@@ -138,8 +133,7 @@ RULES: tuple[FrameRule, ...] = (
         title="A file is not in the encoding in which it is read",
         exceptions=("UnicodeDecodeError", "UnicodeEncodeError"),
         cause="{where}: {message}. With 'ascii' the job's locale is POSIX, as in many containers; with 'utf-8' the "
-        "file is "
-        "binary, compressed, or in another encoding.",
+        "file is binary, compressed, or in another encoding.",
         remedy='for \'ascii\': -e \'{{"launch_environment": {{"PYTHONUTF8": "1"}}}}\'; otherwise open(path, '
         "encoding=...), "
         "or check with `file` that it is a text file, not an archive or a pointer",
@@ -149,8 +143,7 @@ RULES: tuple[FrameRule, ...] = (
         title="OpenCV read no image",
         message=r"![\w.]{0,20}\.empty\(\)",
         cause="{where}: OpenCV got an empty image, since cv2.imread returns None for a file that is missing or "
-        "unreadable "
-        "instead of raising an error.",
+        "unreadable instead of raising an error.",
         remedy="print the path before imread and check it with os.path.exists on that node; copy the data to all nodes "
         "(ansible-playbook stage_data.yml), or skip broken images",
     ),

@@ -11,8 +11,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.r
 TOPIC = "Environment variables and services"
 SET_VARIABLES = (
     "muster sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank, torchrun also "
-    "LOCAL_WORLD_SIZE "
-    "and GROUP_RANK (the number of the node); NODE_RANK exists with launch_launcher=env"
+    "LOCAL_WORLD_SIZE and GROUP_RANK (the number of the node); NODE_RANK exists with launch_launcher=env"
 )
 SET_IT = """-e '{{"launch_environment": {{"{name}": "VALUE"}}}}'"""
 READS_VARIABLE = r"environ(?:ment)?\[|environ\.__getitem__|raise KeyError\(key\) from None"
@@ -39,11 +38,9 @@ RULES: tuple[FrameRule, ...] = (
         message=r"KeyError: ['\"](?P<name>(?:OMPI|PMI|PMIX|MPI|MV2|FLUX|LSB|PBS|AZ|AZUREML|SM|VC|"
         r"HOROVOD)_\w{1,60})['\"]",
         cause="{where} reads {name}, which another launcher or cluster sets (OMPI_ and PMI_: mpirun); this job was "
-        "started "
-        "without it.",
-        remedy="launch with -e launch_launcher=mpirun if it begins with OMPI_ or PMI_; otherwise read RANK, "
-        "LOCAL_RANK and "
-        "WORLD_SIZE instead, which muster sets",
+        "started without it.",
+        remedy="launch with -e launch_launcher=mpirun if it begins with OMPI_ or PMI_; otherwise read RANK, LOCAL_RANK "
+        "and WORLD_SIZE instead, which muster sets",
     ),
     FrameRule(
         id="environment-variable-missing",
@@ -70,12 +67,10 @@ RULES: tuple[FrameRule, ...] = (
         packages=HTTP,
         message=r"(?P<name>\b40[13]\b[^\n]{0,60}|[Uu]nauthori[sz]ed|[Ff]orbidden|[Pp]ermission[ _][Dd]enied|"
         r"[Ii]nvalid (?:API key|token|credentials)|[Aa]uthentication (?:failed|required))",
-        cause="The server that {package} asks at {where} refuses the request ({name}): the token or key is missing "
-        "on this "
-        "node, has expired, or has no access to this resource.",
-        remedy="the job gets no variables of your shell: export the token and pass it on with "
-        "launch_pass_environment: [NAME]; "
-        "check that the account has access, and that the name in the request is right",
+        cause="The server that {package} asks at {where} refuses the request ({name}): the token or key is missing on "
+        "this node, has expired, or has no access to this resource.",
+        remedy="the job gets no variables of your shell: export the token and pass it on with launch_pass_environment: "
+        "[NAME]; check that the account has access, and that the name in the request is right",
         certain=False,
     ),
     FrameRule(
@@ -86,8 +81,7 @@ RULES: tuple[FrameRule, ...] = (
         r"not exist",
         cause="The server that {package} asks at {where} does not have the resource: {message}",
         remedy="check the name, revision and file in the request; a private one is also `not found` without a token: "
-        "pass "
-        "it on with launch_pass_environment: [NAME]",
+        "pass it on with launch_pass_environment: [NAME]",
         certain=False,
     ),
     FrameRule(
@@ -100,8 +94,7 @@ RULES: tuple[FrameRule, ...] = (
         cause="The server that {package} asks at {where} answers {name}: it limits requests, or has a disturbance. All "
         "ranks of all nodes asking at once reach such limits quickly.",
         remedy="let one rank download before the others start, or stage the files beforehand; then launch again, "
-        "offline "
-        "(HF_HUB_OFFLINE=1, WANDB_MODE=offline in launch_environment) if possible",
+        "offline (HF_HUB_OFFLINE=1, WANDB_MODE=offline in launch_environment) if possible",
         certain=False,
     ),
     FrameRule(
@@ -111,9 +104,8 @@ RULES: tuple[FrameRule, ...] = (
         message=r"NameResolutionError|Name or service not known|Temporary failure in name resolution|nodename nor "
         r"servname|"
         r"Failed to resolve|getaddrinfo failed|Cannot connect to host [^\n]{1,200}\[Name",
-        cause="{package}, called at {where}, cannot resolve the name of a server: this node has no DNS or no access "
-        "to the "
-        "Internet, as on many compute nodes.",
+        cause="{package}, called at {where}, cannot resolve the name of a server: this node has no DNS or no access to "
+        "the Internet, as on many compute nodes.",
         remedy="`getent hosts NAME` on the node tests it. Without Internet: download before the job, and set "
         "HF_HUB_OFFLINE=1, HF_DATASETS_OFFLINE=1 or WANDB_MODE=offline in launch_environment",
         certain=False,
@@ -126,8 +118,7 @@ RULES: tuple[FrameRule, ...] = (
         cause="{package}, called at {where}, goes through a proxy that refuses or does not answer: HTTP_PROXY or "
         "HTTPS_PROXY is set on this node.",
         remedy="correct or remove HTTP_PROXY and HTTPS_PROXY on the node or in launch_environment, and list internal "
-        "hosts "
-        "in NO_PROXY",
+        "hosts in NO_PROXY",
     ),
     FrameRule(
         id="service-unreachable",
