@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._run.output_formats import plain_output
+from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK, plain_output
 
 MAX_ERROR = 2000  # characters of an error ...
 MAX_ERROR_LINES = 12  # ... and lines: some messages name each parameter that does not fit
@@ -16,7 +16,6 @@ MAX_TAIL_LINES = 120  # lines to search for a cause ...
 MAX_TAIL = 12288  # ... and characters: a watchdog of NCCL writes 300 in a line
 MIN_PROGRESS = 3  # lines of progress after an error that the program survived
 
-TRACEBACK = "Traceback (most recent call last):"
 # torch puts it before each line of a traceback
 RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?", re.MULTILINE)
 # What launchers put before each line: "[1,3]<stderr>:", "node2: [rank3]: ", "(worker6, rank=6) ", srun's "3: ".

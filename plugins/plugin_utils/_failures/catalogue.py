@@ -198,17 +198,17 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
             consequences.
     """
     lines = plain_output("\n".join(list(last_lines)[-MAX_TAIL_LINES:])).split("\n")
-    for pattern, explanation in EXPLAINED:
+    for pattern, constant in EXPLAINED:
         if pattern.match(error):
-            return explanation
+            return constant
     own = next(iter(explain(error)), None)
-    known = explain_by_catalogue(error, lines, own)
-    known = explain_by_frames(error, lines, own, known) or known
-    if known is None:
+    explanation = explain_by_catalogue(error, lines, own)
+    explanation = explain_by_frames(error, lines, own, explanation) or explanation
+    if explanation is None:
         return None
-    clue = clue_of(known["id"], error, lines)
-    cause = f"{clue} {known['cause']}" if clue else known["cause"]
-    return with_local_advice({**known, "cause": cause}, [error, *lines])
+    clue = clue_of(explanation["id"], error, lines)
+    cause = f"{clue} {explanation['cause']}" if clue else explanation["cause"]
+    return with_local_advice({**explanation, "cause": cause}, [error, *lines])
 
 
 def explain_by_catalogue(error: str, lines: list[str], own: Match | None) -> Explanation | None:

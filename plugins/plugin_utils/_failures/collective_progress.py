@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
+
 WORK = re.compile(
     r"(?:\bRank (?P<rank>\d{1,7})\] )?Watchdog caught collective operation timeout: WorkNCCL\("
     r"(?:SeqNum=(?P<number>\d{1,12}), )?OpType=(?P<name>\w{1,60})(?:, NumelIn=(?P<elements>\d{1,15}))?"
@@ -99,6 +101,4 @@ def ranks_behind(works: list[Work]) -> list[int]:
 
 def name_ranks(ranks: list[int]) -> str:
     """Return ranks for a person, at most MAX_NAMED."""
-    shown = ", ".join(map(str, ranks[:MAX_NAMED]))
-    more = f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else ""
-    return f"rank{'' if len(ranks) == 1 else 's'} {shown}{more}"
+    return f"rank{'' if len(ranks) == 1 else 's'} {format_list(map(str, ranks), MAX_NAMED)}"

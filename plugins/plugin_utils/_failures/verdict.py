@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import MAX_TAIL_LINES
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import RESTARTED, SUPERVISOR_DIED
+from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
 from ansible_collections.muster.training.plugins.module_utils._run.processes import FATAL_SIGNALS, KILLED, describe_exit
 from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import SECONDARY
 from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts import (
@@ -48,7 +49,6 @@ CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' fa
 AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
 ENDED_AS_ASKED = ("succeeded", "stopped", "interrupted")  # states of runs of which no rank failed first
 STOPPED_BY_US = (-signal.SIGTERM, None)
-TRACEBACK = "Traceback (most recent call last):"
 SHOWN_LINES = 20  # lines of a log shown with the verdict
 MAX_LINE = 500  # characters of a line of a log
 MAX_ERROR = 300  # characters of an error in one line: a failed compilation's has the whole command

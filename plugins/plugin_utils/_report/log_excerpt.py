@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
+
 LAST_LINES = 20  # shown if there is no traceback
 MAX_LINES = 200  # of a traceback and what follows it
-TRACEBACK = "Traceback (most recent call last):"
 # Lines between the tracebacks of a chain of exceptions
 CHAINED = (
     "During handling of the above exception, another exception occurred:",

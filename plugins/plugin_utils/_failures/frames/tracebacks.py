@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import (
     LINE_PREFIX,
     ORIGINAL,
-    TRACEBACK,
     message_at,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.output_formats import plain_output
+from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
 
 MAX_FRAMES = 200  # frames of a traceback
 MAX_TRACEBACKS = 50  # the last ones of a log
@@ -117,10 +116,16 @@ class RaisedError:
 
 
 def read_tracebacks(lines: Iterable[str]) -> list[RaisedError]:
-    """Return the exceptions of a log with their frames, in the order of the log."""
-    lines = with_first_head(plain_output("\n".join(lines)).split("\n"))
+    """Return the exceptions of a log in plain_output() with their frames, in the order of the log."""
+    lines = with_first_head(list(lines))
     starts = [index for index, line in enumerate(lines) if line.rstrip().endswith((TRACEBACK, ORIGINAL))]
     return [raised for start in starts[-MAX_TRACEBACKS:] if (raised := read_traceback(lines, start)) is not None]
+
+
+def prefix_of(line: str) -> str:
+    """Return the prefix with which a launcher marks a line as that of a process, or ""."""
+    match = PREFIX.match(line)
+    return match[0] if match else ""
 
 
 def with_first_head(lines: list[str]) -> list[str]:
@@ -128,16 +133,15 @@ def with_first_head(lines: list[str]) -> list[str]:
     for index, line in enumerate(lines):
         if line.rstrip().endswith((TRACEBACK, ORIGINAL)):
             return lines
-        prefix = PREFIX.match(line)
-        if FRAME.match(line[len(prefix[0]) if prefix else 0 :]):
-            return [*lines[:index], f"{prefix[0] if prefix else ''}{TRACEBACK}", *lines[index:]]
+        prefix = prefix_of(line)
+        if FRAME.match(line[len(prefix) :]):
+            return [*lines[:index], prefix + TRACEBACK, *lines[index:]]
     return lines
 
 
 def read_traceback(lines: list[str], start: int) -> RaisedError | None:
     """Return the exception whose traceback starts at an index, or None if it is cut off."""
-    head = PREFIX.match(lines[start])
-    prefix = head[0] if head else ""
+    prefix = prefix_of(lines[start])
     own = [line[len(prefix) :] for line in lines[start + 1 :][: 4 * MAX_FRAMES] if line.startswith(prefix)]
     for index, line in enumerate(own):
         if line and not line[0].isspace():
@@ -171,7 +175,7 @@ def read_fault(lines: Iterable[str]) -> tuple[Frame, ...]:
     frames: list[Frame] = []
     inside = False
     for line in lines:
-        line = line[len(PREFIX.match(line)[0]) :] if PREFIX.match(line) else line  # type: ignore[index]
+        line = line[len(prefix_of(line)) :]
         if FAULT.search(line):
             if frames and "Current thread" not in line:
                 break
