@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._slurm.queue impor
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.chosen_nodes import (
-    UnknownNodeError,
+    NodeNotInInventoryError,
     candidates_of,
     inventory_names,
 )
@@ -120,7 +120,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail("the node sent an invalid reply")
         try:
             names = inventory_names(reply["nodes"], members, hostvars)
-        except UnknownNodeError as error:
+        except NodeNotInInventoryError as error:
             self.release({**args, "job": job}, task_vars)
             raise AnsibleActionFail(str(error)) from None
         batch = names.get(reply["batch"], next(iter(names.values()), ""))

@@ -91,7 +91,7 @@ def allocate(request: Data) -> Data:
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))
     try:
         candidates = batch_script.match_nodes(request["nodes"], cluster)
-    except batch_script.UnknownNodeError as error:
+    except batch_script.NodeNotInClusterError as error:
         raise RunError(str(error)) from None
     if request["count"] > len(candidates):
         raise RunError(
@@ -163,7 +163,7 @@ def begin(request: Data) -> Data:
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))
     try:
         nodes = batch_script.match_nodes(request["nodes"], cluster)
-    except batch_script.UnknownNodeError as error:
+    except batch_script.NodeNotInClusterError as error:
         raise RunError(str(error)) from None
     script = batch_script.batch_script(request["run_id"], request["nodes"], [node["NodeName"] for node in nodes])
     queue.run("scontrol", "update", f"JobId={request['job']}", f"JobName={request['run_id']}")

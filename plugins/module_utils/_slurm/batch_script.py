@@ -49,7 +49,7 @@ END_OF_EXPEDITED_JOB = (
 )
 
 
-class UnknownNodeError(Exception):
+class NodeNotInClusterError(Exception):
     """A node of the run that is not in the cluster; the message names it."""
 
 
@@ -70,7 +70,7 @@ def match_nodes(nodes: Iterable[Mapping[str, str]], cluster: Sequence[Mapping[st
         match = by_address.get(node["address"]) or by_name.get(node["name"].lower())
         if match is None:
             known = ", ".join(f"{other.get('NodeName')} at {other.get('NodeAddr')}" for other in cluster)
-            raise UnknownNodeError(
+            raise NodeNotInClusterError(
                 f"{node['name']} at {node['address']} is not in the Slurm cluster, which has {known or 'no nodes'}. "
                 "Add it: ansible-playbook site.yml --tags slurm -e slurm_enabled=true"
             )

@@ -34,7 +34,7 @@ def submit(request: Data) -> Data:
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))
     try:
         nodes = batch_script.match_nodes(request["nodes"], cluster)
-    except batch_script.UnknownNodeError as error:
+    except batch_script.NodeNotInClusterError as error:
         raise RunError(str(error)) from None
     log = os.path.join(request["nodes"][0]["directory"], queued_run.LOG)
     requeue = batch_script.NO_REQUEUE

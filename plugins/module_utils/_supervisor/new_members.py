@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import HubNotices
     from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.save_watch import SaveWatch
 
-    class Leader(Protocol):
+    class JoinableHub(Protocol):
         """The parts of a hub that change if a node joins."""
 
         own: int
@@ -69,7 +69,7 @@ KIND = "member"  # of messages
 class NewMembers:
     """The replacements of nodes from the hub's point of view."""
 
-    def __init__(self, hub: Leader) -> None:
+    def __init__(self, hub: JoinableHub) -> None:
         self.hub = hub
         self.request: Data | None = None  # that waits for an answer
         self.deadline = 0.0  # for it

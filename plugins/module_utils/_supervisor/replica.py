@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection
     from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import HubNotices
 
-    class Leader(Protocol):
+    class ReplicatedHub(Protocol):
         """The parts of a hub that the other nodes must know."""
 
         plan: Plan
@@ -97,7 +97,7 @@ class Replica:
 class Replicator:
     """The hub's messages about the past of the run."""
 
-    def __init__(self, hub: Leader) -> None:
+    def __init__(self, hub: ReplicatedHub) -> None:
         self.hub = hub
         self.is_needed = can_succeed(hub.plan)
         self.due = 0.0

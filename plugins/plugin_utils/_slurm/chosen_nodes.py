@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster_plan import slurm_name
 
 
-class UnknownNodeError(Exception):
+class NodeNotInInventoryError(Exception):
     """Slurm has chosen a node that the inventory does not have."""
 
 
@@ -30,7 +30,7 @@ def candidates_of(members: Sequence[str], hostvars: Mapping[str, Mapping[str, An
 def inventory_names(
     nodes: Sequence[Mapping[str, str]], members: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Return the inventory name of each node, by its Slurm name. Raise UnknownNodeError.
+    """Return the inventory name of each node, by its Slurm name. Raise NodeNotInInventoryError.
 
     Args:
         nodes: name and address in Slurm.
@@ -43,7 +43,7 @@ def inventory_names(
     for node in nodes:
         name = by_address.get(node["address"]) or by_name.get(node["name"].lower())
         if name is None:
-            raise UnknownNodeError(
+            raise NodeNotInInventoryError(
                 f"Slurm has chosen {node['name']} at {node['address'] or 'an unknown address'}, which is not in the "
                 "inventory. Add it there, or exclude it with launch_slurm_exclude"
             )

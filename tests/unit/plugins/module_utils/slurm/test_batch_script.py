@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._slurm import batc
 from ansible_collections.muster.training.plugins.module_utils._slurm.batch_script import (
     EXPEDITED_REQUEUE,
     REQUEUE,
-    UnknownNodeError,
+    NodeNotInClusterError,
     batch_script,
     gpu_count,
     match_nodes,
@@ -34,7 +34,7 @@ def test_nodes_are_matched_by_address_or_by_name() -> None:
     cluster = parse_nodes(SHOWN)
     nodes = [{"name": "C7", "address": "192.0.2.7"}, {"name": "any", "address": "10.0.0.11"}]
     assert [node["NodeName"] for node in match_nodes(nodes, cluster)] == ["node2", "node1"]
-    with pytest.raises(UnknownNodeError, match=r"gpu9 at 10.0.0.9 is not in .* node1 at 10.0.0.11"):
+    with pytest.raises(NodeNotInClusterError, match=r"gpu9 at 10.0.0.9 is not in .* node1 at 10.0.0.11"):
         match_nodes([{"name": "gpu9", "address": "10.0.0.9"}], cluster)
 
 
