@@ -1,6 +1,6 @@
 """Run a script without DeepSpeed's own operations, which DeepSpeed would compile: test hosts have no compiler.
 
-    uncompiled.py SCRIPT ARGUMENTS
+uncompiled.py SCRIPT ARGUMENTS
 """
 
 from __future__ import annotations
