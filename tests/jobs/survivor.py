@@ -14,11 +14,12 @@ import zipfile
 from pathlib import Path
 
 
-def save(path: Path) -> None:
-    """Write a file as torch.save does."""
-    with zipfile.ZipFile(path.with_suffix(".tmp"), "w") as archive:
+def save(path: Path, rank: str) -> None:
+    """Write a file as torch.save does. The directory may be shared by all ranks."""
+    temporary = path.with_suffix(f".{rank}.tmp")
+    with zipfile.ZipFile(temporary, "w") as archive:
         archive.writestr("archive/data.pkl", b"weights" * 1000)
-    path.with_suffix(".tmp").replace(path)
+    temporary.replace(path)
 
 
 def main() -> None:
@@ -40,7 +41,7 @@ def main() -> None:
             content = json.loads(notice.read_text())
             if content["number"] > saved:
                 saved = content["number"]
-                save(options.checkpoints / f"step-{1000 * saved}.pt")
+                save(options.checkpoints / f"step-{1000 * saved}.pt", rank)
                 print(f"rank {rank} has saved at notice {saved}", flush=True)
                 if content["stop"]:
                     break
