@@ -174,29 +174,40 @@ def start_lock() -> Iterator[None]:
 
     The lock is in a directory that machines do not share. It is skipped if another account owns that file.
     """
-    uid, deadline = os.geteuid(), time.monotonic() + START_LOCK_TIMEOUT
-    path = START_LOCK.format(uid=uid)
+    path = START_LOCK.format(uid=os.geteuid())
+    lock = take_lock(path)
     try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    except OSError:
-        lock = -1
-    try:
-        while lock >= 0 and os.fstat(lock).st_uid == uid:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise RunError(
-                        f"another launch by {user_name(uid)} has been starting a run on this node for "
-                        f"{START_LOCK_TIMEOUT:.0f} s: wait for it, or kill the process that holds {path} "
-                        f"(sudo fuser {path})"
-                    ) from None
-                time.sleep(START_LOCK_POLL_INTERVAL)
         yield
     finally:
         if lock >= 0:
+            with contextlib.suppress(OSError):
+                os.unlink(path)  # before it is released: whoever waits for it checks that it is still this file
             os.close(lock)
+
+
+def take_lock(path: str) -> int:
+    """Lock a file once no other process has locked it; return its descriptor, or -1 if it cannot be used."""
+    uid, deadline = os.geteuid(), time.monotonic() + START_LOCK_TIMEOUT
+    while True:
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        except OSError:
+            return -1
+        if os.fstat(lock).st_uid != uid:
+            os.close(lock)
+            return -1
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # it is held, or its last holder removed it
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(lock), os.lstat(path)):
+                return lock
+        os.close(lock)
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"another launch by {user_name(uid)} has been starting a run on this node for "
+                f"{START_LOCK_TIMEOUT:.0f} s: wait for it, or kill the process that holds {path} "
+                f"(sudo fuser {path})"
+            )
+        time.sleep(START_LOCK_POLL_INTERVAL)
 
 
 def make_memory_directory() -> None:

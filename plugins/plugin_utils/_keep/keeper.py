@@ -13,8 +13,16 @@ from typing import Any, NamedTuple, Protocol
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import write_atomically
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import Between, conforms
+from ansible_collections.muster.training.plugins.plugin_utils._keep.confirmation import (
+    CONFIRM_INTERVAL,
+    CONFIRM_TIME,
+    Need,
+    confirm,
+    with_unlisted,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._keep.planner import (
     Action,
+    Confirm,
     End,
     Join,
     Notes,
@@ -26,6 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._keep.planner impo
     after_observation,
     after_recovery,
     after_success,
+    failures_of,
     first_notes,
     next_action,
 )
@@ -93,6 +102,8 @@ class Keeper:
     def __init__(self, record: Path, steps: Steps, clock: Clock, show: Callable[[str], None]) -> None:
         self.record, self.steps, self.clock, self.show = record, steps, clock, show
         self.shown = ""  # the last text about what keep is waiting for
+        self.listed: tuple[str, ...] = ()  # machines in the inventory at the last observation
+        self.need: Need | None = None  # for machines, not confirmed yet
 
     def run(self) -> bool:
         """Watch until the run ends; return False if keep was interrupted before."""
@@ -100,19 +111,33 @@ class Keeper:
             action = self.step()
             if isinstance(action, End):
                 return True
-            if self.clock.pause(self.clock.interval if isinstance(action, Watch) else 0.0):
+            if self.clock.pause(self.interval_after(action)):
                 return False
+
+    def interval_after(self, action: Action) -> float:
+        """Return the seconds until the next observation."""
+        if isinstance(action, Confirm):
+            return min(self.clock.interval, CONFIRM_INTERVAL)
+        return self.clock.interval if isinstance(action, Watch) else 0.0
+
+    def observe(self) -> Situation:
+        """Return the situation, with machines that are missing from only one list."""
+        observed = self.steps.observe()
+        situation, self.listed = with_unlisted(observed, self.listed), observed.machines
+        return situation
 
     def step(self) -> Action:
         """Observe the run, and carry out the next action."""
-        situation = self.steps.observe()
+        situation = self.observe()
         stored = read_notes(self.record)
         notes = stored or first_notes(max(len(situation.machines), len(situation.nodes)))
         current = after_recovery(after_observation(notes, situation), situation)
         if current != stored:
             write_notes(self.record, current)
-        action = next_action(situation, current, self.clock.now())
-        self.describe(action, situation)
+        now = self.clock.now()
+        action, self.need = confirm(next_action(situation, current, now), situation, self.need, now)
+        if not (isinstance(action, Confirm) and failures_of(current, "rent")["count"]):
+            self.describe(action, situation)
         error = self.carry_out(action)
         if error and self.clock.pause(0.0):  # keep was interrupted, and so was the step
             return action
@@ -136,6 +161,8 @@ class Keeper:
         missing = ", ".join(node.name for node in situation.missing)
         if isinstance(action, Rent):
             text = f"{missing} lost: creating machines until the cluster has {action.nnodes}"
+        elif isinstance(action, Confirm):
+            text = f"{missing} lost: checking for {CONFIRM_TIME:.0f} s before a machine is created"
         elif isinstance(action, Prepare):
             text = f"setting up {', '.join(action.names)}"
         elif isinstance(action, Join):

@@ -63,6 +63,10 @@ class Watch(NamedTuple):
     text: str = ""
 
 
+class Confirm(NamedTuple):
+    """Check again soon whether machines must be created."""
+
+
 class End(NamedTuple):
     """The run has ended."""
 
@@ -85,7 +89,7 @@ class Join(NamedTuple):
     name: str
 
 
-Action = Watch | End | Rent | Prepare | Join
+Action = Watch | Confirm | End | Rent | Prepare | Join
 
 
 def first_notes(machines: int) -> Notes:

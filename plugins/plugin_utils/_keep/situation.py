@@ -58,13 +58,12 @@ def run_state(states: Mapping[str, str]) -> str:
 
 
 def missing_nodes(nodes: Sequence[Mapping[str, Any]], run_nodes: Collection[str]) -> tuple[MissingNode, ...]:
-    """Return the nodes that the run has lost, according to the node that leads it: the only node that lists any.
+    """Return the nodes that the run has lost, according to the node that leads it.
 
-    Ignore duplicates and names of nodes outside the run: a machine is created for each entry.
+    Ignore duplicates and names of nodes outside the run: a machine is created for each entry. If two nodes list any,
+    one of them is cut off and does not know yet that another leads the majority: the one that misses more.
     """
-    for node in nodes:
-        entries = node.get("missing")
-        if node["state"] in UNFINISHED_STATES and isinstance(entries, list) and entries:
-            missing = {entry["name"]: entry["excluded"] for entry in entries if conforms(entry, MISSING)}
-            return tuple(MissingNode(name, broken) for name, broken in missing.items() if name in run_nodes)
-    return ()
+    lists = [node["missing"] for node in nodes if node["state"] in UNFINISHED_STATES and node.get("missing")]
+    entries = min((entries for entries in lists if isinstance(entries, list)), key=len, default=[])
+    missing = {entry["name"]: entry["excluded"] for entry in entries if conforms(entry, MISSING)}
+    return tuple(MissingNode(name, broken) for name, broken in missing.items() if name in run_nodes)

@@ -12,8 +12,8 @@ from tests.support import drive
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Four test hosts of this scenario's own, which lose their power and their network."""
-    with drive.own_lab("recovery", nodes=4) as lab:
+    """Five test hosts of this scenario's own, which lose their power and their network."""
+    with drive.own_lab("recovery", nodes=5) as lab:
         for node in lab.nodes:
             lab.exec(node.name, ["rm", "-rf", "/home/muster/.muster"])
         yield lab
@@ -22,5 +22,5 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture
 def nodes(lab: Lab) -> Iterator[list[str]]:
     """The names of the nodes, which are on, can be reached and hold no run, before and after."""
-    with drive.clean_nodes(lab, 4) as names:
+    with drive.clean_nodes(lab, 5) as names:
         yield names

@@ -27,6 +27,7 @@ class Example(NamedTuple):
 
     script, arguments, options: how it is launched. saved: the file that shows that it has a checkpoint. line: matches
     the position and the loss of each step that it prints. values: of its loss curve, each step once. lost: the node.
+    uncompiled: DeepSpeed would compile operations.
     """
 
     script: str
@@ -36,6 +37,14 @@ class Example(NamedTuple):
     line: str
     values: int
     lost: str = "node2"
+    uncompiled: bool = False
+
+    def command(self) -> dict[str, Any]:
+        """Return the variables of the launch that name the script and its arguments."""
+        script = str(EXAMPLES / self.script)
+        if self.uncompiled:
+            return {"launch_script": str(drive.JOBS / "uncompiled.py"), "launch_args": [script, *self.arguments]}
+        return {"launch_script": script, "launch_args": self.arguments}
 
 
 def on_shared_drive(name: str, option: str) -> dict[str, Any]:
@@ -45,7 +54,9 @@ def on_shared_drive(name: str, option: str) -> dict[str, Any]:
 def strategy(name: str) -> Example:
     arguments = ["--strategy", name, "--steps", "400", "--save-every", "20", "--checkpoint-dir", f"{SHARED}/{name}"]
     options = on_shared_drive(name, "--resume")
-    return Example("strategies/train.py", arguments, options, f"{SHARED}/{name}/step-60", STRATEGIES, 400)
+    saved = f"{SHARED}/{name}/step-60"
+    is_deepspeed = name.startswith("zero")
+    return Example("strategies/train.py", arguments, options, saved, STRATEGIES, 400, uncompiled=is_deepspeed)
 
 
 CASES = {
@@ -85,6 +96,7 @@ CASES = {
         f"{SHARED}/hugging-face-deepspeed/checkpoint-20/trainer_state.json",
         r"'loss': '?([\d.]+).*'epoch': '?([\d.]+)",
         24,
+        uncompiled=True,
     ),
 }
 
@@ -93,9 +105,10 @@ CASES = {
 def shared(lab: Lab, nodes: list[str]) -> None:
     """Give all nodes a common directory, and the libraries of an example that the environment lacks."""
     directory = lab.inventory.parent / "shared"
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     directory.chmod(0o777)
+    for path in directory.iterdir():  # the directory itself is mounted on the nodes since the last row
+        shutil.rmtree(path)
     share(lab, directory, SHARED)
     if TRANSFORMERS:
         share(lab, TRANSFORMERS[-1], str(TRANSFORMERS[-1]))
@@ -131,11 +144,10 @@ def test_example_goes_on_from_its_checkpoint_after_the_loss_of_a_node(lab: Lab, 
         nnodes=2,
         launch_spares=1,
         launch_restarts=1,
-        launch_script=str(EXAMPLES / example.script),
-        launch_args=example.arguments,
         launch_skip=["own-name-loopback", "checkpoint-node-local"],
         launch_fetch_record=True,
         launch_report=True,
+        **example.command(),
         **example.options,
     )
 

@@ -15,6 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.cost impor
     format_plan,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import ClusterCost, ClusterPlan
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.confirm import confirm_missing
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.create import carry_out
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.discover import (
     discover,
@@ -54,6 +55,8 @@ def provision(cloud: AnyCloud, request: CloudRequest, check: bool = False) -> Pr
     """
     cloud.check_access(creates=True)
     account = discover(cloud, wait=not check)
+    if not check:
+        account = confirm_missing(cloud, account)
     cloud.journal.settle(cloud.clock() - ROLLBACK_WINDOW)
     offers = cloud.find_offers(request, account, check)
     if not offers.possible:

@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents 
     Machine,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.create import remove_step
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.confirm import confirm_missing
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.discover import (
     desired_without_machines,
     discover,
@@ -111,7 +112,10 @@ def teardown(
     """Remove the whole cluster and verify the removal. Exceptions are those of stop()."""
     cloud.check_access(creates=False)
     desired = desired_without_machines(cloud, "absent", removal.drive)
-    initial = plan_cluster(desired, discover(cloud, wait=not check).resources, cloud.notes)
+    account = discover(cloud, wait=not check)
+    if not check:
+        account = confirm_missing(cloud, account)
+    initial = plan_cluster(desired, account.resources, cloud.notes)
     _show_plan(cloud, desired, initial)
     confirm([machine for machine in initial["nodes"] if machine["state"] != "off"])
     templates = cloud.find_templates([machine["id"] for machine in [*initial["nodes"], *initial["duplicates"]]])

@@ -559,6 +559,40 @@ def test_start_gives_up_waiting_for_another_start(tmp_path: Path, monkeypatch: p
         run.start()
 
 
+def test_concurrent_starts_exclude_each_other_and_leave_no_lock_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_start, "START_LOCK", str(tmp_path / "lock-{uid}"))
+    monkeypatch.setattr(run_start, "START_LOCK_POLL_INTERVAL", 0.0)
+    inside, overlaps = 0, 0
+
+    def begin() -> None:
+        nonlocal inside, overlaps
+        for _number in range(50):
+            with run_start.start_lock():
+                inside += 1
+                overlaps += inside > 1
+                os.sched_yield()
+                inside -= 1
+
+    threads = [threading.Thread(target=begin) for _number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert overlaps == 0 and not list(tmp_path.iterdir())
+
+
+def test_lock_left_behind_by_a_killed_start_is_taken_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_start, "START_LOCK", str(tmp_path / "lock"))
+    (tmp_path / "lock").touch()
+    with run_start.start_lock():
+        assert (tmp_path / "lock").exists()
+    assert not (tmp_path / "lock").exists()
+
+
 @ROOT_ONLY
 def test_lock_file_of_another_account_does_not_block_a_start(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = place / "lock"

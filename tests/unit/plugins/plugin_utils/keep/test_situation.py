@@ -54,3 +54,18 @@ def test_no_machine_is_created_for_names_invented_by_a_node() -> None:
     entries = [{"name": name, "excluded": False} for name in ("gpu2", "gpu7", "gpu2", *(f"x{n}" for n in range(99)))]
     at = read_situation(status("running", "unreachable", missing=entries), False, NAMES, NAMES, (True, True))
     assert at.missing == (MissingNode("gpu2"),)
+
+
+def test_list_of_the_majority_is_believed_not_that_of_a_node_that_is_cut_off() -> None:
+    names = ("gpu1", "gpu2", "gpu3")
+
+    def lists(*missing: str) -> list[dict[str, Any]]:
+        return [{"node_rank": names.index(name), "name": name, "excluded": False} for name in missing]
+
+    nodes = [
+        {"node": "gpu1", "state": "restarting", "missing": lists("gpu2", "gpu3")},
+        {"node": "gpu2", "state": "running", "missing": lists("gpu1")},
+        {"node": "gpu3", "state": "running", "missing": []},
+    ]
+    at = read_situation({"nodes": nodes}, False, names, names, (True, True))
+    assert at.missing == (MissingNode("gpu1"),)

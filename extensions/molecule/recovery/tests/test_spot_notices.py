@@ -1,0 +1,73 @@
+"""A spot machine is taken away: its metadata service says so, all ranks save, and the run goes on without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab import Lab
+from tests.lab.shared_directory import share
+from tests.support import drive
+
+pytestmark = pytest.mark.thorough  # supervisor/test_leader_notices.py and test_notice_sources.py in tests/unit
+SHARED = "/home/muster/checkpoints-of-all"
+NOTICE = "/run/end-of-this-machine"
+MACHINE = f"""
+mkdir -p /run/firmware/dmi/id
+echo "Amazon EC2" > /run/firmware/dmi/id/sys_vendor
+mount -t overlay overlay -o lowerdir=/run/firmware:/sys/class /sys/class
+ip address add 169.254.169.254/32 dev lo
+systemd-run --unit=metadata --collect python3 {drive.JOBS}/metadata_service.py {NOTICE}
+"""
+NO_MACHINE = f"systemctl stop metadata; ip address del 169.254.169.254/32 dev lo; umount /sys/class; rm -f {NOTICE}"
+
+
+@pytest.fixture
+def machines(lab: Lab, nodes: list[str]) -> Iterator[list[str]]:
+    """The nodes as machines of EC2, with a common directory of checkpoints."""
+    directory = lab.inventory.parent / "checkpoints"
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o777)
+    for path in directory.iterdir():
+        path.unlink()
+    share(lab, directory, SHARED)
+    for name in nodes:
+        drive.said(lab, name, "sh", "-ec", MACHINE)
+    yield nodes
+    for name in nodes:
+        lab.exec(name, ["sh", "-c", NO_MACHINE])
+
+
+@pytest.mark.parametrize("taken", ["node1", "node2"])
+def test_run_saves_and_continues_without_a_machine_that_is_taken_away(
+    lab: Lab, machines: list[str], taken: str
+) -> None:
+    run_id, remaining = f"spot-{taken}", [name for name in machines[:3] if name != taken]
+    play = drive.launch(
+        lab,
+        "survivor.py",
+        *("--checkpoints", SHARED),
+        run_id=run_id,
+        nnodes=3,
+        launch_launcher="env",
+        launch_restarts=1,
+        launch_restart_min_nodes=2,
+        launch_checkpoints=SHARED,
+        launch_skip=["own-name-loopback"],
+    )
+    play.wait_for(r"step 3 of attempt 0, rank 0")
+    drive.said(lab, taken, "touch", NOTICE)
+    play.wait_for(rf"{taken}: Amazon EC2 will terminate it in \d+ s \(spot interruption\)")
+    play.wait_for(r"attempt 1 starts: .*; 2 of 3 nodes(.|\n)*step 3 of attempt 1, rank 0", timeout=300)
+    assert "attempt 1 of rank 0 starts from step-1000.pt" in play.output, play.output
+    lab.power_off(taken)
+    for name in remaining:
+        command = f"for path in /home/muster/.muster/runs/{run_id}/node*; do touch $path/end; done"
+        drive.said(lab, name, "sh", "-c", command)
+    play.wait()
+    assert play.rc == 0, play.output
+    first, second = drive.record(lab, run_id)["attempts"]
+    assert (first["end_class"], first["node"], second["nodes"]) == ("interrupted", taken, remaining)
+    print(f"\n{run_id}: ended {first['ended'] - first['noticed']:.1f} s after the notice")
+    drive.nothing_left(lab, remaining, within=15)

@@ -1,0 +1,45 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Believe that a recorded resource is missing only if several lists agree: a provider's reply may be incomplete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.cloud import POLL_INTERVAL, AnyCloud
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents import AccountResources
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.discover import (
+    discover,
+    find_resource_id,
+    to_cloud_terms,
+)
+
+MISSING_TIMEOUT = 15.0  # seconds for which a recorded resource must be missing before another one is created
+
+
+def confirm_missing(cloud: AnyCloud, account: Any) -> Any:
+    """Return the account once all recorded resources are listed, or the same ones have been missing for a while."""
+    missing = unlisted(cloud, account.resources)
+    if missing:
+        text = f"{', '.join(sorted(missing))} not in the provider's list: checking for {MISSING_TIMEOUT:.0f} s"
+        cloud.show(to_cloud_terms(cloud, text))
+    began = cloud.clock()
+    while missing and cloud.clock() - began < MISSING_TIMEOUT:
+        cloud.sleep(POLL_INTERVAL)
+        account = discover(cloud)
+        missing &= unlisted(cloud, account.resources)
+    return account
+
+
+def unlisted(cloud: AnyCloud, resources: AccountResources) -> set[str]:
+    """Return the recorded resources that are not listed, except machines that are listed as removed."""
+    ended = resources.get("ended", [])
+    entries = [entry for entry in cloud.journal.content["entries"] if entry["id"] and entry["id"] not in ended]
+    return {
+        f"{entry['what']} {entry['name']}"
+        for entry in entries
+        # templates are not in this list, and scripts cost nothing
+        if entry["what"] not in ("template", "script")
+        if not find_resource_id(cloud, resources, entry["what"], entry["name"])
+    }

@@ -1,0 +1,41 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Confirm that machines are needed before any is created.
+
+A provider's list of machines may be incomplete once, and so may what a node knows of the others. Only a need that
+persists costs money.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ansible_collections.muster.training.plugins.plugin_utils._keep.planner import Action, Confirm, Rent, Situation
+
+CONFIRM_TIME = 30.0  # seconds for which the need for machines must persist
+CONFIRM_INTERVAL = 10.0  # seconds between observations meanwhile
+
+
+class Need(NamedTuple):
+    """Machines that seem to be needed. since: when that was first observed, in seconds since 1970."""
+
+    nnodes: int
+    missing: frozenset[str]
+    since: float
+
+
+def confirm(action: Action, situation: Situation, need: Need | None, now: float) -> tuple[Action, Need | None]:
+    """Return Confirm in place of Rent until all observations of CONFIRM_TIME agree, and the need to remember."""
+    if not isinstance(action, Rent):
+        return action, None
+    current = Need(action.nnodes, frozenset(node.name for node in situation.missing), now)
+    if need is None or need[:2] != current[:2] or now < need.since:
+        return Confirm(), current
+    return (action if now - need.since >= CONFIRM_TIME else Confirm()), need
+
+
+def with_unlisted(situation: Situation, previous: tuple[str, ...]) -> Situation:
+    """Return the situation with the machines of the previous list: those that were removed are missing from two."""
+    return situation._replace(machines=tuple(dict.fromkeys((*situation.machines, *previous))))
