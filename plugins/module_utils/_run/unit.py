@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
+from ansible_collections.muster.training.plugins.module_utils._run.container_creation import unit_removal
 from ansible_collections.muster.training.plugins.module_utils._run.identity import run_as_root
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    CONTAINER_CREATION_TIMEOUT,
     HANG_GRACE_PERIOD,
     UNIT_STOP_GRACE_PERIOD,
 )
@@ -59,9 +62,10 @@ def unit_command(plan: Data, directory: str, user: str, arguments: list[str]) ->
     secrets = [os.path.join(directory, name) for name in SECRETS]
     in_memory = {os.path.dirname(os.readlink(path)) for path in secrets if os.path.islink(path)}
     leftovers = [plan["temporary_directory"], *secrets, *sorted(in_memory)]
+    creation_timeout = CONTAINER_CREATION_TIMEOUT if plan.get("remove") else 0.0
     properties = [
         "KillMode=mixed",
-        f"TimeoutStopSec={plan['timeouts']['grace'] + UNIT_STOP_GRACE_PERIOD}",
+        f"TimeoutStopSec={plan['timeouts']['grace'] + UNIT_STOP_GRACE_PERIOD + creation_timeout:g}",
         "OOMPolicy=continue",
         "NotifyAccess=main",
         f"WatchdogSec={plan['timeouts']['silence'] + HANG_GRACE_PERIOD:g}",
@@ -69,7 +73,8 @@ def unit_command(plan: Data, directory: str, user: str, arguments: list[str]) ->
         f"ExecStopPost=/bin/rm -rf {' '.join(json.dumps(path) for path in leftovers)}",
     ]
     if plan.get("remove"):
-        properties.append(f"ExecStopPost=-/usr/bin/env {' '.join(plan['remove'])}")
+        command = unit_removal(plan, directory, sys.executable, CONTAINER_CREATION_TIMEOUT)
+        properties.append(f"ExecStopPost=-{' '.join(json.dumps(argument) for argument in command)}")
     if may_raise_limits():
         properties.extend(LIMITS)
     return (

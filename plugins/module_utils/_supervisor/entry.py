@@ -30,6 +30,10 @@ def main(arguments: list[str]) -> int:
         from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications import sender
 
         return sender.main(arguments[1:])
+    if arguments[:1] == ["--remove-container"]:
+        from ansible_collections.muster.training.plugins.module_utils._run import container_creation
+
+        return container_creation.main(arguments[1:])
     if arguments[:1] == ["--sample-amd-gpus"]:
         from ansible_collections.muster.training.plugins.module_utils._supervisor.health import amd_sampler
 

@@ -13,6 +13,7 @@ import sys
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, remove_tree
+from ansible_collections.muster.training.plugins.module_utils._run.container_creation import removal_command
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     become_subreaper,
     descendants,
@@ -23,6 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
 )
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    CONTAINER_CREATION_TIMEOUT,
     CONTAINER_REMOVAL_TIMEOUT,
     HANG_GRACE_PERIOD,
     KILL_TIMEOUT,
@@ -55,11 +57,11 @@ def guard(arguments: list[str]) -> int:
         signal_all(remaining, signal.SIGKILL)
         reap()
         time.sleep(0.02)
-    if status is None:
-        remove_container(plan, os.devnull)
+    if status is None and plan.get("remove"):
+        remove_container(plan["remove"], os.devnull, CONTAINER_REMOVAL_TIMEOUT)
     remove_secrets(directory)
-    if status is not None:
-        remove_container(plan, os.path.join(directory, "supervisor.log"))
+    if plan.get("remove"):
+        remove_new_container(plan, directory, status is None)
     if plan.get("temporary_directory"):
         remove_temporary(plan["temporary_directory"])
     return 1 if status is None else min(abs(exit_code(status)), 255)
@@ -114,12 +116,23 @@ def wait_for_end(child: int, pipe: int, timeout: float) -> int | None:
     return None
 
 
-def remove_container(plan: Data, log: str) -> None:
-    """Make the container engine remove this node's container, if the run has one."""
-    if plan.get("remove"):
-        start_in_background(plan["remove"], log)
-        deadline = time.monotonic() + CONTAINER_REMOVAL_TIMEOUT
-        while descendants(os.getpid()) and time.monotonic() < deadline:
-            reap()
-            time.sleep(0.1)
-        signal_all(descendants(os.getpid()), signal.SIGKILL)
+def remove_new_container(plan: Data, directory: str, was_requested: bool) -> None:
+    """Make the container engine remove this node's container, which it may still be creating.
+
+    was_requested: whether it was asked before, without looking into the run directory.
+    """
+    command = removal_command(plan, directory, CONTAINER_CREATION_TIMEOUT)
+    is_creating = command != plan["remove"]
+    if is_creating or not was_requested:
+        timeout = CONTAINER_REMOVAL_TIMEOUT + (CONTAINER_CREATION_TIMEOUT if is_creating else 0.0)
+        remove_container(command, os.path.join(directory, "supervisor.log"), timeout)
+
+
+def remove_container(command: list[str], log: str, timeout: float) -> None:
+    """Run the command that removes this node's container, for some seconds at most."""
+    start_in_background(command, log)
+    deadline = time.monotonic() + timeout
+    while descendants(os.getpid()) and time.monotonic() < deadline:
+        reap()
+        time.sleep(0.1)
+    signal_all(descendants(os.getpid()), signal.SIGKILL)
