@@ -22,6 +22,8 @@ INTERNAL_NAMES = frozenset(
         "attempt.json",  # of _checkpoints/resume.py
         "asked",  # commands of a launcher that starts the other nodes: remote_start.py
         "bin",
+        "container.creating",  # of container_creation.py
+        "container.id",
         "checkpoints.json",  # of the role checkpoints
         archive_selection.FILE,
         "hooks",  # of stack_hook.py, and the stacks that it writes

@@ -39,7 +39,7 @@ RUN_STATES = (
 FINAL_STATES = ("succeeded", "failed", "stopped", "interrupted")
 NODE_STATES = ("waiting", "ready", "running", "ended", "lost", "spare")
 
-SUPERVISOR = {"pid": range(2, 2**22 + 1), "boot": Maybe(str)}
+SUPERVISOR = {"pid": range(2, 2**22 + 1), "boot": Maybe(str), "oom_kills": Maybe(range(2**63))}
 PLAN = {
     "run_id": RUN_ID,
     "unit": str,
@@ -279,6 +279,12 @@ def read_supervisor_boot(directory: str) -> str:
     """Return the boot of the machine in which a supervisor was started; "" if it is missing or invalid."""
     document = read_json(os.path.join(directory, "supervisor.json"), MAX_SUPERVISOR_BYTES)
     return document.get("boot") or "" if conforms(document, SUPERVISOR) else ""
+
+
+def read_oom_kills(directory: str) -> int | None:
+    """Return how many processes the kernel had killed for lack of memory when a supervisor started; None if unknown."""
+    document = read_json(os.path.join(directory, "supervisor.json"), MAX_SUPERVISOR_BYTES)
+    return document.get("oom_kills") if conforms(document, SUPERVISOR) else None
 
 
 def checked_read(value: Any) -> Data | None:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
+from ansible_collections.muster.training.plugins.module_utils._run.container_creation import unit_removal
 from ansible_collections.muster.training.plugins.module_utils._run.identity import run_as_root
-from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import NOTIFY, SECRETS
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    CONTAINER_CREATION_TIMEOUT,
     HANG_GRACE_PERIOD,
     UNIT_STOP_GRACE_PERIOD,
 )
@@ -54,22 +57,40 @@ def may_raise_limits() -> bool:
     return False
 
 
+def quote(arguments: list[str]) -> str:
+    """Return arguments as a command line of systemd."""
+    return " ".join(json.dumps(argument) for argument in arguments)
+
+
+def report_of_death(directory: str) -> list[str]:
+    """Return the command that sends the message about the end of a run if its supervisor was killed before.
+
+    A supervisor that ends by itself removes the URLs. `$` is doubled for systemd.
+    """
+    script = f'[ -e "$$0/{NOTIFY}" ] && exec "$$1" -I -S "$$0/supervisor.py" --report-death "$$0"'
+    return ["/bin/sh", "-c", script, directory, sys.executable]
+
+
 def unit_command(plan: Data, directory: str, user: str, arguments: list[str]) -> list[str]:
     """Return the systemd-run command of a run's unit."""
     secrets = [os.path.join(directory, name) for name in SECRETS]
     in_memory = {os.path.dirname(os.readlink(path)) for path in secrets if os.path.islink(path)}
     leftovers = [plan["temporary_directory"], *secrets, *sorted(in_memory)]
+    has_urls = os.path.lexists(os.path.join(directory, NOTIFY))
+    creation_timeout = CONTAINER_CREATION_TIMEOUT if plan.get("remove") else 0.0
     properties = [
         "KillMode=mixed",
-        f"TimeoutStopSec={plan['timeouts']['grace'] + UNIT_STOP_GRACE_PERIOD}",
+        f"TimeoutStopSec={plan['timeouts']['grace'] + UNIT_STOP_GRACE_PERIOD + creation_timeout:g}",
         "OOMPolicy=continue",
         "NotifyAccess=main",
         f"WatchdogSec={plan['timeouts']['silence'] + HANG_GRACE_PERIOD:g}",
         *SINCE_243,
-        f"ExecStopPost=/bin/rm -rf {' '.join(json.dumps(path) for path in leftovers)}",
+        *([f"ExecStopPost=-{quote(report_of_death(directory))}"] if has_urls else []),
+        f"ExecStopPost=/bin/rm -rf {quote(leftovers)}",
     ]
     if plan.get("remove"):
-        properties.append(f"ExecStopPost=-/usr/bin/env {' '.join(plan['remove'])}")
+        command = unit_removal(plan, directory, sys.executable, CONTAINER_CREATION_TIMEOUT)
+        properties.append(f"ExecStopPost=-{quote(command)}")
     if may_raise_limits():
         properties.extend(LIMITS)
     return (

@@ -30,6 +30,10 @@ def main(arguments: list[str]) -> int:
         from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications import sender
 
         return sender.main(arguments[1:])
+    if arguments[:1] == ["--remove-container"]:
+        from ansible_collections.muster.training.plugins.module_utils._run import container_creation
+
+        return container_creation.main(arguments[1:])
     if arguments[:1] == ["--sample-amd-gpus"]:
         from ansible_collections.muster.training.plugins.module_utils._supervisor.health import amd_sampler
 
@@ -43,6 +47,11 @@ def main(arguments: list[str]) -> int:
 
         copy = copies.serve_main if arguments[0] == "--serve-checkpoint" else copies.fetch_main
         return copy(arguments[1:])
+    if arguments[:1] == ["--report-death"]:
+        from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications import last_message
+
+        write_to(os.path.join(arguments[1], "supervisor.log"))
+        return last_message.main(arguments[1:])
     guarded = arguments[:1] == ["--guard"]
     write_to(os.path.join(arguments[1 if guarded else 0], "supervisor.log"))
     if guarded:

@@ -13,6 +13,7 @@ import sys
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, remove_tree
+from ansible_collections.muster.training.plugins.module_utils._run.container_creation import removal_command
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     become_subreaper,
     descendants,
@@ -21,11 +22,13 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     signal_all,
     start_in_background,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import NOTIFY, remove_secrets
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    CONTAINER_CREATION_TIMEOUT,
     CONTAINER_REMOVAL_TIMEOUT,
     HANG_GRACE_PERIOD,
     KILL_TIMEOUT,
+    NOTIFICATION_END_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.heartbeat_file import GUARD_PIPE
 
@@ -55,11 +58,12 @@ def guard(arguments: list[str]) -> int:
         signal_all(remaining, signal.SIGKILL)
         reap()
         time.sleep(0.02)
-    if status is None:
-        remove_container(plan, os.devnull)
+    if status is None and plan.get("remove"):
+        remove_container(plan["remove"], os.devnull, CONTAINER_REMOVAL_TIMEOUT)
+    report_death(directory, status)
     remove_secrets(directory)
-    if status is not None:
-        remove_container(plan, os.path.join(directory, "supervisor.log"))
+    if plan.get("remove"):
+        remove_new_container(plan, directory, status is None)
     if plan.get("temporary_directory"):
         remove_temporary(plan["temporary_directory"])
     return 1 if status is None else min(abs(exit_code(status)), 255)
@@ -114,12 +118,42 @@ def wait_for_end(child: int, pipe: int, timeout: float) -> int | None:
     return None
 
 
-def remove_container(plan: Data, log: str) -> None:
-    """Make the container engine remove this node's container, if the run has one."""
-    if plan.get("remove"):
-        start_in_background(plan["remove"], log)
-        deadline = time.monotonic() + CONTAINER_REMOVAL_TIMEOUT
-        while descendants(os.getpid()) and time.monotonic() < deadline:
-            reap()
-            time.sleep(0.1)
-        signal_all(descendants(os.getpid()), signal.SIGKILL)
+def report_death(directory: str, status: int | None) -> None:
+    """Send the message about the end of the run if the supervisor has not. status: its wait status, None if it hung."""
+    if not os.path.exists(os.path.join(directory, NOTIFY)):
+        return
+    code = exit_code(status) if status is not None else 0
+    end = {
+        "SERVICE_RESULT": "watchdog" if status is None else "signal" if code < 0 else "exit-code",
+        "EXIT_STATUS": signal.Signals(-code).name[len("SIG") :] if code < 0 else str(code),
+    }
+    command = [sys.executable, "-I", "-S", os.path.join(directory, "supervisor.py"), "--report-death", directory]
+    start_in_background(command, os.devnull, end)
+    wait_for_children(NOTIFICATION_END_TIMEOUT)
+
+
+def remove_new_container(plan: Data, directory: str, was_requested: bool) -> None:
+    """Make the container engine remove this node's container, which it may still be creating.
+
+    was_requested: whether it was asked before, without looking into the run directory.
+    """
+    command = removal_command(plan, directory, CONTAINER_CREATION_TIMEOUT)
+    is_creating = command != plan["remove"]
+    if is_creating or not was_requested:
+        timeout = CONTAINER_REMOVAL_TIMEOUT + (CONTAINER_CREATION_TIMEOUT if is_creating else 0.0)
+        remove_container(command, os.path.join(directory, "supervisor.log"), timeout)
+
+
+def remove_container(command: list[str], log: str, timeout: float) -> None:
+    """Run the command that removes this node's container, for some seconds at most."""
+    start_in_background(command, log)
+    wait_for_children(timeout)
+
+
+def wait_for_children(timeout: float) -> None:
+    """Wait until all children have ended, and kill those that remain after some seconds."""
+    deadline = time.monotonic() + timeout
+    while descendants(os.getpid()) and time.monotonic() < deadline:
+        reap()
+        time.sleep(0.1)
+    signal_all(descendants(os.getpid()), signal.SIGKILL)

@@ -13,6 +13,7 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_entry, write_atomically
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import boot_identity
+from ansible_collections.muster.training.plugins.module_utils._run.processes import oom_kills
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import RANKS_FILE, log_directory
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private, write_json
 
@@ -43,6 +44,7 @@ class Journal:
     def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory
         self.plan = plan
+        self.oom_kills = oom_kills()
         self.state = "starting"
         self.message = ""
         self.started = time.monotonic()
@@ -203,7 +205,7 @@ class Journal:
 
     def identify(self) -> None:
         """Write which process supervises the run, and remember the documents that identify it as they are now."""
-        self.write("supervisor.json", {"pid": os.getpid(), "boot": boot_identity()})
+        self.write("supervisor.json", {"pid": os.getpid(), "boot": boot_identity(), "oom_kills": self.oom_kills})
         self.identities = {name: identity(self.path(name)) for name in IDENTIFYING}
         self.remember_modes()
 

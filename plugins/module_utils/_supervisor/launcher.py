@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import re
 import signal
 import subprocess
 import time
@@ -23,6 +22,11 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
     file_size,
     parse_json,
     read_bytes,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.container_creation import (
+    ALREADY_REMOVED,
+    ContainerCreation,
+    removal_command,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import final_message
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
@@ -83,10 +87,6 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # pylint: disable=ansible-bad-function
 
 BASE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
-# A container engine's message if the container was removed already, or is being removed.
-ALREADY_REMOVED = re.compile(
-    r"no such container|no container with|removal of container .* is already in progress", re.I
-)
 
 
 class Waiting:
@@ -148,6 +148,7 @@ class LauncherProcess:
         self.log_size = 0  # of the launcher's log when it was last searched for those ranks
         self.remover: int | None = None  # pid of the process that removes this node's container, 0 if it did not start
         self.removed: int | None = None  # the remover's exit code
+        self.creation = ContainerCreation(journal.directory)
         self.stacks = StackCollector(journal.directory, plan)
         self.is_saving = False  # whether ranks may still save before the end, although one of them has ended
         self.earlier: set[int] = set()  # pids before the start, such as a reader that hangs on a dead mount
@@ -231,7 +232,7 @@ class LauncherProcess:
             self.earlier = set(descendants(os.getpid()))
             with open(log_path, "ab", buffering=0, opener=open_private) as log:
                 self.process = subprocess.Popen(
-                    self.container_prefix()
+                    self.creation.begin(self.container_prefix())
                     + hook_prefix(self.plan, self.journal.directory)
                     + self.with_checkpoint(command),
                     cwd=self.plan["working_directory"],
@@ -324,6 +325,7 @@ class LauncherProcess:
             self.process.returncode = self.code
             if isinstance(self.phase, Running):
                 self.end(now)
+        self.creation.step(self.code)
         if isinstance(self.phase, Running):
             self.note_attempt(now)
         if isinstance(self.phase, Running) and self.plan["rank_logs"] == "ranks" and not self.is_saving:
@@ -380,10 +382,12 @@ class LauncherProcess:
             and (self.process is None or self.code is not None or is_late)
         ):
             # the container's processes are the engine's children, not ours
-            self.remover = start_in_background(self.plan["remove"], self.journal.path("supervisor.log"))
+            command = removal_command(self.plan, self.journal.directory, KILL_TIMEOUT)
+            self.remover = start_in_background(command, self.journal.path("supervisor.log"))
             self.removed = None if self.remover else 127
         remaining = [pid for pid in descendants(os.getpid()) if pid not in excluded and pid not in self.earlier]
-        killed = [pid for pid in remaining if pid != self.remover]
+        removing = [self.remover, *descendants(self.remover)] if self.remover else []
+        killed = [pid for pid in remaining if pid not in removing]
         notices: list[Notice] = []
         if remaining and is_late:
             if not isinstance(self.phase, Killing):

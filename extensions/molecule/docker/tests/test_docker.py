@@ -159,6 +159,34 @@ def test_containers_end_with_the_run(image: Lab, how: str) -> None:
         assert "node2" in play.last_lines() and "ValueError: boom at step 5" in play.last_lines()
 
 
+STOP_WHILE_CREATING = """
+until [ "$(ls "$0" | wc -l)" -gt "$1" ]; do sleep 0.005; done
+kill -STOP $(pidof dockerd)
+"""
+"""Stops the engine as soon as it has begun to copy the files of another container."""
+
+
+def test_container_ends_that_is_being_created_when_the_supervisor_is_killed(image: Lab) -> None:
+    """The engine finishes the creation after the client that requested it is gone."""
+    directory = image.exec("node2", ["docker", "info", "--format", "{{.DockerRootDir}}/vfs/dir"]).stdout.strip()
+    number = len(image.exec("node2", ["ls", directory]).stdout.split())
+    play = launch(image, "image-creating", job="ticks.py", launch_launcher="env")
+    try:
+        stopped = image.exec("node2", ["bash", "-c", STOP_WHILE_CREATING, directory, str(number)], timeout=150)
+        assert stopped.returncode == 0, stopped.stderr
+        image.exec("node2", ["kill", "-9", str(drive.pid_of(image, "node2", "supervisor.py"))])
+        removal, client = (["pgrep", "-f", f"^docker {command} --"] for command in ("rm", "run"))
+        drive.eventually("the container is to be removed", lambda: image.exec("node2", removal).returncode == 0, 60)
+        assert image.exec("node2", client).returncode == 1, "the client was killed with the supervisor"
+    finally:
+        image.exec("node2", ["bash", "-c", "kill -CONT $(pidof dockerd)"])
+    drive.eventually("no container is left", lambda: containers(image) == "", 180, lambda: describe(image))
+    drive.nothing_left(image, NODES, within=90)
+    play.wait()
+    assert play.rc == 2, play.output
+    assert containers(image) == "", "the engine has not created it later"
+
+
 def test_stacks_of_a_hang_in_containers(image: Lab) -> None:
     """The hook works in an image's own Python, whose processes have other pids inside the container."""
     play = launch(image, "image-hang", "loop", "3000", job="hangs.py", launch_launcher="env")

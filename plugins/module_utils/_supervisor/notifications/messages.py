@@ -90,6 +90,22 @@ def lost_message(plan: Mapping[str, Any], reason: str, seconds: float) -> dict[s
     return {**content, "title": f"run {plan['run_id']} lost", "cost": cost}
 
 
+def killed_message(plan: Mapping[str, Any], reason: str, seconds: float) -> dict[str, Any]:
+    """Return the message about the end of a run whose supervisor was killed, while no other node could report it.
+
+    seconds: since the start of the run.
+    """
+    total = int(seconds)
+    duration = f"{total // 3600}:{total // 60 % 60:02d}:{total % 60:02d}"
+    lines = [f"failed after {duration}, world size {plan['world_size']}", reason]
+    cost = total_cost(plan, seconds)
+    if cost is not None:
+        lines.append(f"cost: {cost:.2f} {plan.get('currency', '')}".rstrip())
+    lines.append(f"report: ./muster report {plan['run_id']}")
+    content = message(plan, ENDED, "\n".join(line[:500] for line in lines), state="failed", seconds=seconds)
+    return {**content, "title": f"run {plan['run_id']} failed", "cost": cost}
+
+
 def first_error(result: Mapping[str, Any]) -> str:
     """Return the error of the rank that failed first on the node that ended the run, "" if unknown."""
     for node in result["nodes"]:

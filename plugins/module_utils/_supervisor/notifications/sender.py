@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notifi
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from typing import Any, Mapping
+    from typing import Any, Mapping, Sequence
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -108,17 +108,23 @@ def describe_target(target: Mapping[str, str]) -> str:
 def main(_arguments: list[str]) -> int:
     """Send the message on standard input to all targets at once, and write a line for each that failed."""
     order = json.loads(sys.stdin.read())
+    deliver(order["targets"], order["message"])
+    os._exit(0)  # without waiting for threads whose server does not reply
+
+
+def deliver(targets: Sequence[Mapping[str, str]], content: Mapping[str, Any]) -> None:
+    """Send a message to all targets at once, and write a line to standard error for each that failed."""
     jobs = []
-    for target in order["targets"]:
+    for target in targets:
         errors: list[str] = []
-        thread = threading.Thread(target=send, args=(target, order["message"], errors), daemon=True)
+        thread = threading.Thread(target=send, args=(target, content, errors), daemon=True)
         thread.start()
         jobs.append((target, thread, errors))
     for target, thread, errors in jobs:
         thread.join(NOTIFICATION_TIMEOUT)
         problem = errors[0] if errors else f"no answer within {NOTIFICATION_TIMEOUT:g} s"
         if problem:
-            event = order["message"]["event"]
-            line = f"muster: the notification {event!r} to {describe_target(target)} was not sent: {problem}\n"
+            line = (
+                f"muster: the notification {content['event']!r} to {describe_target(target)} was not sent: {problem}\n"
+            )
             os.write(2, line.encode("utf-8", "replace"))
-    os._exit(0)  # without waiting for threads whose server does not reply

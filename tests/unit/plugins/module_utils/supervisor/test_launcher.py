@@ -111,7 +111,7 @@ def test_slow_container_removal_is_not_reported_as_a_stuck_process(
     node = make_rank_0(2)
     removing, stubborn = 4711, 4712
     killed: list[tuple[list[int], int]] = []
-    monkeypatch.setattr(launcher, "descendants", lambda _root: [removing, stubborn])
+    monkeypatch.setattr(launcher, "descendants", lambda root: [] if root == removing else [removing, stubborn])
     monkeypatch.setattr(launcher, "signal_all", lambda pids, number: killed.append((list(pids), number)))
     node.supervisor.plan["remove"] = ["docker", "rm", "--force", "muster-first-node0"]
     node.supervisor.launcher.remover, node.supervisor.launcher.code = removing, 0

@@ -1,12 +1,10 @@
-"""A node's command in a container: its command line, and that it ends with the run (with a stand-in for the engine)."""
+"""A node's command in a container: its command line, and what is checked before."""
 
 from __future__ import annotations
 
 import grp
 import os
 import pwd
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.container_co
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan
 from tests.unit.healthy import Facts, address, cluster, spoilt
-from tests.unit.supervised import Run, end_by_force, eventually, make_job, make_run
+from tests.unit.supervised import make_job
 
 TABLE = build_rank_table([HostSpec("a", "10.0.0.9", 2), HostSpec("b", "10.0.0.10", 2)])
 FACTS: dict[str, Any] = {
@@ -290,57 +288,3 @@ def test_docker_group_granted_after_login_is_entered_with_sg(monkeypatch: pytest
         monkeypatch.setattr(grp, "getgrnam", {"docker": entry}.__getitem__)
         monkeypatch.setattr(os, "getgroups", lambda groups=groups: groups)
         assert image.with_group("docker", words) == (["sg", "docker", "-c", "docker info 'a b'"] if late else words)
-
-
-# --- The container ends with the run: a fake engine whose daemon starts it, so it is not our child
-
-ENGINE = """#!/bin/sh
-cd "$(dirname "$0")"
-if [ "$1" = rm ]; then echo "$@" >> removed; kill -9 $(cat daemon.pid); exit; fi
-echo $$ > client.pid
-echo run > daemon
-while kill -0 $(cat daemon.pid); do sleep 0.1; done
-exit 137
-"""
-DAEMON = "read -r _ < daemon; touch started; exec sleep 631"
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """A run of one node in a container."""
-    engine = tmp_path / "engine"
-    engine.write_text(ENGINE)
-    engine.chmod(0o755)
-    run = make_run(tmp_path, [["unused"]])
-    run.plans[0].update(wrap=[str(engine), "run"], remove=[str(engine), "rm", "--force", "it"])
-    return run
-
-
-@pytest.fixture
-def container(run: Run) -> Iterator[subprocess.Popen[bytes]]:
-    """What becomes the run's container as soon as the engine asks for it."""
-    os.mkfifo(run.directory / "daemon")
-    with subprocess.Popen(["/bin/sh", "-c", DAEMON], cwd=run.directory) as container:
-        (run.directory / "daemon.pid").write_text(str(container.pid))
-        try:
-            yield container
-            end_by_force(run)
-        finally:
-            container.kill()
-
-
-@pytest.mark.parametrize("how", ["stop", "engine", "supervisor"])
-def test_a_container_ends_with_the_run(run: Run, container: subprocess.Popen[bytes], how: str) -> None:
-    run.start()
-    eventually((run.directory / "started").exists)
-    run.wait_for("running")
-    assert container.poll() is None
-    if how == "stop":
-        run.stop()
-    elif how == "engine":
-        os.kill(int((run.directory / "client.pid").read_text()), 9)
-    else:
-        os.kill(run.supervisor(0), 9)
-    eventually(lambda: container.poll() is not None)
-    run.wait_until_gone()
-    assert set((run.directory / "removed").read_text().splitlines()) == {"rm --force it"}
