@@ -28,7 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict 
 from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, format_result, run_query
 from ansible_collections.muster.training.plugins.plugin_utils._page.job_metrics import JobMetrics
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
-from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable, visible_text
 from ansible_collections.muster.training.plugins.plugin_utils._text.sparkline import sparkline
 
 MAX_METRICS = 4
@@ -145,7 +145,7 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
         ended = f"{format_ranks(exited)} exited with 0;" if exited else ""
         awaited = sorted(awaited_ranks & set(ranks))
         ended += f" the other ranks wait for {format_ranks(awaited)};" if awaited else ""
-        output = f"{ended}{format_silence(node['silence'])} {node['last_line'][:120]}".strip()
+        output = f"{ended}{format_silence(node['silence'])} {visible_text(node['last_line'])[:120]}".strip()
         last_line = printable(node["message"] or output)
         rows.append((node["node"], rank_range, node["state"], since, format_gpus(node["gpus"]), last_line))
     if not any(row[4] for row in rows[1:]):

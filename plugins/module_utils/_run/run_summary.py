@@ -9,6 +9,7 @@ import os
 import shlex
 
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import FILE, merge_reports
+from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import SECONDARY
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
 
 TYPE_CHECKING = False
@@ -40,7 +41,9 @@ def first_error(result: Any) -> str:
         ranks = [rank for rank in report.get("ranks") or [] if isinstance(rank, dict)]
         ranks.sort(key=lambda rank: not rank.get("first"))
         errors += [rank.get("error") for rank in ranks] + [report.get("launcher_error")]
-    text = next((str(error) for error in errors if error), "") or str(result.get("reason") or "")
+    texts = [str(error) for error in errors if error]
+    texts.sort(key=lambda text: bool(SECONDARY.search(text)))  # stable: causes before their consequences
+    text = next(iter(texts), "") or str(result.get("reason") or "")
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:MAX_TEXT]
 
 

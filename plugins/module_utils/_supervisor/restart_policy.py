@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import re
 
+from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import SECONDARY
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
 
 TYPE_CHECKING = False
@@ -36,14 +37,6 @@ RESTARTABLE = (NODE_LOST, HARDWARE, INTERRUPTED, HANG, RANK_FAILED, DETERMINISTI
 MAX_WITHOUT_PROGRESS = 3  # attempts without a newer checkpoint, after which a run ends
 NO_REQUEUE = 93  # exit code of a run that ended for lack of progress: a scheduler must not start it again
 
-# Errors of a rank that lost a peer: a consequence, not a cause.
-SECONDARY = re.compile(
-    r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|peer .*(closed|gone)|"
-    r"recvbytes failed|socket timeout|timed out|storeerror|failed to recv|NCCL communicator was aborted|"
-    r"DistBackendError|DistNetworkError|ChildFailedError|Watchdog caught|SignalException|SIGTERMException|"
-    r"killed by signal: Terminated",
-    re.IGNORECASE,
-)
 BROKEN_HARDWARE = re.compile(
     r"uncorrectable (ECC|NVLink)|fallen off the bus|GPU is lost|\bXid\b|unhandled system error|"
     r"CUDA error: unspecified launch failure",

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import MAX_TAIL_LINES
+from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import SECONDARY
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import RESTARTED, SUPERVISOR_DIED
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
 from ansible_collections.muster.training.plugins.module_utils._run.processes import FATAL_SIGNALS, KILLED, describe_exit
-from ansible_collections.muster.training.plugins.module_utils._supervisor.restart_policy import SECONDARY
 from ansible_collections.muster.training.plugins.plugin_utils._failures.attempts import (
     continue_command,
     of_last_attempt,
@@ -33,6 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.explanat
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang, recorded_stacks
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
     exited_early,
+    left_early,
     name_different_collectives,
     name_last_output,
     never_arrived,
@@ -218,7 +219,7 @@ def without_reactions(
     result: Mapping[str, Any], best: dict[str, Any], failures: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the failure that explains why ranks only waited or lost a connection, by default the first of theirs."""
-    culprit = exited_early(result, failures) or never_arrived(result, failures)
+    culprit = exited_early(result, failures) or never_arrived(result, failures) or left_early(result, failures)
     if culprit is None:
         named = name_different_collectives(best, failures)
         return named if named is not best else name_last_output(best, result, failures)

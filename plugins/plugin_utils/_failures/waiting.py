@@ -44,6 +44,7 @@ MIN_WAITING = 2  # ranks that timed out: with fewer, the rank without a timeout 
 MAX_QUOTED = 300  # characters of a waiting rank's error
 MAX_OUTPUT = 160  # characters of the last output of a rank that is still running
 STOPPED = (None, -signal.SIGTERM, -signal.SIGKILL)
+PEER_GONE = re.compile(r"\b(?:closed|reset) by peer\b", re.IGNORECASE)
 
 
 def ranks_of(result: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
@@ -112,6 +113,25 @@ def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
         f"{waiting[0]['error'][:MAX_QUOTED]}"
     )
     return blame(node, rank, error, waiting[0]["since"])
+
+
+def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the only rank without an error, to which all others lost their connections, as the first failure, or None.
+
+    It may have come to its end before the others, as a rank that alone resumes from a checkpoint does.
+    """
+    cut_off = [failure for failure in failures if failure["rank"] is not None and PEER_GONE.search(failure["error"])]
+    numbers = [failure["rank"] for failure in cut_off]
+    others = [(node, rank) for node, rank in ranks_of(result) if rank["rank"] not in numbers]
+    if not cut_off or len(others) != 1:
+        return None
+    node, rank = others[0]
+    if rank["error"] or rank["exit_code"] not in (0, None) or (node["report"] or {}).get("oom_kills"):
+        return None
+    state = "exited with 0" if rank["exit_code"] == 0 else "had no error of its own"
+    who = f"rank {numbers[0]}" if len(numbers) == 1 else f"all {len(numbers)} other ranks"
+    error = f"{state} when {who} lost the connection to it: {cut_off[0]['error'][:MAX_QUOTED]}"
+    return blame(node, rank, error, cut_off[0]["since"])
 
 
 def name_different_collectives(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any]:

@@ -111,7 +111,8 @@ class Series:
     offset: added to positions, since a program may count its steps from the beginning in each epoch; first, last: the
     first and the last position as printed; epoch: that of the last value, if known; offsets: the offset in each epoch;
     epochs: of each value that Hugging Face's Trainer printed; is_new_log: whether no value of the newest attempt was
-    added yet.
+    added yet; counts_total: whether the position that equals the total had a value of its own in this epoch, so that it
+    has total + 1 values, counted from 0.
     """
 
     step: array[float] = field(default_factory=lambda: array("d"))
@@ -123,6 +124,7 @@ class Series:
     epoch: float | None = None
     offsets: dict[float, float] = field(default_factory=dict)
     is_new_log: bool = False
+    counts_total: bool = False
 
     def add(self, line: Line, value: float) -> None:
         """Add a value at the position of its line, or at the next one if the line has none."""
@@ -135,7 +137,11 @@ class Series:
             self.first = position
         elif self.starts_again(line, position, value):
             gap = self.step[-1] - self.step[-2] if len(self.step) > 1 else 1.0
-            self.offset = self.offset + line.total if line.total else self.step[-1] + max(1.0, gap) - position
+            is_extra = self.counts_total and position == self.first == 0
+            self.offset = (
+                self.offset + line.total + is_extra if line.total else self.step[-1] + max(1.0, gap) - position
+            )
+            self.counts_total = False
         self.last = position
         self.epoch = self.epoch if line.epoch is None else line.epoch
         if line.epoch is not None and len(self.offsets) < MAX_EPOCHS:
@@ -280,6 +286,8 @@ class PrintedMetrics:
 
     def add(self, line: Line) -> None:
         """Add the values of a line."""
+        is_last = line.kind == "step" and line.position == line.total
+        counts_total = is_last and self.differs(line)
         for name, value in line.values.items():
             key = normalize(name)
             if key not in self.names and len(self.names) >= MAX_METRICS:
@@ -288,7 +296,14 @@ class PrintedMetrics:
                 return
             self.names.setdefault(key, name)
             self.points += 1
-            self.series.setdefault((key, line.kind), Series()).add(line, value)
+            series = self.series.setdefault((key, line.kind), Series())
+            series.add(line, value)
+            series.counts_total = series.counts_total or counts_total
+
+    def differs(self, line: Line) -> bool:
+        """Return whether a line has other values than before; a progress bar that is drawn again has the same."""
+        earlier = [(self.series.get((normalize(name), line.kind)), value) for name, value in line.values.items()]
+        return any(series is not None and bool(series.value) and series.value[-1] != value for series, value in earlier)
 
     def curves(self, source: str) -> CurveSet:
         """Return the curves: of each metric, the series by step, otherwise the one with the most values."""

@@ -24,7 +24,9 @@ MAX_NAME = 100  # characters before the word
 # Names that match, of values that are not secret: counts of tokens in a text, for example.
 ORDINARY = re.compile(
     r"(?:(?:max|min|num|n|total|special|added|input|output|per|seen|new)_(?:\w{1,20}_)?)?tokens(?:_\w{0,30})?|"
-    r"(?:pad|eos|bos|unk|cls|sep|mask|image)_token|tokenizer\w{0,40}|(?:pad|eos|bos|unk|image)?_?token_ids?",
+    r"(?:pad|eos|bos|unk|cls|sep|mask|image)_token|tokenizer\w{0,40}|"
+    r"(?:[a-z0-9]{1,12}_){1,3}tokenizer(?:_(?:name|path|file|type|class|dir|config|model))?|tiktoken(?:_\w{0,30})?|"
+    r"token_(?:embed(?:ding)?s?|types?|level|dropout|shift|mixer)(?:_\w{0,30})?|(?:pad|eos|bos|unk|image)?_?token_ids?",
     re.IGNORECASE,
 )
 WHOLE = re.compile(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.own_python import with_own_python
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import brief_error
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of_model
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import digest_of_files
@@ -167,7 +168,7 @@ def compose_report(record: Record, now: float) -> Report:
         "nodes": rows,
         "stages": stage_list,
         "findings": find_all(facts),
-        "failure": describe_failure(result, record.failure_log),
+        "failure": describe_failure(plan, result, record.failure_log),
         "cost": cost_of(rows, numbers, seconds, start_up, samples, rate, clean_text(plan.get("currency"), 10) or "USD"),
         "restarts": record.attempts,
         "attempts": describe_attempts(result, to_mapping(plan.get("restart")).get("counts_progress") is True),
@@ -230,7 +231,7 @@ def failure_location(failed: Failure) -> str:
     return failed["node"] + (f", rank {failed['rank']}" if failed["rank"] is not None else "")
 
 
-def describe_failure(result: Mapping[str, Any], log: str) -> Failure | None:
+def describe_failure(plan: Mapping[str, Any], result: Mapping[str, Any], log: str) -> Failure | None:
     """Return the first failure, with the end of its log."""
     first_failure = result.get("first_failure")
     if not isinstance(first_failure, Mapping):
@@ -242,7 +243,7 @@ def describe_failure(result: Mapping[str, Any], log: str) -> Failure | None:
     last_lines = log.splitlines() or reported_lines
     lines = clean_lines(choose_lines(last_lines))
     error = first_failure.get("error")
-    cause = explain_failure(error if isinstance(error, str) else "", last_lines)
+    cause = with_own_python(explain_failure(error if isinstance(error, str) else "", last_lines), plan)
     return {
         "node": clean_text(first_failure.get("node"), 100),
         "node_rank": to_int(first_failure.get("node_rank")),

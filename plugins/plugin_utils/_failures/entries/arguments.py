@@ -43,8 +43,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The parser that the message names does not know the argument, lacks a required one, or got a value that "
         "is not allowed: a typing error, an argument of another release (older torchrun spells its options with _), or "
         "one that stands before the script's name although it belongs to the script, or the other way round.",
-        remedy="compare launch_args with `python SCRIPT --help`, in the job's environment; launch_args go to the "
-        "script, not to the launcher",
+        remedy="compare the script's arguments (launch_args, or args in a job file) with `python SCRIPT --help`, in "
+        "the job's environment; they go to the script, not to the launcher",
         source="rosinality/ocr-pytorch#1",
         general=True,
     ),

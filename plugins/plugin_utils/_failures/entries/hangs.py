@@ -23,6 +23,24 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html",
     ),
     CatalogueEntry(
+        id="rank-left-early",
+        title="A rank ended, without an error, before the others",
+        example="had no error of its own when rank 1 lost the connection to it: RuntimeError: ...",
+        texts=(
+            r"(?:exited with 0|had no error of its own) when (?:rank \d{1,7}|all \d{1,7} other ranks) lost the "
+            r"connection to it",
+        ),
+        cause="This rank came to the end of the script while others still trained, or was killed. Mostly the ranks "
+        "disagree about the number of steps: only its node has the checkpoint from which it resumed, its share of the "
+        "data is smaller, or it left the loop by itself (early stopping, sys.exit).",
+        remedy="compare what the ranks print at their start, with ansible-playbook logs.yml -e rank=0 and the same for "
+        "others: the checkpoint, the epoch, the number of batches. All nodes must see a checkpoint: save it on a "
+        "shared drive, or copy it to each node (ansible-playbook stage_data.yml). `dmesg` on its node shows whether "
+        "the kernel killed it",
+        source="https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html",
+        weak=True,
+    ),
+    CatalogueEntry(
         id="rank-never-arrived",
         title="A rank did not arrive where all others waited",
         example="did not arrive where 3 other ranks waited for it; ...",

@@ -220,6 +220,16 @@ RULES: tuple[FrameRule, ...] = (
         "worked before, compare the releases of {package} (ansible-playbook preflight.yml compares the nodes)",
     ),
     FrameRule(
+        id="path-asserted",
+        title="An assertion requires a path that does not exist",
+        exceptions=("AssertionError",),
+        source=r"\bassert\b[^\n]{0,120}\b(?:exists|isfile|isdir|is_file|is_dir)\(",
+        cause="{where} requires a file or directory that does not exist on this node.",
+        remedy="`ls -ld` the paths among the job's arguments on that node; relative ones start at "
+        "launch_working_directory. Data must be on each node (ansible-playbook stage_data.yml copies it) or on a "
+        "shared drive",
+    ),
+    FrameRule(
         id="asserted-by-script",
         title="An assertion of the script failed",
         exceptions=("AssertionError",),

@@ -163,6 +163,18 @@ RULES: tuple[FrameRule, ...] = (
         certain=False,
         over=("file-missing",),
     ),
+    FrameRule(
+        id="dataset-not-downloaded",
+        title="A data set of torchvision or torchaudio is missing or differs",
+        packages=("torchvision", "torchaudio"),
+        message=r"(?:(?i:dataset)[^\n]{0,40} not found|does ?n.t exist)[^\n]{0,200}download ?= ?True",
+        raised_by="package",
+        cause="{where} reads a data set which is missing in its `root` directory on this node, or whose files are not "
+        "those of the release that {package} expects (it compares their checksums).",
+        remedy="`ls -lR` the directory on that node; a relative root starts at launch_working_directory. Copy the data "
+        "set to all nodes (ansible-playbook stage_data.yml), or let one rank of each node, with LOCAL_RANK 0, "
+        "download it (download=True) while the others wait at a barrier",
+    ),
     *(
         FrameRule(
             id=f"unreadable-{kind.partition(' ')[0]}",

@@ -294,6 +294,13 @@ def test_known_failure_is_shown_with_cause_and_remedy(
         assert known in lines
 
 
+def test_remedy_names_the_python_of_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = {**PLAN, "options": {"launch_python": "/opt/conda/bin/python"}}
+    open_record(tmp_path, "first", plan)
+    closed(tmp_path, plan=plan, result=failed_with("RuntimeError: Ninja is required to load C++ extensions"))
+    assert "`/opt/conda/bin/python -m pip install PACKAGE`" in " ".join(capsys.readouterr().out.split())
+
+
 def test_last_lines_of_failed_rank_are_shown_and_explain_the_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,12 @@ def test_table_shows_state_of_each_node() -> None:
     )
 
 
+def test_last_line_is_shown_without_the_colors_of_the_job() -> None:
+    line = "\x1b[1;34mwandb\x1b[0m: Find logs at: \x1b[1;35mwandb/run-1\x1b[0m"
+    table = render_status([node_status("a", seen("a", 0, last_line=line))], 1075.0)
+    assert table.endswith(" wandb: Find logs at: wandb/run-1")
+
+
 def test_ranks_that_have_exited_are_named() -> None:
     nodes = [
         node_status("node1", seen("node1", 0, ended_ranks={"1": 200.0, "0": 190.0}, silence=200.0)),

@@ -62,6 +62,11 @@ def test_runs_are_described_by_job_project_and_outcome(tmp_path: Path) -> None:
     result.update(world_size=2, nnodes=2, started=1.0, reason="the launcher ended")
     (run.node(0) / "result.json").write_text(json.dumps(result))
     assert on_node(run)["runs"][0]["outcome"] == "ValueError: boom"
+    cut_off = {"rank": 2, "error": "RuntimeError: Connection closed by peer", "first": True}
+    first = {**view, "name": "node2", "node_rank": 2, "report": {"ranks": [cut_off]}}
+    both = {**result, "first_node": "node2", "nodes": [*nodes, first]}
+    (run.node(0) / "result.json").write_text(json.dumps(both))
+    assert on_node(run)["runs"][0]["outcome"] == "ValueError: boom", "a lost connection is a consequence"
     (run.node(0) / "result.json").write_text(json.dumps({**result, "nodes": [7]}))
     assert on_node(run)["runs"][0]["outcome"] == "loss 0.25, step 7", "an invalid result is ignored"
     assert on_node(run) | {"runs": []} == {"changed": False, "runs": [], "removed": []}

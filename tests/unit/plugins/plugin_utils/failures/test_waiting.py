@@ -49,6 +49,24 @@ def test_the_only_rank_without_a_timeout_failed_first() -> None:
     assert error.startswith("did not arrive where 3 other ranks waited for it; rank 0: RuntimeError: ")
 
 
+def test_only_rank_without_an_error_left_before_those_that_lost_it() -> None:
+    """As when only one node has the checkpoint from which its rank resumes, so that it has nothing left to do."""
+    left = result(report(-9, rank(0, None), ended_by_us=True), report(1, rank(1, 1, CLOSED)), first="node1")
+    number, error, entry = failure(left)
+    assert (number, entry) == (0, "rank-left-early")
+    assert error.startswith("had no error of its own when rank 1 lost the connection to it: RuntimeError: ")
+    ended = result(report(0, rank(0, 0)), report(1, rank(1, 1, CLOSED), rank(2, 1, CLOSED)), first="node1")
+    assert failure(ended)[1].startswith("exited with 0 when all 2 other ranks lost the connection to it: ")
+
+
+def test_rank_without_an_error_is_not_blamed_if_others_have_none_or_its_node_ran_out_of_memory() -> None:
+    others = report(1, rank(1, 1, CLOSED), rank(2, None))
+    stopped = report(TERMINATED, rank(0, None), ended_by_us=True)
+    assert failure(result(stopped, others, first="node1"))[::2] == (1, "gloo-peer-gone")
+    killed = report(TERMINATED, rank(0, None), ended_by_us=True, oom_kills=1)
+    assert failure(result(killed, report(1, rank(1, 1, CLOSED)), first="node1"))[0] == 1
+
+
 def test_single_timeout_does_not_blame_the_other_rank() -> None:
     silent = {**rank(1, TERMINATED), "ended_by_us": True}
     assert failure(result(report(1, rank(0, 1, GLOO), silent), first="node0"))[::2] == (0, "gloo-timed-out")

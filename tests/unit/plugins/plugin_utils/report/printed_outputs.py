@@ -76,6 +76,30 @@ Test:  [78/79]  eta: 0:00:00  loss: 1.2034 (1.3301)  acc1: 62.5000 (55.0300)  ti
             "lr": [(0, 0.01), (10, 0.01), (938, 0.01)],
         },
     ),
+    "timm's evaluation, whose last batch has the number that others show as the total": (
+        """\
+Train: 0 [   3/4 (100%)]  Loss: 0.664 (0.727)  Time: 0.409s,   19.55/s  (0.941s,    8.50/s)  LR: 1.000e-05
+Test: [   0/2]  Time: 1.058 (1.058)  Loss:   0.670 ( 0.670)  Acc@1:  75.000 ( 75.000)  Acc@5: 100.000 (100.000)
+Test: [   1/2]  Time: 0.331 (0.694)  Loss:   0.666 ( 0.668)  Acc@1:  87.500 ( 81.250)  Acc@5: 100.000 (100.000)
+Test: [   2/2]  Time: 0.064 (0.484)  Loss:   0.729 ( 0.688)  Acc@1:  12.500 ( 58.333)  Acc@5: 100.000 (100.000)
+Test: [   0/2]  Time: 0.187 (0.187)  Loss:   0.710 ( 0.710)  Acc@1:  62.500 ( 62.500)  Acc@5: 100.000 (100.000)
+Test: [   1/2]  Time: 0.050 (0.119)  Loss:   0.720 ( 0.715)  Acc@1:  37.500 ( 50.000)  Acc@5: 100.000 (100.000)
+Test: [   2/2]  Time: 0.080 (0.106)  Loss:   0.704 ( 0.711)  Acc@1:  25.000 ( 41.667)  Acc@5: 100.000 (100.000)
+""",
+        {
+            "test loss": [(0, 0.67), (1, 0.666), (2, 0.729), (3, 0.71), (4, 0.72), (5, 0.704)],
+            "test acc@5": [(number, 100.0) for number in range(6)],
+        },
+    ),
+    "tqdm from 0, whose bar is drawn once more at its end": (
+        "".join(
+            f"\rEpoch {epoch}: {step * 50:3}%|██| {step}/2 [00:01<00:05, 1.22it/s, loss={loss}]"
+            for epoch, losses in enumerate([(3.0, 2.5, 2.5), (2.0, 1.5, 1.5)])
+            for step, loss in enumerate(losses)
+        )
+        + "\n",
+        {"loss": [(0, 3.0), (1, 2.5), (2, 2.0), (3, 1.5), (4, 1.5)]},
+    ),
     "timm train.py": (
         """\
 Train: 0 [   0/1251 (  0%)]  Loss: 6.94 (6.94)  Time: 2.345s,  109.17/s  LR: 1.000e-05  Data: 1.2 (1.2)

@@ -163,6 +163,28 @@ CASES = [
         "",
     ),
     (
+        "path-asserted",
+        "AssertionError",
+        [("/job/data/readers.py", "assert os.path.exists(root)")],
+        "",
+    ),
+    (
+        "dataset-not-downloaded",
+        "RuntimeError: Dataset not found or corrupted. You can use download=True to download it",
+        [
+            ("/job/train.py", "trainset = torchvision.datasets.CIFAR10("),
+            (f"{SITE}/torchvision/datasets/cifar.py", 'raise RuntimeError("Dataset not found or corrupted...")'),
+        ],
+        "",
+    ),
+    (
+        "dataset-not-downloaded",
+        "RuntimeError: The path /data/sc doesn't exist. Please check the ``root`` path or set `download=True` to "
+        "download it",
+        [("/job/train.py", "SPEECHCOMMANDS(root)"), (f"{SITE}/torchaudio/datasets/speechcommands.py", "raise E(m)")],
+        "",
+    ),
+    (
         "asserted-by-script",
         "AssertionError: batch must be divisible by 3",
         [("/job/train.py", "assert batch % 3 == 0, 'batch must be divisible by 3'")],

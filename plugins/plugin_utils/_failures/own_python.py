@@ -1,0 +1,42 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Advice on packages for jobs that use a Python of the user's, in which site.yml installs nothing."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
+
+INSTALLS = re.compile(r"ansible-playbook site\.yml --tags (?:\w+,)*(?:python_env|pytorch|deepspeed)\b")
+MAX_PATH = 300  # characters
+
+
+def own_python(plan: Mapping[str, Any]) -> str:
+    """Return the interpreter that the user has set with launch_python, or ""; "" in an image, too.
+
+    The default is a list of the environments of site.yml, separated by colons.
+    """
+    options = plan.get("options")
+    options = options if isinstance(options, Mapping) else {}
+    python = options.get("launch_python")
+    if not isinstance(python, str) or not python.startswith("/") or ":" in python or options.get("launch_image"):
+        return ""
+    return clean_line(python[:MAX_PATH])
+
+
+def with_own_python(explanation: Explanation | None, plan: Mapping[str, Any]) -> Explanation | None:
+    """Add to a remedy that installs packages how to install them into the user's own Python."""
+    python = own_python(plan)
+    if explanation is None or not python or INSTALLS.search(explanation["remedy"]) is None:
+        return explanation
+    advice = (
+        f"This run used {python} (launch_python), in which that command installs nothing: there, install on each node "
+        f"with `{shlex.quote(python)} -m pip install PACKAGE`"
+    )
+    return {**explanation, "remedy": f"{explanation['remedy']}. {advice}"}

@@ -1,0 +1,44 @@
+"""A remedy that installs packages says how, if the job runs in a Python that site.yml does not manage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.own_python import with_own_python
+
+NINJA = "RuntimeError: Ninja is required to load C++ extensions"
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 56.00 MiB."
+
+
+def remedy(error: str, options: Any) -> str:
+    explanation = with_own_python(explain_failure(error, []), {"options": options})
+    assert explanation is not None
+    return explanation["remedy"]
+
+
+def test_packages_are_installed_with_the_python_of_the_user() -> None:
+    text = remedy(NINJA, {"launch_python": "/opt/conda/bin/python"})
+    assert "site.yml --tags python_env. This run used /opt/conda/bin/python (launch_python)" in text
+    assert "`/opt/conda/bin/python -m pip install PACKAGE`" in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        None,
+        {},
+        {"launch_python": 7},
+        {"launch_python": "/opt/muster/envs/a/env/bin/python:/opt/muster/env/bin/python:python3"},
+        {"launch_python": "/opt/conda/bin/python", "launch_image": "pytorch"},
+    ],
+)
+def test_environments_of_site_and_images_are_not_mentioned(options: Any) -> None:
+    assert "pip install PACKAGE" not in remedy(NINJA, options)
+
+
+def test_other_remedies_are_unchanged() -> None:
+    assert "pip install" not in remedy(OUT_OF_MEMORY, {"launch_python": "/opt/conda/bin/python"})
+    assert with_own_python(None, {}) is None
