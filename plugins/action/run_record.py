@@ -206,7 +206,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         raise UserError(adapt_commands(message), result={"changed": False})
     verdict = verdict_on(plan, result, reads)
     reported = job_report(reads.get(hub_name(plan, result))) | args["said"]
-    outcome = write_verdict(record, verdict, reported, watched=(0, 0) if args["result"] is not None else None)
+    outcome = write_verdict(record, plan, verdict, reported, watched=(0, 0) if args["result"] is not None else None)
     show_bad_nodes(args.get("bad_nodes"), plan, verdict)
     if args["fail"] and verdict["state"] != "succeeded":
         # without the verdict, which was already shown: Ansible prints the result of a failed task
@@ -279,17 +279,25 @@ def find_rank(plan: dict[str, Any], rank: int | None) -> tuple[int, int] | None:
 
 
 def show_verdict(
-    verdict: dict[str, Any], written_path: str, reported: dict[str, Any], watched: tuple[int, int] | None
+    plan: dict[str, Any],
+    verdict: dict[str, Any],
+    written_path: str,
+    reported: dict[str, Any],
+    watched: tuple[int, int] | None,
 ) -> None:
     """Show the failed rank's last output, and the verdict, with cause and remedy if the catalogue has them."""
     from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+    from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import read_facts
     from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
         render_last_lines,
         render_verdict,
     )
 
     failure = verdict["first_failure"]
-    explanation = explain_failure(failure["error"], failure.get("last_lines", [])) if failure else None
+    explanation = None
+    if failure:
+        facts = read_facts(plan, failure.get("rank"))
+        explanation = explain_failure(failure["error"], failure.get("last_lines", []), facts)
     last_lines = render_last_lines(verdict, watched)
     if last_lines:
         Display().display(last_lines)
@@ -297,7 +305,11 @@ def show_verdict(
 
 
 def write_verdict(
-    record: Path, verdict: dict[str, Any], reported: dict[str, Any], watched: tuple[int, int] | None = None
+    record: Path,
+    plan: dict[str, Any],
+    verdict: dict[str, Any],
+    reported: dict[str, Any],
+    watched: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
     """Write the verdict into the record, and show it even if the record cannot be written.
 
@@ -314,7 +326,7 @@ def write_verdict(
             f"cannot write the verdict to {path}: {error.strerror}; free up space there or take ownership of the "
             + adapt_commands(f"directory, then run ansible-playbook status.yml -e run_id={verdict['run_id']}")
         )
-    show_verdict(verdict, written_path, reported, watched)
+    show_verdict(plan, verdict, written_path, reported, watched)
     return {"changed": bool(written_path), "record": written_path, "verdict": verdict}
 
 
@@ -339,7 +351,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         reported = verdict.pop("said")
         # a verdict reached without rank 0's result is corrected once that is available
         if verdict["started"] is not None or final_result(plan, None, reads) is None:
-            show_verdict(verdict, str(path), reported, watched)
+            show_verdict(plan, verdict, str(path), reported, watched)
             return {"changed": False, "record": str(path), "verdict": verdict}
     runs = [run for run in reads.values() if run is not None]
     if any(run["run_id"] != plan["run_id"] for run in runs):
@@ -355,7 +367,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
             Display().display(f"run {plan['run_id']} {cost}")
         return unchanged
     verdict = verdict_on(plan, result, reads)
-    outcome = write_verdict(record, verdict, reported | job_report(reads.get(hub_name(plan, result))), watched)
+    outcome = write_verdict(record, plan, verdict, reported | job_report(reads.get(hub_name(plan, result))), watched)
     show_bad_nodes(args.get("bad_nodes"), plan, verdict)
     return outcome
 
