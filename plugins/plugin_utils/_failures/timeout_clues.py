@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import (
     ACTIVITIES,
     LIMIT,
+    PREPARING,
     REPORT,
     Activity,
 )
@@ -43,6 +44,8 @@ FRAME = re.compile(
     r'^[^\n]{0,80}File "(?P<path>[^"\n]{1,400})", line \d{1,9}, in (?P<function>\w{1,120})$', re.MULTILINE
 )
 MACHINERY = re.compile(r"/torch/(?!utils/data)|/multiprocessing/|/threading\.py$|/contextlib\.py$|/bin/")
+# In a line of code: all other ranks wait in it for the one that works first.
+MAIN_FIRST = re.compile(r"\b(?:local_)?(?:main_process_first|main_first|rank_zero_first|zero_first)\(")
 MAX_FRAMES = 60  # frames at the end of a log to look at
 
 
@@ -55,6 +58,16 @@ class Clue:
 
 
 OUTPUT_CLUES = (
+    (
+        re.compile(
+            r"`?Trainer\.fit`? stopped|\b[Tt]raining (?:is )?(?:complete|finished|done|ended)|[Ee]nd of training"
+        ),
+        Clue(
+            "The training was over: most likely another rank still tests, saves or uploads alone, or has already "
+            "exited, while this one waits in a last barrier.",
+            f"make the calls after the training on all ranks, or end without a barrier; if rank 0 is busy, {LIMIT}",
+        ),
+    ),
     (
         re.compile(
             r"\b(?:sav(?:e|ed|ing)\b|writing (?:the )?(?:model|checkpoint)|checkpoint(?:ing|s)? (?:to|at|in))", re.I
@@ -159,7 +172,11 @@ def clue_of(entry: str, error: str, lines: Iterable[str]) -> Clue | None:
 
 def clue_of_frames(lines: Iterable[str]) -> Clue | None:
     """Return what the functions suggest that called the collective in which a rank waited, or None."""
-    frames = list(FRAME.finditer("\n".join(lines)))[-MAX_FRAMES:]
+    text = "\n".join(lines)
+    first = MAIN_FIRST.search(text)
+    if first is not None:
+        return clue_of_function(PREPARING, first[0].removesuffix("("))
+    frames = list(FRAME.finditer(text))[-MAX_FRAMES:]
     for frame in reversed(frames):
         if MACHINERY.search(frame["path"]):
             continue

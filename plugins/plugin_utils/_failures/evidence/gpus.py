@@ -21,7 +21,8 @@ OWN_GPU = (
 )
 FEWER_RANKS = (
     "start as many ranks as the node has GPUs: leave nproc_per_node out, or -e nproc_per_node={gpus_per_node} "
-    "(num_processes of accelerate counts all nodes); `nvidia-smi -L` lists the GPUs, and neither CUDA_VISIBLE_DEVICES "
+    "(num_processes of accelerate counts all nodes; under srun, one task per node if it starts torchrun); `nvidia-smi "
+    "-L` lists the GPUs, and neither CUDA_VISIBLE_DEVICES "
     "nor the scheduler nor the container may hide some (docker run --gpus all)"
 )
 UNITS = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0}
@@ -94,6 +95,16 @@ def frame_in(pattern: str) -> str:
 
 
 RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="cuda-call-of-nccl",
+        entries=("nccl-cuda-error",),
+        shows=(r"NCCL WARN [^\n]{0,80}Cuda failure (?:\d{1,4} )?'(?P<failure>[^'\n]{3,120})'",),
+        cause="A CUDA call failed inside NCCL: {failure}. Mostly the driver, torch and NCCL do not fit together, "
+        "several "
+        "ranks use one GPU, or the GPU was left in a bad state by an earlier job.",
+        remedy="ansible-playbook preflight.yml checks GPUs and drivers, and names processes that still use a GPU; "
+        f"{OWN_GPU}; a torch that is built for the driver: ansible-playbook site.yml --tags python_env,pytorch",
+    ),
     EvidenceRule(
         id="more-ranks-than-gpus",
         entries=(*SHARED_GPU, "invalid-device-ordinal", "device-id-invalid"),

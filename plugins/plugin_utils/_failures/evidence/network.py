@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import LIMIT
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
 
@@ -57,6 +58,16 @@ def not_of_a_node(groups: Mapping[str, str], facts: RunFacts) -> bool:
 def foreign(groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether an address is certainly none of the nodes'."""
     return facts.is_foreign(groups.get("address", ""))
+
+
+def whole_nodes_are_missing(groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether the ranks that joined can be those of some of the nodes, and others are missing."""
+    joined, size = (int(groups.get(a) or groups.get(b) or 0) for a, b in (("joined", "clients"), ("size", "expected")))
+    if not 0 < joined < size or len(facts.addresses) == 1:
+        return False
+    if facts.slots:
+        return joined % max(facts.slots) == 0
+    return size % joined == 0 and (joined > 1 or "clients" in groups)  # a single rank may only be early
 
 
 def several_nodes(_groups: Mapping[str, str], facts: RunFacts) -> bool:
@@ -238,6 +249,17 @@ RULES: tuple[EvidenceRule, ...] = (
         "the same MASTER_ADDR and MASTER_PORT on all of them, and --node_rank 0 on the node of that address",
     ),
     EvidenceRule(
+        id="rendezvous-rejected",
+        entries=RENDEZVOUS,
+        shows=(r"(?:errno: 113 - No route to host|\[Errno 113\] No route to host)",),
+        cause="A firewall on the first node rejects the connection (Linux reports that as `No route to host`), or no "
+        "machine has that address.",
+        remedy="allow all TCP ports between the nodes: ansible-playbook site.yml --tags firewall, or `sudo "
+        "firewall-cmd "
+        "--zone=trusted --add-source=SUBNET` on each node; ansible-playbook preflight.yml tests the connections. "
+        "MASTER_ADDR must be an address of the first node (muster sets {first_address})",
+    ),
+    EvidenceRule(
         id="rendezvous-ended",
         entries=("rendezvous-unreached",),
         shows=(
@@ -263,11 +285,45 @@ RULES: tuple[EvidenceRule, ...] = (
         "port: ansible-playbook preflight.yml tests each connection in both directions",
     ),
     EvidenceRule(
+        id="nodes-missing",
+        entries=("ranks-missing",),
+        shows=(
+            r"(?:world_size=(?P<size>\d{1,7}), worker_count=(?P<joined>\d{1,7})|"
+            r"(?P<clients>\d{1,7})/(?P<expected>\d{1,7}) (?:clients|workers) joined)",
+        ),
+        cause="Only the ranks of some nodes joined ({joined}{clients} of {size}{expected}): the job was not started on "
+        "the others, or there with another MASTER_ADDR, port or node rank, or their connection is blocked.",
+        remedy="look at the logs of the missing nodes: ansible-playbook logs.yml -e fetch=true. Start the job on all "
+        "nodes within the time limit, with the same MASTER_ADDR, MASTER_PORT and --nnodes, and --node_rank 0, 1, ...; "
+        "ansible-playbook preflight.yml tests the connections",
+        condition=whole_nodes_are_missing,
+    ),
+    EvidenceRule(
+        id="start-of-ended-rank",
+        entries=("nccl-start-waits",),
+        shows=(r"got error: (?:Connection reset by peer|Broken pipe|Connection (?:was )?closed|failed to recv)",),
+        cause="Rank 0 ended while this rank waited for it in the first collective. Its own log says why.",
+        remedy="ansible-playbook logs.yml -e rank=0 shows what ended it",
+    ),
+    EvidenceRule(
+        id="start-of-busy-rank",
+        entries=("nccl-start-waits",),
+        shows=(r"got error: (?:wait timeout|Socket Timeout|[Tt]imeout waiting)",),
+        cause="Rank 0 did not reach the first collective in time: it still prepares data, downloads or loads the model "
+        "alone (inside `if rank == 0` or main_process_first), while this rank already waits for it.",
+        remedy=f"do that work before the job, or before init_process_group; or {LIMIT}. ansible-playbook logs.yml -e "
+        "rank=0 shows what rank 0 was doing",
+    ),
+    EvidenceRule(
         id="gloo-loopback",
         entries=GLOO,
-        shows=(r"(?:remote=\[|[Cc]onnect[^\n]{0,30}\[?)(?P<address>127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1)\b",),
-        cause="A node announces {address}, its loopback address, to the others: its own name resolves to it in "
-        "/etc/hosts.",
+        shows=(
+            r"Using the loopback address as fallback|"
+            r"(?:remote=\[|[Cc]onnect[^\n]{0,30}\[?)(?:127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1)\b",
+        ),
+        cause="A node announces its loopback address to the others: its own name resolves to it in /etc/hosts, or not "
+        "at "
+        "all.",
         remedy=f"ansible-playbook site.yml --tags hosts_file writes the nodes' addresses to /etc/hosts; {BY_HAND}",
         condition=several_nodes,
     ),

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence import (
+    checkpoints,
     files,
     gpus,
     network,
@@ -21,5 +22,6 @@ TOPICS: dict[str, tuple[EvidenceRule, ...]] = {
     gpus.TOPIC: gpus.RULES,
     packages.TOPIC: packages.RULES,
     files.TOPIC: files.RULES,
+    checkpoints.TOPIC: checkpoints.RULES,
 }
 RULES = tuple(rule for rules in TOPICS.values() for rule in rules)

@@ -40,7 +40,7 @@ def select_cause(explanation: Explanation, error: str, lines: Iterable[str], fac
         matches = match_rule(rule, text, facts)
         if matches is None:
             continue
-        fields = {**facts.fields, **groups_of(matches)}
+        fields = {**dict.fromkeys(group_names(matches), ""), **facts.fields, **groups_of(matches)}
         confidence: Confidence = "error" if rule.certain else explanation["confidence"]
         seen = seen_line(text, matches[0]) if matches else explanation["seen"]
         return {
@@ -74,6 +74,11 @@ def groups_of(matches: list[re.Match[str]]) -> dict[str, str]:
         for name, value in match.groupdict().items()
         if value is not None
     }
+
+
+def group_names(matches: list[re.Match[str]]) -> list[str]:
+    """Return the names of all groups, also of those that did not match."""
+    return [name for match in matches for name in match.re.groupindex]
 
 
 def seen_line(text: str, match: re.Match[str]) -> str:
