@@ -14,6 +14,10 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS, REQUIRED
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import TOPICS
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.registry import (
+    TOPICS as EVIDENCE_TOPICS,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.registry import TOPICS as FRAME_TOPICS
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
 from tests.explain.__main__ import MEASURED
@@ -53,6 +57,7 @@ waited for another one. To see what a rank itself wrote: `./muster logs --rank 3
 
 - [What a job says](#what-a-job-says), by topic
 - [What a traceback shows](#what-a-traceback-shows)
+- [What selects one of several causes](#what-selects-one-of-several-causes)
 - [What a check finds](#what-a-check-finds) before a run starts
 - [How often explanations are right](#how-often-explanations-are-right)
 
@@ -68,6 +73,13 @@ FRAMES = """\
 
 These explain exceptions without an entry above. The first that matches counts; those marked *general* only if no other
 one matches the exception or one that led to it.
+"""
+EVIDENCE = """\
+## What selects one of several causes
+
+Many errors above have several causes. A line of the log, a frame of the traceback or a fact of the run, such as the
+nodes' addresses and interfaces or the numbers of ranks and GPUs, often shows which one it is. The first that matches
+replaces the cause and the remedy of the entry that it names.
 """
 CHECKS = """\
 ## What a check finds
@@ -161,6 +173,15 @@ def rendered_rule(rule: FrameRule) -> str:
     return f"#### {prose(rule.title)}\n\n- `{rule.id}`{marked}\n- {prose(cause)}\n- What to do: {prose(remedy)}.\n"
 
 
+def rendered_evidence(rule: EvidenceRule) -> str:
+    """Evidence for one of several causes: the entries that it replaces, the cause, what to do."""
+    texts = (text.replace("{of_interface}", "") for text in (rule.cause, rule.remedy))
+    texts = (re.sub(r"\{(\w+)\}", lambda field: field[1].upper(), text) for text in texts)
+    cause, remedy = (text.replace("{{", "{").replace("}}", "}") for text in texts)
+    entries = ", ".join(f"`{entry}`" for entry in rule.entries)
+    return f"- `{rule.id}` ({entries}): {prose(cause)} What to do: {prose(remedy)}.\n"
+
+
 def what_went_wrong() -> str:
     """The page with all entries of the catalogue of errors, and all that checks find."""
     parts = [HEAD]
@@ -169,6 +190,9 @@ def what_went_wrong() -> str:
     parts.append(FRAMES)
     for topic, rules in FRAME_TOPICS.items():
         parts += [f"### {topic}\n", *(rendered_rule(rule) for rule in rules)]
+    parts.append(EVIDENCE)
+    for topic, selecting in EVIDENCE_TOPICS.items():
+        parts += [f"### {topic}\n", "".join(map(rendered_evidence, selecting))]
     rows = "".join(f"| `{name}` | {prose(IDS[name])} |\n" for name in sorted(IDS))
     checks = CHECKS.format(needed=", ".join(f"`{name}`" for name in REQUIRED)) + rows
     return "\n".join([*parts, checks, how_often_right()])

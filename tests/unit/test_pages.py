@@ -8,6 +8,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._checks.catalogue import IDS
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.registry import RULES as EVIDENCE
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.registry import RULES
 from tests.make_pages import DOCS, PAGES, code, prose, unseen_row
 
@@ -24,6 +25,7 @@ def test_page_lists_each_entry_and_each_id_once() -> None:
     assert re.findall(r"^- `([\w-]+)`", page, re.MULTILINE) == [
         *(entry.id for entry in CATALOGUE),
         *(rule.id for rule in RULES),
+        *(rule.id for rule in EVIDENCE),
     ]
     assert re.findall(r"^\| `([\w-]+)`", page, re.MULTILINE) == sorted(IDS)
     titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)

@@ -85,6 +85,9 @@ def last_exception(lines: list[str]) -> str:
         for index, line in enumerate(lines)
         if line.strip() == TRACEBACK and not lines[max(0, index - 1)].startswith(IGNORED)
     ]
+    if not starts:  # the head of the only one may be cut off
+        first = next((index for index, line in enumerate(lines) if SOURCE.match(line)), None)
+        starts = [] if first is None or any(line[:1].strip() for line in lines[:first]) else [first]
     for start in reversed(starts):
         for index in range(start + 1, len(lines)):
             if lines[index] and not lines[index][0].isspace():

@@ -27,7 +27,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport, RankReport
 
-STOPPED_LINES = 3  # last lines to keep of a rank that was ended because others failed
+# last lines to keep of a rank that was ended because others failed: what it did may be above a progress bar
+STOPPED_LINES = 10
 # Numbers of at most 9 digits: a job may write such lines itself.
 TORCHRUN_FAILURE = re.compile(
     r"rank\s*: (?P<rank>[0-9]{1,9}) \(local_rank: (?P<local_rank>[0-9]{1,9})\)\s*\n"

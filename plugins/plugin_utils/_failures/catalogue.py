@@ -25,11 +25,13 @@ from ansible_collections.muster.training.plugins.module_utils._run.node_loss imp
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import plain_output
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.select import select_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import (
     Confidence,
     Explanation,
     clean_line,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import NOTHING, RunFacts
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.explain import (
     explain_chain,
     explain_crash,
@@ -188,7 +190,7 @@ def explain(text: str) -> list[Match]:
     return sorted(matches, key=priority)  # stable: otherwise in catalogue order
 
 
-def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None:
+def explain_failure(error: str, last_lines: Iterable[str], facts: RunFacts = NOTHING) -> Explanation | None:
     """Return why a rank or launcher failed, or None if the failure is not in the catalogue.
 
     Args:
@@ -196,19 +198,33 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
         last_lines: Of its log. They count if the error itself is unknown, general, a hint or a consequence, and if they
             refine it: then for possible causes; if it is only an exit code or a signal, also for hints and
             consequences.
+        facts: Of the run, which may decide between several causes.
     """
     lines = plain_output("\n".join(list(last_lines)[-MAX_TAIL_LINES:])).split("\n")
     for pattern, constant in EXPLAINED:
         if pattern.match(error):
-            return constant
+            return select_cause(constant, error, lines, facts)
     own = next(iter(explain(error)), None)
     explanation = explain_by_catalogue(error, lines, own)
     explanation = explain_by_frames(error, lines, own, explanation) or explanation
     if explanation is None:
         return None
+    selected = select_cause(explanation, error, lines, facts)
+    if selected is explanation:
+        selected = with_clue(explanation, error, lines)
+    return with_local_advice(selected, [error, *lines])
+
+
+def with_clue(explanation: Explanation, error: str, lines: list[str]) -> Explanation:
+    """Return the explanation of a timeout with the most likely reason and its remedy first."""
     clue = clue_of(explanation["id"], error, lines)
-    cause = f"{clue} {explanation['cause']}" if clue else explanation["cause"]
-    return with_local_advice({**explanation, "cause": cause}, [error, *lines])
+    if clue is None:
+        return explanation
+    return {
+        **explanation,
+        "cause": f"{clue.sentence} {explanation['cause']}",
+        "remedy": f"{clue.remedy}. Otherwise: {explanation['remedy']}",
+    }
 
 
 def explain_by_catalogue(error: str, lines: list[str], own: Match | None) -> Explanation | None:

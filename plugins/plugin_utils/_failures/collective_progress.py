@@ -18,6 +18,10 @@ WORK = re.compile(
     r"(?:SeqNum=(?P<number>\d{1,12}), )?OpType=(?P<name>\w{1,60})(?:, NumelIn=(?P<elements>\d{1,15}))?"
 )
 GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\d{1,6})\b")  # the process group of an operation, since torch 2.3
+# How many collectives a rank has started, as it reports when any rank times out.
+STARTED = re.compile(
+    r"\bRank (?P<rank>\d{1,7})\][^\n]{0,300}[Ll]ast enqueued (?:NCCL )?work: (?P<number>\d{1,12}), last completed"
+)
 POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # differ between two ranks that communicate with each other
 # Operations for which all ranks pass the same number of elements.
 EQUAL_SIZES = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
@@ -64,6 +68,29 @@ def read_work(match: re.Match[str], text: str, rank: int) -> Work:
         match["name"],
         int(match["elements"]) if match["elements"] else None,
     )
+
+
+def not_started(works: list[Work], failures: Iterable[Mapping[str, Any]]) -> tuple[str, list[int]]:
+    """Return that ranks have not started the collective in which others wait, and these ranks; ("", []) otherwise.
+
+    Args:
+        works: The operations in which ranks wait.
+        failures: All failures, also of ranks that did not wait.
+    """
+    if not works or len({(work.group, work.number) for work in works}) > 1 or works[0].number is None:
+        return "", []
+    started: dict[int, int] = {}
+    for failure in failures:
+        for match in list(STARTED.finditer("\n".join(failure["last_lines"])))[:MAX_WORKS]:
+            group = GROUP.search(match.string[match.string.rfind("\n", 0, match.start()) + 1 : match.end()])
+            if not works[0].group or (group and group["group"] == works[0].group):
+                started.setdefault(int(match["rank"]), int(match["number"]))
+    waiting = {work.rank for work in works}
+    behind = sorted(rank for rank, number in started.items() if number < works[0].number and rank not in waiting)
+    if not behind:
+        return "", []
+    named = f"rank {works[0].rank} in {operation(works[0])}, rank {behind[0]} after {started[behind[0]]}"
+    return f"ranks are not at the same step: {named}, behind: {name_ranks(behind)}", behind
 
 
 def describe_difference(works: list[Work]) -> tuple[str, list[int]]:

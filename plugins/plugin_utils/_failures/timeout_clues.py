@@ -10,6 +10,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import (
+    ACTIVITIES,
+    LIMIT,
+    PREPARING,
+    REPORT,
+    Activity,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.collective_progress import WORK
 
 # Entries whose cause lists the reasons for which another rank may not have arrived.
@@ -26,67 +33,108 @@ EXPLAINED = (
 )
 MAX_LAST_LINES = 12  # lines before the timeout in which to look for what the job was doing
 MAX_LINE = 400
-# Lines about the timeout itself, which do not show what the job was doing.
-REPORT = re.compile(
-    r"ProcessGroup|\[c10d\]|\bNCCL\b|[Ww]atchdog|terminate called|what\(\)|frame #|C\+\+ frames|Traceback|"
-    r"^\s{1,12}(?:File |raise )|Error\b|torch\.distributed|elastic|SIGTERM|SIGABRT|exitcode|^[-=* ]{5,}$"
-)
 START = 10  # collectives of a job's beginning
+
+
+EQUAL_BATCHES = (
+    "give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, or model.join()"
+)
+# Frames of a traceback, with the function, and the frames of torch's and of launchers' own code among them.
+FRAME = re.compile(
+    r'^[^\n]{0,80}File "(?P<path>[^"\n]{1,400})", line \d{1,9}, in (?P<function>\w{1,120})$', re.MULTILINE
+)
+MACHINERY = re.compile(r"/torch/(?!utils/data)|/multiprocessing/|/threading\.py$|/contextlib\.py$|/bin/")
+# In a line of code: all other ranks wait in it for the one that works first.
+MAIN_FIRST = re.compile(r"\b(?:local_)?(?:main_process_first|main_first|rank_zero_first|zero_first)\(")
+MAX_FRAMES = 60  # frames at the end of a log to look at
 
 
 @dataclass(frozen=True)
 class Clue:
-    """A reason that a pattern in the last output, or the operation in which ranks waited, suggests."""
+    """The most likely reason for which a rank waited in vain, and what to do about it, without a full stop."""
 
-    pattern: re.Pattern[str]
     sentence: str
+    remedy: str
 
 
 OUTPUT_CLUES = (
-    Clue(
+    (
+        re.compile(
+            r"`?Trainer\.fit`? stopped|\b[Tt]raining (?:is )?(?:complete|finished|done|ended)|[Ee]nd of training"
+        ),
+        Clue(
+            "The training was over: most likely another rank still tests, saves or uploads alone, or has already "
+            "exited, while this one waits in a last barrier.",
+            f"make the calls after the training on all ranks, or end without a barrier; if rank 0 is busy, {LIMIT}",
+        ),
+    ),
+    (
         re.compile(
             r"\b(?:sav(?:e|ed|ing)\b|writing (?:the )?(?:model|checkpoint)|checkpoint(?:ing|s)? (?:to|at|in))", re.I
         ),
-        "The last output is about saving: most likely only some ranks call the function that saves a sharded model, or "
-        "saving takes longer than the timeout.",
+        Clue(
+            "The last output is about saving: most likely only some ranks call the function that saves a sharded "
+            "model, or saving takes longer than the timeout.",
+            "call the function that saves on all ranks (FSDP, ZeRO), outside any `if rank == 0`; if all of them do "
+            f"and the file still grows, {LIMIT}",
+        ),
     ),
-    Clue(
+    (
         re.compile(
             r"\b(?:tokeni[sz]|preprocess|pre-process|preparing|download|loading|map\b[^\n]{0,20}\d%|scanning|building|"
             r"extracting|indexing|reading)",
             re.I,
         ),
-        "The last output is about preparing or loading: most likely a rank was still busy with it, alone or on a slow "
-        "disk, when the others gave up.",
+        Clue(
+            "The last output is about preparing or loading: most likely a rank was still busy with it, alone or on a "
+            "slow disk, when the others gave up.",
+            f"finish that work before the job (prepare or download the data once); or {LIMIT}",
+        ),
     ),
-    Clue(
+    (
         re.compile(r"\b(?:evaluat|validat|eval\b|eval_|valid\b|testing\b|generat)", re.I),
-        "The last output is from an evaluation: most likely only some ranks evaluate, or they have different numbers "
-        "of batches or lengths to generate there.",
+        Clue(
+            "The last output is from an evaluation: most likely only some ranks evaluate, or they have different "
+            "numbers of batches or lengths to generate there.",
+            "let all ranks evaluate with the same number of batches (drop_last=True, or pad; synced_gpus=True for "
+            f"generate with ZeRO 3 or FSDP); if only rank 0 shall do it, with model.module, {LIMIT}",
+        ),
     ),
-    Clue(
+    (
         re.compile(r"\b100%\||\b(\d{1,9})/\1\b"),
-        "The last output shows the end of an epoch or loop: most likely the ranks have different numbers of batches, "
-        "or a rank saves or evaluates alone after it, or failed there.",
+        Clue(
+            "The last output shows the end of an epoch or loop: most likely the ranks have different numbers of "
+            "batches, or a rank saves or evaluates alone after it, or failed there.",
+            f"{EQUAL_BATCHES}; save and evaluate on all ranks",
+        ),
     ),
 )
-BARRIER = (
+BARRIER = Clue(
     "The ranks waited in a barrier or an all_reduce of a single number: most likely one rank, often rank 0 or the "
     "first of a node, was still busy alone (preparing data, saving, evaluating), had no more batches, or takes another "
-    "branch."
+    "branch.",
+    f"look at what the rank that does not wait did last; if it was still busy, {LIMIT}; otherwise {EQUAL_BATCHES}",
 )
-FIRST_BROADCAST = (
+FIRST_BROADCAST = Clue(
     "The ranks waited for a broadcast at the beginning, in which rank 0 sends weights or settings: most likely rank 0 "
-    "was still loading or preparing, or the network between the nodes moves no data."
+    "was still loading or preparing, or the network between the nodes moves no data.",
+    "look at the last lines of rank 0: ansible-playbook logs.yml -e rank=0. If it was busy, let it finish before "
+    f"init_process_group, or {LIMIT}; if it waited as well: ansible-playbook preflight.yml tests the network",
 )
-SHARDED = (
+SHARDED = Clue(
     "The ranks waited for the weights or gradients of a sharded model (FSDP, ZeRO 3): most likely a rank did not run "
-    "the same layers in this step, had no batch, or runs code for rank 0 only."
+    "the same layers in this step, had no batch, or runs code for rank 0 only.",
+    f"{EQUAL_BATCHES}; run the same layers on all ranks (a dummy input for a part without data, "
+    "set_z3_leaf_modules for a mixture of experts), and no forward or save inside `if rank == 0`",
 )
-POINT_TO_POINT = "The ranks waited to send to or receive from another pipeline stage: that stage is the one to look at."
-EXPERTS = (
+POINT_TO_POINT = Clue(
+    "The ranks waited to send to or receive from another pipeline stage: that stage is the one to look at.",
+    "ansible-playbook logs.yml -e rank=N for the ranks of the stages before and after this one",
+)
+EXPERTS = Clue(
     "The ranks waited in an all-to-all, as mixtures of experts and sharded embeddings use it: most likely a rank had "
-    "no more batches, or did not reach the same layer in this step."
+    "no more batches, or did not reach the same layer in this step.",
+    f"{EQUAL_BATCHES}; call the layer on all ranks, also without tokens for it",
 )
 BY_OPERATION = {
     "_ALLGATHER_BASE": SHARDED,
@@ -99,8 +147,8 @@ BY_OPERATION = {
 }
 
 
-def clue_of(entry: str, error: str, lines: Iterable[str]) -> str:
-    """Return a sentence on the most likely reason why a rank waited in vain, or "".
+def clue_of(entry: str, error: str, lines: Iterable[str]) -> Clue | None:
+    """Return the most likely reason why a rank waited in vain, or None.
 
     Args:
         entry: The id of the entry that explains the failure.
@@ -108,24 +156,52 @@ def clue_of(entry: str, error: str, lines: Iterable[str]) -> str:
         lines: The end of the log of the rank that waited.
     """
     if entry not in EXPLAINED:
-        return ""
+        return None
     lines = [line[:MAX_LINE] for line in lines if line.strip()]
+    clue = clue_of_frames(lines)
+    if clue is not None:
+        return clue
     output = [line for line in lines if not REPORT.search(line)][-MAX_LAST_LINES:]
     for line in reversed(output):
-        for clue in OUTPUT_CLUES:
-            if clue.pattern.search(line):
-                return clue.sentence
+        for pattern, clue in OUTPUT_CLUES:
+            if pattern.search(line):
+                return clue
     # The network may be the reason as well if the very first collective never completes.
-    return "" if entry == "nccl-first-collective" else clue_of_operation("\n".join([error, *lines]))
+    return None if entry == "nccl-first-collective" else clue_of_operation("\n".join([error, *lines]))
 
 
-def clue_of_operation(text: str) -> str:
-    """Return what the operation in which a rank waited suggests, or ""."""
+def clue_of_frames(lines: Iterable[str]) -> Clue | None:
+    """Return what the functions suggest that called the collective in which a rank waited, or None."""
+    text = "\n".join(lines)
+    first = MAIN_FIRST.search(text)
+    if first is not None:
+        return clue_of_function(PREPARING, first[0].removesuffix("("))
+    frames = list(FRAME.finditer(text))[-MAX_FRAMES:]
+    for frame in reversed(frames):
+        if MACHINERY.search(frame["path"]):
+            continue
+        activity = next((item for item in ACTIVITIES if re.search(item.function, frame["function"])), None)
+        if activity is not None:
+            return clue_of_function(activity, frame["function"])
+    return None
+
+
+def clue_of_function(activity: Activity, function: str) -> Clue:
+    """Return the clue that a rank waited in a function in which another one was still at work."""
+    return Clue(
+        f"This rank waited in {function}: most likely another rank, often rank 0, was still {activity.name} there. "
+        f"{activity.reason}",
+        activity.remedy.format(),
+    )
+
+
+def clue_of_operation(text: str) -> Clue | None:
+    """Return what the operation in which a rank waited suggests, or None."""
     match = WORK.search(text)
     if match is None:
-        return ""
+        return None
     if match["name"] == "ALLREDUCE" and match["elements"] == "1":
         return BARRIER
     if match["name"] == "BROADCAST" and match["number"] and int(match["number"]) <= START:
         return FIRST_BROADCAST
-    return BY_OPERATION.get(match["name"], "")
+    return BY_OPERATION.get(match["name"])

@@ -35,8 +35,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting 
     exited_early,
     left_early,
     name_different_collectives,
-    name_last_output,
     never_arrived,
+    never_started,
+    still_running,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, format_amount, run_cost
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
@@ -219,11 +220,16 @@ def without_reactions(
     result: Mapping[str, Any], best: dict[str, Any], failures: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the failure that explains why ranks only waited or lost a connection, by default the first of theirs."""
-    culprit = exited_early(result, failures) or never_arrived(result, failures) or left_early(result, failures)
+    culprit = (
+        exited_early(result, failures)
+        or never_started(failures)
+        or never_arrived(result, failures)
+        or left_early(result, failures)
+    )
     if culprit is None:
         named = name_different_collectives(best, failures)
-        return named if named is not best else name_last_output(best, result, failures)
-    return {**best, **culprit}
+        culprit = named if named is not best else still_running(result, failures)
+    return {**best, **(culprit or {})}
 
 
 def count_reactions(result: Mapping[str, Any], first: Mapping[str, Any] | None) -> int:

@@ -15,11 +15,12 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import activity_of
 from ansible_collections.muster.training.plugins.plugin_utils._failures.collective_progress import (
     describe_difference,
+    not_started,
     read_works,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import clean_line
 
 TIMEOUT = re.compile(r"timed[ -]?out|time-?out", re.IGNORECASE)
 # What NCCL's watchdog writes about the operation in which a rank waited, in the error or, after an abort, in its log.
@@ -32,17 +33,11 @@ WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout|"
     r"Received a dump signal due to a collective timeout from this local rank"
 )
-# The last output of a rank with separate work, as opposed to a rank that trains, which may wait like the others.
-WORKING = re.compile(
-    r"\b(?:scann|tokeni|download|generat|load|sav(?:e|ing)\b|evaluat|validat|build|extract|pre-?process|prepar|convert|cach|pack|"
-    r"index|group|mapp?\b|mapping|filter|compil|copy|upload)",
-    re.IGNORECASE,
-)
 GLOO_WAITED = re.compile(r"Timed out waiting \d{1,10}ms for (?:send|recv) operation")
-FINISHED = re.compile(r"\b(?:finished|completed|done|exiting|stopped)\b|\bend of training\b", re.IGNORECASE)
 MIN_WAITING = 2  # ranks that timed out: with fewer, the rank without a timeout may only have been ended sooner
 MAX_QUOTED = 300  # characters of a waiting rank's error
-MAX_OUTPUT = 160  # characters of the last output of a rank that is still running
+# An aborted rank that only heard of the timeouts of others: it did not wait itself.
+OBSERVED = re.compile(r"Observed flight recorder dump signal from another rank")
 STOPPED = (None, -signal.SIGTERM, -signal.SIGKILL)
 PEER_GONE = re.compile(r"\b(?:closed|reset) by peer\b", re.IGNORECASE)
 
@@ -97,7 +92,10 @@ def exited_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> d
 
 
 def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the only rank without a timeout, as the first failure, or None: the others waited for it."""
+    """Return the rank for which the others waited, as the first failure, or None: the only rank without a timeout.
+
+    If a single rank waited, the other one may only have been ended sooner: its last output must show separate work.
+    """
     waiting = waiting_failures(failures)
     numbers = [failure["rank"] for failure in waiting]
     others = [(node, rank) for node, rank in ranks_of(result) if rank["rank"] not in numbers]
@@ -106,13 +104,55 @@ def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
     node, rank = others[0]
     if rank["error"]:
         return next((failure for failure in failures if failure["rank"] == rank["rank"]), None)
-    if rank["exit_code"] not in STOPPED and not rank.get("ended_by_us"):
+    if not was_running(node, rank):
         return None
-    error = (
-        f"did not arrive where {len(waiting)} other ranks waited for it; rank {numbers[0]}: "
-        f"{waiting[0]['error'][:MAX_QUOTED]}"
+    activity, output = work_of(node, rank, waiting)
+    clause = (
+        still_worked(waiting, activity, output) if output else f"did not arrive where {waiters(waiting)} waited for it"
     )
-    return blame(node, rank, error, waiting[0]["since"])
+    return blame(node, rank, f"{clause}; rank {numbers[0]}: {waiting[0]['error'][:MAX_QUOTED]}", waiting[0]["since"])
+
+
+def was_running(node: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
+    """Return whether a rank without an error was still running when others gave up waiting."""
+    if rank["exit_code"] in STOPPED or rank.get("ended_by_us"):
+        return True
+    report = node["report"] or {}
+    log = str(report.get("last_lines") or "") if report.get("last_log") == rank["log"] else ""
+    return rank["exit_code"] == -signal.SIGABRT and bool(OBSERVED.search(log)) and not WATCHDOG.search(log)
+
+
+def waiters(waiting: list[dict[str, Any]]) -> str:
+    """Return the ranks that waited, for a person."""
+    return f"rank {waiting[0]['rank']}" if len(waiting) == 1 else f"{len(waiting)} other ranks"
+
+
+def work_of(node: Mapping[str, Any], rank: Mapping[str, Any], waiting: list[dict[str, Any]]) -> tuple[str, str]:
+    """Return what a rank was doing according to its last output, and that output; ("", "") if unknown.
+
+    Lines that a waiting rank printed as well show nothing.
+    """
+    report = node["report"] or {}
+    if report.get("last_log") != rank["log"]:
+        return "", ""
+    common = {line.strip() for failure in waiting for line in failure["last_lines"]}
+    lines = [line for line in str(report.get("last_lines") or "").split("\n") if line.strip()]
+    if not lines or lines[-1].strip() in common:
+        return "", ""
+    return activity_of(lines)
+
+
+def still_worked(waiting: list[dict[str, Any]], activity: str, output: str) -> str:
+    """Return what a rank was doing while others waited for it, as an error."""
+    what = "had finished" if activity == "finished" else "still worked"
+    return f"{what} when {waiters(waiting)} gave up waiting for it, its last output: {output}"
+
+
+def never_started(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the rank that has not started the collective in which others wait, as the first failure, or None."""
+    difference, behind = not_started(read_works(waiting_failures(failures)), failures)
+    culprit = next((failure for failure in failures if failure["rank"] in behind), None)
+    return culprit and {**culprit, "error": f"{difference}; {culprit['error']}"}
 
 
 def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -147,26 +187,22 @@ def name_different_collectives(first: dict[str, Any], failures: list[dict[str, A
     return {**culprit, "error": f"{difference}; {culprit['error']}"}
 
 
-def name_last_output(
-    first: dict[str, Any], result: Mapping[str, Any], failures: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return the first failure; if its rank waited in a collective, add the last output of a rank without a timeout.
+def still_running(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the rank without a timeout whose last output shows separate work, as the first failure, or None.
 
     A rank whose last output is only a training step may have been waiting as well, so it is not named.
     """
-    waiting = {failure["rank"] for failure in waiting_failures(failures)}
-    if first["rank"] not in waiting or not (collective_of(first) or GLOO_WAITED.search(first["error"])):
-        return first
-    for node, rank in ranks_of(result):
-        report = node["report"] or {}
-        lines = [line for line in str(report.get("last_lines") or "").split("\n") if line.strip()]
-        if rank["rank"] in waiting or rank["error"] or report.get("last_log") != rank["log"] or not lines:
+    waiting = [
+        failure
+        for failure in waiting_failures(failures)
+        if collective_of(failure) or GLOO_WAITED.search(failure["error"])
+    ]
+    numbers = {failure["rank"] for failure in waiting_failures(failures)}
+    for node, rank in ranks_of(result) if waiting else ():
+        if rank["rank"] in numbers or rank["error"] or not was_running(node, rank):
             continue
-        if rank["exit_code"] not in STOPPED and not rank.get("ended_by_us"):
-            continue
-        output = clean_line(lines[-1].rpartition("\r")[2]).strip()[:MAX_OUTPUT]
-        what = "had finished" if FINISHED.search(output) else "still worked" if WORKING.search(output) else ""
-        if what:
-            clause = f"timed out while rank {rank['rank']} {what}, whose last output was: {output}"
-            return {**first, "error": f"{clause}; rank {first['rank']}: {first['error'][:MAX_QUOTED]}"}
-    return first
+        activity, output = work_of(node, rank, waiting)
+        if activity:
+            error = f"{still_worked(waiting, activity, output)}; rank {waiting[0]['rank']}: {waiting[0]['error']}"
+            return blame(node, rank, error[: 2 * MAX_QUOTED], waiting[0]["since"])
+    return None

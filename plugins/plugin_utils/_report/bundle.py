@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import tail_lines
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import read_facts
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_list, to_mapping
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles
 from ansible_collections.muster.training.plugins.plugin_utils._report.redact import REMOVED, redact, redact_values
@@ -67,7 +68,7 @@ def without_environment(value: Any) -> Any:
     }
 
 
-def render_reason(result: Mapping[str, Any]) -> str:
+def render_reason(result: Mapping[str, Any], plan: Any) -> str:
     """Return the first failure and its cause, as text."""
     failure = to_mapping(result.get("first_failure"))
     lines = [f"{clean_text(result.get('run_id'), 200)} {clean_text(result.get('state'), 40)}"]
@@ -75,7 +76,7 @@ def render_reason(result: Mapping[str, Any]) -> str:
         return "\n".join([*lines, clean_text(result.get("reason"), 2000), ""])
     error = failure.get("error") if isinstance(failure.get("error"), str) else ""
     shown = [line for line in to_list(failure.get("last_lines"), 1000) if isinstance(line, str)]
-    explanation = explain_failure(str(error), shown)
+    explanation = explain_failure(str(error), shown, read_facts(plan, failure.get("rank")))
     lines += [f"failed first: {clean_text(failure.get('node'), 100)}, rank {clean_text(failure.get('rank'), 20)}"]
     lines += [f"error:        {line}" for line in str(error).split("\n")]
     if explanation is None:
@@ -90,7 +91,8 @@ def render_reason(result: Mapping[str, Any]) -> str:
 def bundle_files(record: Path) -> Iterator[tuple[str, str]]:
     """Yield the names and the texts of the files of an archive, without secrets."""
     files = RecordFiles(record)
-    secrets = known_secrets(files.read_json("plan.json"))
+    plan = files.read_json("plan.json")
+    secrets = known_secrets(plan)
 
     def clean(text: str) -> str:
         return redact(text, secrets)
@@ -102,7 +104,7 @@ def bundle_files(record: Path) -> Iterator[tuple[str, str]]:
             cleaned = redact_values(without_environment(document), clean)
             yield name, json.dumps(cleaned, indent=2, ensure_ascii=False) + "\n"
             if name == "result.json":
-                yield "verdict.txt", clean(without_controls(render_reason(to_mapping(document))))
+                yield "verdict.txt", clean(without_controls(render_reason(to_mapping(document), plan)))
     paths = files.list_files("logs")
     logs = [path for path in paths if path.endswith(".log")]
     stacks = [path for path in paths if "stack" in path.rpartition("/")[2]]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import read_facts
 from ansible_collections.muster.training.plugins.plugin_utils._failures.own_python import with_own_python
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import brief_error
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of_model
@@ -168,7 +169,7 @@ def compose_report(record: Record, now: float) -> Report:
         "nodes": rows,
         "stages": stage_list,
         "findings": find_all(facts),
-        "failure": describe_failure(plan, result, record.failure_log),
+        "failure": describe_failure(result, record.failure_log, plan),
         "cost": cost_of(rows, numbers, seconds, start_up, samples, rate, clean_text(plan.get("currency"), 10) or "USD"),
         "restarts": record.attempts,
         "attempts": describe_attempts(result, to_mapping(plan.get("restart")).get("counts_progress") is True),
@@ -231,8 +232,8 @@ def failure_location(failed: Failure) -> str:
     return failed["node"] + (f", rank {failed['rank']}" if failed["rank"] is not None else "")
 
 
-def describe_failure(plan: Mapping[str, Any], result: Mapping[str, Any], log: str) -> Failure | None:
-    """Return the first failure, with the end of its log."""
+def describe_failure(result: Mapping[str, Any], log: str, plan: Mapping[str, Any]) -> Failure | None:
+    """Return the first failure, with the end of its log, explained with the facts of the plan."""
     first_failure = result.get("first_failure")
     if not isinstance(first_failure, Mapping):
         return None
@@ -243,7 +244,8 @@ def describe_failure(plan: Mapping[str, Any], result: Mapping[str, Any], log: st
     last_lines = log.splitlines() or reported_lines
     lines = clean_lines(choose_lines(last_lines))
     error = first_failure.get("error")
-    cause = with_own_python(explain_failure(error if isinstance(error, str) else "", last_lines), plan)
+    cause = explain_failure(error if isinstance(error, str) else "", last_lines, read_facts(plan, rank))
+    cause = with_own_python(cause, plan)
     return {
         "node": clean_text(first_failure.get("node"), 100),
         "node_rank": to_int(first_failure.get("node_rank")),

@@ -146,6 +146,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"PytorchStreamReader failed",
             r"MetadataIncompleteBuffer\b",
+            r"InvalidHeaderDeserialization\b",
+            r"Error while deserializing header: (?:incomplete metadata|invalid header|header too small)",
+            r"enforce fail at inline_container\.cc:\d{1,5}\] ?\. (?:file not found|file in archive|invalid header)",
+            r"file in archive is not in a subdirectory",
             r"storage has wrong size: expected -?\d{1,20} got \d",
         ),
         cause="The file is truncated or damaged: a job ended while saving, a download was interrupted, or several "

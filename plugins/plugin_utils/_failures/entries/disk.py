@@ -81,7 +81,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"unable to open shared memory object </torch_[^\n]{1,60}> in read-write mode",
             r"Too many open files \(24\)",
         ),
-        cause="Each tensor a DataLoader worker passes is an open file, and the limit is reached.",
+        cause="Each tensor a DataLoader worker passes is an open file, and the limit of open files (ulimit -n) is "
+        "reached.",
         remedy="ansible-playbook site.yml --tags base_packages raises the limit; or call in the script "
         "torch.multiprocessing.set_sharing_strategy('file_system')",
         source="kuleshov-group/caduceus#58",

@@ -88,7 +88,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: CUDA error: invalid device ordinal",
         texts=(
             r"invalid device ordinal",
-            r"You requested gpu: \[[\d, ]{1,60}\]\s{1,4}But your machine only has",
+            r"You requested (?:gpu|GPUs): \[[\d, ]{1,60}\]\s{1,40}But your machine only has",
         ),
         cause="The process sees fewer GPUs than the script's device number requires: more processes than GPUs were "
         "started on a node, CUDA_VISIBLE_DEVICES or the scheduler shows each process only its own GPU, or the script "

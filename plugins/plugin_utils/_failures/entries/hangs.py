@@ -44,7 +44,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="rank-never-arrived",
         title="A rank did not arrive where all others waited",
         example="did not arrive where 3 other ranks waited for it; ...",
-        texts=(r"did not arrive where \d{1,7} other ranks waited for it",),
+        texts=(r"did not arrive where (?:\d{1,7} other ranks|rank \d{1,7}) waited for it",),
         cause="This rank was running, without an error of its own, when the others gave up waiting for it in a "
         "collective: it hangs, is slower, still loads or saves, or is at another point of the script.",
         remedy="look at its last lines for where it was; -e debug=true makes torch log what each rank was doing. All "
@@ -102,8 +102,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="rank-still-saved",
         title="A rank saves while others wait for it",
-        example="timed out while rank 0 still worked, whose last output was: Saving FSDP model; ...",
-        texts=(r"timed out while rank \d{1,7} still worked, whose last output was: [^\n;]{0,160}\b[Ss]av(?:e|ing)\b",),
+        example="still worked when rank 2 gave up waiting for it, its last output: Saving FSDP model; ...",
+        texts=(
+            r"still worked when [^\n;]{1,40} gave up waiting for it, its last output: [^\n;]{0,160}\b[Ss]av(?:e|ing)\b",
+            r"timed out while rank \d{1,7} still worked, whose last output was: [^\n;]{0,160}\b[Ss]av(?:e|ing)\b",
+        ),
         cause="Either only this rank calls the save function, inside `if rank == 0` or `if "
         "accelerator.is_main_process`, although saving a sharded model (FSDP, ZeRO) needs all ranks. Or saving takes "
         "longer than the timeout of the other ranks.",
@@ -116,8 +119,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="rank-still-worked",
         title="A rank is still preparing, loading or saving while others wait for it",
-        example="timed out while rank 0 still worked, whose last output was: train: Scanning /data/labels... 41%; ...",
-        texts=(r"timed out while rank \d{1,7} still worked, whose last output was: ",),
+        example="still worked when rank 1 gave up waiting for it, its last output: train: Scanning /data/labels... "
+        "41%; "
+        "...",
+        texts=(
+            r"still worked when [^\n;]{1,40} gave up waiting for it, its last output: ",
+            r"timed out while rank \d{1,7} still worked, whose last output was: ",
+        ),
         cause="The last output of the rank that did not time out shows what it was doing: work that takes longer than "
         "the collective timeout of the others, such as reading, tokenizing or downloading data, evaluating, or saving "
         "a checkpoint.",
@@ -129,8 +137,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="rank-had-finished",
         title="A rank waits in a collective that another rank does not call",
-        example="timed out while rank 1 had finished, whose last output was: INFO run finished; ...",
-        texts=(r"timed out while rank \d{1,7} had finished, whose last output was: ",),
+        example="had finished when rank 0 gave up waiting for it, its last output: INFO run finished; ...",
+        texts=(
+            r"had finished when [^\n;]{1,40} gave up waiting for it, its last output: ",
+            r"timed out while rank \d{1,7} had finished, whose last output was: ",
+        ),
         cause="Only some ranks call this collective: according to its last output, the other rank had finished its "
         "work. Usually the call is inside `if rank == 0`, for example to save, log or evaluate at the end, or a rank "
         "had fewer batches.",

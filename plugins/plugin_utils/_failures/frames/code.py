@@ -132,6 +132,20 @@ RULES: tuple[FrameRule, ...] = (
         certain=False,
     ),
     FrameRule(
+        id="packages-differ",
+        title="A package calls another one with arguments that it does not accept",
+        exceptions=("TypeError",),
+        message=r"unexpected keyword argument|required (?:positional|keyword-only) argument|positional arguments? but|"
+        r"multiple values for (?:keyword )?argument",
+        two_packages=True,
+        fallback=True,
+        cause="The releases of {caller} and {callee} do not fit together: {caller} passes an argument that the "
+        "installed {callee} does not accept ({message}, at {inner}).",
+        remedy="upgrade both together, or install the release of {callee} that was current when this {caller} was "
+        "released (its requirements name it: pip show {caller} {callee}), as {callee}==VERSION in the job's "
+        "requirements, then ansible-playbook site.yml --tags python_env",
+    ),
+    FrameRule(
         id="signature-differs",
         title="A function is called with arguments that it does not accept",
         exceptions=("TypeError",),

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.packages import package_pair
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.registry import RULES
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.tracebacks import (
@@ -100,12 +101,18 @@ def match_rule(rule: FrameRule, raised: RaisedError) -> dict[str, str] | None:
         return None
     package = next((name for name in raised.packages if not rule.packages or name in rule.packages), "")
     groups = {**source.groupdict(), **message.groupdict()}
+    caller, callee = package_pair(raised) if rule.two_packages else ("", "")
+    if rule.two_packages and not callee:
+        return None
     return {
         "where": describe_place(raised),
         "message": shorten(raised.message or raised.exception, MAX_SHOWN),
         "package": package or next(iter(raised.packages), "Python"),
         "path": path_of(raised),
         "exception": raised.exception,
+        "caller": caller,
+        "callee": callee,
+        "inner": "" if raised.innermost is None else describe_frame(raised.innermost),
         **{name: shorten(value or "", MAX_SHOWN) for name, value in groups.items()},
     }
 

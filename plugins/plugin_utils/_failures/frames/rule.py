@@ -17,8 +17,8 @@ class FrameRule:
 
     Attributes:
         title: For docs/what_went_wrong.md.
-        cause, remedy: Texts with fields in braces: {where}, {message}, {package}, {path} and the groups of `message`
-            and `source`.
+        cause, remedy: Texts with fields in braces: {where}, {message}, {package}, {path}, {inner} (the innermost
+            frame), {caller} and {callee} (if two_packages), and the groups of `message` and `source`.
         exceptions: Names of exception classes or their built-in bases; () matches all.
         packages: Of which one must be among the frames inside the user's innermost frame, or must define the exception;
             () matches all.
@@ -27,6 +27,7 @@ class FrameRule:
         raised_by: "script" if the user's own code must have raised it itself, "package" if it was raised deeper inside.
         certain: Whether this is the cause rather than a possible one.
         fallback: Whether any rule that is not a fallback, for an exception that led to this one, is preferred.
+        two_packages: Whether the call must be one of a package to another, with arguments that this one refuses.
         over: Entries of the catalogue that say less than this rule.
     """
 
@@ -41,4 +42,5 @@ class FrameRule:
     raised_by: str = ""
     certain: bool = True
     fallback: bool = False
+    two_packages: bool = False
     over: tuple[str, ...] = ()

@@ -89,9 +89,10 @@ class RaisedError:
 
     @property
     def message(self) -> str:
-        """The first line of the message, without the class."""
-        first = self.text.partition("\n")[0]
-        return first[len(self.qualified_name) :].removeprefix(":").strip()
+        """The first line of the message, without the class; of a message that begins on the next line, all lines."""
+        first, _separator, rest = self.text.partition("\n")
+        message = first[len(self.qualified_name) :].removeprefix(":").strip()
+        return message or " ".join(rest.split())
 
     @property
     def user_frame(self) -> Frame | None:

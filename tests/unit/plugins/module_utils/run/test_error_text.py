@@ -133,6 +133,16 @@ def test_traceback_with_a_launcher_prefix_is_an_error(prefix: str) -> None:
     assert first_error("\n".join(["node1: step 1", *mixed])) == "ValueError: boom\nat 3"
 
 
+def test_exception_whose_traceback_is_cut_off_is_found_before_one_that_was_ignored() -> None:
+    text = (
+        '    self.optimizer = Adam(model)\n  File "/lib/builder.py", line 60, in check\n    raise Exception(message)\n'
+        "Exception: CUDA 11.0 does not match 10.1\nException ignored in: <function Adam.__del__ at 0x7f>\n"
+        'Traceback (most recent call last):\n  File "/lib/adam.py", line 91, in __del__\n    self.opt.destroy()\n'
+        "AttributeError: 'Adam' object has no attribute 'opt'\n"
+    )
+    assert first_error(text) == "Exception: CUDA 11.0 does not match 10.1"
+
+
 @pytest.mark.parametrize("prefix", ["ERROR: ", "[ERROR 3]: ", "2026-01-01 12:00:00 root: "])
 def test_traceback_quoted_in_a_log_is_not_an_error(prefix: str) -> None:
     assert first_error(f"{prefix}{TRACEBACK}ValueError: boom\n") == ""

@@ -27,6 +27,7 @@ def watchdog(name: str, number: int = 315, elements: int = 4096) -> str:
         (["Running tokenizer on dataset:  40%", watchdog("BROADCAST", 3)], "about preparing or loading"),
         (["***** Running Evaluation *****", watchdog("ALLREDUCE")], "from an evaluation"),
         (["100%|##########| 16/16 [00:25<00:00,  1.48s/it]", watchdog("ALLREDUCE")], "the end of an epoch"),
+        (["`Trainer.fit` stopped: `max_epochs=9` reached.", watchdog("ALLREDUCE", elements=1)], "training was over"),
         (["step 31 loss 0.2", watchdog("ALLREDUCE", elements=1)], "in a barrier"),
         (["step 31 loss 0.2", watchdog("BROADCAST", 4)], "at the beginning"),
         (["step 31 loss 0.2", watchdog("_ALLGATHER_BASE")], "sharded model"),
@@ -46,9 +47,33 @@ def test_last_output_or_operation_suggests_the_reason(lines: list[str], clue: st
 
 
 def test_first_collective_may_hang_because_of_the_network() -> None:
-    assert clue_of("nccl-first-collective", watchdog("ALLREDUCE", 1, 1), []) == ""
+    assert clue_of("nccl-first-collective", watchdog("ALLREDUCE", 1, 1), []) is None
 
 
 def test_other_failures_get_no_clue() -> None:
-    assert clue_of("cuda-out-of-memory", "", ["Saving model checkpoint to out"]) == ""
+    assert clue_of("cuda-out-of-memory", "", ["Saving model checkpoint to out"]) is None
     assert set(EXPLAINED) <= {entry.id for entry in CATALOGUE}
+
+
+@pytest.mark.parametrize(
+    ("frames", "sentence"),
+    [
+        (
+            '  File "/job/save.py", line 9, in save_checkpoint\n    dist.barrier()',
+            "in save_checkpoint: most likely another",
+        ),
+        (
+            '  File "/job/a.py", line 9, in main\n    with args.main_process_first():',
+            "in main_process_first: most likely",
+        ),
+    ],
+)
+def test_functions_that_called_the_collective_suggest_the_reason(frames: str, sentence: str) -> None:
+    error = "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation"
+    inner = (
+        '  File "/opt/env/lib/python3.11/site-packages/torch/distributed/c10d.py", line 9, in barrier\n    work.wait()'
+    )
+    lines = f"Traceback (most recent call last):\n{frames}\n{inner}\n{error}".split("\n")
+    explanation = explain_failure(error, lines)
+    assert explanation is not None and explanation["id"] == "gloo-timed-out"
+    assert sentence in explanation["cause"] and "Otherwise: " in explanation["remedy"]

@@ -181,8 +181,47 @@ def silent(number: int, text: str) -> dict[str, Any]:
 def test_last_output_of_the_rank_without_a_timeout_shows_its_activity(output: str, entry: str) -> None:
     waiting = report(1, rank(1, 1, watchdog(4021, "ALLREDUCE")))
     number, error, explained = failure(result(silent(0, output), waiting, first="node1"))
-    assert (number, explained) == (1, entry)
-    assert ("timed out while rank 0 " in error) == (entry != "nccl-time-out")
+    assert (number, explained) == (int(entry == "nccl-time-out"), entry)
+    assert (" when rank 1 gave up waiting for it, its last output: " in error) == (entry != "nccl-time-out")
+
+
+def test_last_output_that_the_waiting_rank_printed_as_well_shows_nothing() -> None:
+    waiting = aborted(1, f"Saving checkpoint to out\n{watchdog(4021, 'ALLREDUCE')}")
+    assert failure(result(silent(0, "Saving checkpoint to out"), waiting, first="node1"))[::2] == (1, "nccl-time-out")
+    number, error, entry = failure(
+        result(silent(0, "Saving checkpoint to out\n1/3 files written"), waiting, first="node1")
+    )
+    assert (number, entry) == (0, "rank-still-worked") and "its last output: 1/3 files written" in error
+
+
+def test_rank_that_did_not_arrive_is_named_with_its_activity() -> None:
+    output = "[eval] dataset 28/30: 0.77 (204.6 s)"
+    made = result(silent(0, output), *(aborted(n, watchdog_log(88, "BROADCAST")) for n in (1, 2)), first="node1")
+    number, error, entry = failure(made)
+    assert (number, entry) == (0, "rank-still-worked")
+    assert error.startswith(
+        f"still worked when 2 other ranks gave up waiting for it, its last output: {output}; rank 1: "
+    )
+
+
+def test_rank_that_has_not_started_the_collective_of_the_others_failed_first() -> None:
+    where = "[PG ID 0 PG GUID 0(default_pg) Rank {}] "
+    timed_out = watchdog(21937, "_ALLGATHER_BASE").partition("] ")[2]
+    others = [aborted(n, f"[rank{n}]:[E625 ProcessGroupNCCL.cpp:632] [Rank {n}] {timed_out}") for n in (0, 2)]
+    heard = (
+        f"{where.format(1)}Observed flight recorder dump signal from another rank via "
+        f"TCPStore.\n{where.format(1)}Received "
+        "a dump signal due to a collective timeout from  rank 0 and we will try our best to dump the debug info. Last "
+        "enqueued NCCL work: 21936, last completed NCCL work: 21936."
+    )
+    made = result(others[0], aborted(1, heard), others[1], first="node0")
+    number, error, entry = failure(made)
+    assert (number, entry) == (1, "rank-behind")
+    assert error.startswith(
+        "ranks are not at the same step: rank 0 in _ALLGATHER_BASE 21937, rank 1 after 21936, behind: rank 1;"
+    )
+    explanation = explain_failure(error, [])
+    assert explanation is not None and "Rank 1 never started the collective" in explanation["cause"]
 
 
 def test_rank_whose_log_is_cut_off_gives_way_to_a_known_cause() -> None:

@@ -288,7 +288,7 @@ def test_dump_of_faulthandler_shows_where_a_process_crashed() -> None:
 
 
 def test_texts_of_rules_are_complete() -> None:
-    common = {"where", "message", "package", "path", "exception"}
+    common = {"where", "message", "package", "path", "exception", "inner", "caller", "callee"}
     names = [rule.id for rule in RULES]
     assert len(set(names)) == len(names) >= 40
     assert not set(names) & {entry.id for entry in CATALOGUE}

@@ -1,0 +1,157 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What ranks do besides training, by their output or by the function in which they were."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ansible_collections.muster.training.plugins.module_utils._run.error_text import PROGRESS
+from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import clean_line
+
+MAX_LINES = 8  # last lines of a rank in which to look for what it was doing
+MAX_LINE = 400
+MAX_OUTPUT = 160  # characters of a rank's last output to show
+# A progress bar without a name: the line before it says what progresses.
+BAR = re.compile(r"^\W{0,10}\d{1,3}%\|[^a-zA-Z]{0,120}\d{1,12}/\d{1,12}\b|^[\W\d]{0,40}$")
+# Lines about the timeout itself, which do not show what the job was doing.
+REPORT = re.compile(
+    r"ProcessGroup|\[c10d\]|\bNCCL\b|[Ww]atchdog|terminate called|what\(\)|frame #|C\+\+ frames|Traceback|"
+    r"^\s{1,12}(?:File |raise )|Error\b|torch\.distributed|elastic|SIGTERM|SIGABRT|exitcode|^[-=* ]{5,}$"
+)
+STEP = re.compile(
+    r"(?<!eval_)(?<!val_)(?<!valid_)\b(?:loss|lr|grad_norm)\b['\"]?\s{0,3}[=:]?\s{0,3}-?\d", re.IGNORECASE
+)
+FINISHED = re.compile(
+    r"\b(?:finished|completed|done|exiting|stopped)\b(?! (?:consolidat|load|sav|download|tokeni|in \d))|"
+    r"\bend of training\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Work of a rank for which others may have to wait.
+
+    Attributes:
+        name: What the rank was doing: "evaluating".
+        output: Matches the output of a rank that does it.
+        function: Matches the name of a function, or the file, in which a rank that does it is.
+        reason: Why others wait for it in vain: a sentence.
+        remedy: What to change, without a full stop.
+    """
+
+    name: str
+    output: str
+    function: str
+    reason: str
+    remedy: str
+
+
+LIMIT = (
+    "raise the limit: init_process_group(timeout=timedelta(hours=3)), ddp_timeout=10800 for the Trainer, "
+    "InitProcessGroupKwargs(timeout=...) for accelerate"
+)
+EVALUATING = Activity(
+    "evaluating or generating",
+    r"(?i:\bevaluat|validat|\beval\b|\beval_|\[eval|\bvalid\b|\bval\b|\btesting\b|\btest:|predict|generat|inference|"
+    r"\bsampling\b|rollout)",
+    r"(?i:eval|valid|\btest|predict|generate|inference|sample_images|rollout)",
+    "The others do not take part in it, or finished their part, and wait at the next collective; it takes longer than "
+    "their limit.",
+    "let all ranks evaluate, each its own part of the data, with the same number of batches; or evaluate less, or "
+    f"{LIMIT}. If only rank 0 evaluates, it must not call the wrapped model (DDP, FSDP, ZeRO), whose forward waits for "
+    "all ranks: with DDP use model.module; a longer limit does not help there",
+)
+SAVING_SHARDED = Activity(
+    "saving a sharded model",
+    r"(?i:\bsav(?:e|ing)\b[^\n;]{0,80}(?:FSDP|sharded|zero|deepspeed|full state)|"
+    r"(?:FSDP|sharded|zero|deepspeed)[^\n;]{0,60}\bsav(?:e|ing)\b)",
+    r"(?i:save_fsdp|full_state_dict|summon_full_params|zero_gather|_zero3_consolidated|gather_full)",
+    "Saving a sharded model (FSDP, ZeRO 3) needs all ranks, and most likely only this rank calls the function, inside "
+    "`if rank == 0` or `if accelerator.is_main_process`; or it only takes longer than the limit of the others.",
+    "call save_state, save_checkpoint or state_dict() on all ranks, outside any branch for the main process; a longer "
+    f"limit does not help in that case. Only if the file is still growing, {LIMIT}",
+)
+SAVING = Activity(
+    "saving a checkpoint",
+    r"(?i:\bsav(?:e|ed|ing)\b|writing (?:the )?(?:model|checkpoint|weights|shard)|\bcheckpoint(?:ing|s)?\b(?! shards)|"
+    r"consolidat|state[_ ]dict|\bupload|pushing|\bmerging|files written|\bexport)",
+    r"(?i:save|checkpoint|consolidat|upload|torch_save|serializ|\bwrite|push_to_hub|export)",
+    "It writes the model alone, and that takes longer than the limit of the others, which wait at a barrier; or only "
+    "this rank calls a function that needs all ranks.",
+    f"{LIMIT}; or save less or faster: sharded or asynchronous checkpoints (torch.distributed.checkpoint), or a local "
+    "disk. With FSDP and ZeRO 3, call the function that saves on all ranks, not inside `if rank == 0`",
+)
+DOWNLOADING = Activity(
+    "downloading",
+    r"(?i:\bdownload|\bfetching \d|\bcloning|\bpulling\b|"
+    r"\.(?:safetensors|bin|parquet|zip|tar(?:\.gz)?):\s{0,9}\d{1,3}%)",
+    r"(?i:download|http_get|snapshot|urlretrieve|fetch_url|hf_hub)",
+    "It downloads while the others already wait, and that takes longer than their limit.",
+    "download before the job: huggingface-cli download NAME on each node, or ansible-playbook stage_data.yml; then set "
+    f"HF_HUB_OFFLINE=1 in launch_environment. Otherwise {LIMIT}",
+)
+COMPILING = Activity(
+    "compiling",
+    r"(?i:\bcompil|building extension|\bninja\b|\bnvcc\b|loading extension module|autotun|cuda ?graph|torch_extensions|"
+    r"tracing graph|inductor|warm(?:ing)?[- ]?up)",
+    r"(?i:compil|build_ext|jit_load|cpp_extension|inductor|triton|autotun|cuda_graph)",
+    "It compiles code while the others wait; a lock file that an ended job left in the cache makes a rank wait for "
+    "ever.",
+    "remove left locks: rm -rf ~/.cache/torch_extensions on each node; compile once before the job, or give each "
+    'node a cache on its own disk: -e \'{{"launch_environment": {{"TORCH_EXTENSIONS_DIR": "/tmp/extensions", '
+    f'"TRITON_CACHE_DIR": "/tmp/triton"}}}}}}}}\'. Otherwise {LIMIT}',
+)
+LOADING_MODEL = Activity(
+    "loading a model or checkpoint",
+    r"(?i:loading (?:checkpoint|model|weights|pipeline|the model|state|pretrained|optimizer)|checkpoint shards|"
+    r"\bresum(?:e|ing)\b|\brestor(?:e|ing)\b|instantiat|initializ(?:e|ing) (?:the "
+    r")?(?:model|weights)|\bload(?:ed|ing)? "
+    r"(?:from|ckpt))",
+    r"(?i:from_pretrained|load_checkpoint|load_state|load_model|torch_load|restore|resume|load_sharded)",
+    "It still reads the model, on a slow disk or alone for all others, when their limit is over.",
+    f"copy the model to a local disk of each node (ansible-playbook stage_data.yml), or {LIMIT}",
+)
+PREPARING = Activity(
+    "preparing data",
+    r"(?i:tokeni[sz]|pre-?process|\bprepar|\bscann|\bmap(?:ping)?\b|\bload|\bbuild|extract|unzip|\bindex|\breading|"
+    r"\bconvert|\bcach|\bpack|\bfilter|\bgroup|\bshuffl|\bcopy|\bcollect|\bcount|\bcomput)",
+    r"(?i:tokeni|preprocess|\bmap\b|_map_single|build_\w{0,20}(?:index|indices|dataset|data|cache)|\bload\b|read_|extract|"
+    r"collate|__getitem__|__next__|dataset|dataloader)",
+    "It prepares data alone while the others wait, and that takes longer than their limit.",
+    "prepare the data once before the job and load the result; or let the others wait until it is ready in a barrier "
+    f"with a longer limit: {LIMIT}",
+)
+ACTIVITIES = (EVALUATING, SAVING_SHARDED, DOWNLOADING, COMPILING, LOADING_MODEL, SAVING, PREPARING)
+
+
+def activity_of(lines: Iterable[str]) -> tuple[str, str]:
+    """Return a rank's activity, and the output that shows it; ("", "") if it trained or if that is unknown.
+
+    "finished" is also an activity. lines: the end of the rank's log.
+    """
+    shown = [clean_line(line.rstrip("\r").rpartition("\r")[2])[:MAX_LINE].strip() for line in lines]
+    shown = [line for line in shown if line and not REPORT.search(line)][-MAX_LINES:]
+    for line in reversed(shown):
+        if BAR.match(line):
+            continue
+        for activity in ACTIVITIES:
+            if re.search(activity.output, line) and not (activity is not EVALUATING and STEP.search(line)):
+                return activity.name, describe_output(line, shown[-1])
+        if FINISHED.search(line):
+            return "finished", describe_output(line, line)
+        if STEP.search(line) or PROGRESS.search(line):
+            break
+    return "", ""
+
+
+def describe_output(line: str, last: str) -> str:
+    """Return the output that shows an activity, and how far it was if a progress bar follows, without semicolons."""
+    bar = "" if line == last else f", {last}"
+    text = f"{line[: MAX_OUTPUT - len(bar[:60])]}{bar[:60]}" if bar else line[:MAX_OUTPUT]
+    return text.replace(";", ",").strip()

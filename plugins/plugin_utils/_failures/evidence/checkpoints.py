@@ -1,0 +1,102 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence on checkpoints that do not fit: prefixes of wrappers, placeholders of sharded weights, other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
+
+TOPIC = "Why a checkpoint does not fit"
+KEYS = ("checkpoint-keys", "checkpoint-shapes", "distributed-checkpoint-keys")
+PREFIXES = (
+    (r"module\.", "module.", "DistributedDataParallel or DeepSpeed"),
+    (r"_orig_mod\.", "_orig_mod.", "torch.compile"),
+    (r"_forward_module\.", "_forward_module.", "Lightning's strategy"),
+    (
+        r"(?:_fsdp_wrapped_module|_checkpoint_wrapped_module)\.",
+        "_fsdp_wrapped_module.",
+        "FSDP or activation checkpointing",
+    ),
+    (r"base_model\.model\.", "base_model.model.", "peft (LoRA)"),
+)
+
+
+def is_ratio(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether two sizes differ by a whole factor, up to padding, as parts on other numbers of ranks."""
+    small, large = sorted((int(groups["first"]), int(groups["second"])))
+    factor = round(large / small) if small else 0
+    return factor > 1 and abs(large - factor * small) <= factor * factor
+
+
+RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="checkpoint-of-placeholders",
+        entries=KEYS,
+        shows=(r"copying a param with shape torch\.Size\(\[[01]\]\) from checkpoint, the shape in current model is",),
+        cause="The checkpoint has only placeholders (of size 0 or 1) in place of the weights: it was saved from a "
+        "model "
+        "that ZeRO stage 3 or FSDP had sharded, without gathering them.",
+        remedy="python zero_to_fp32.py CHECKPOINT_DIRECTORY OUTPUT, the script that DeepSpeed puts there, makes whole "
+        "weights of its own files; for the next save: engine.save_16bit_model, "
+        '"stage3_gather_16bit_weights_on_model_save": true, or FULL_STATE_DICT with FSDP',
+        certain=True,
+    ),
+    EvidenceRule(
+        id="model-of-placeholders",
+        entries=(*KEYS, "checkpoint-vocabulary"),
+        shows=(r"from checkpoint, the shape in current model is torch\.Size\(\[0\]\)",),
+        cause="The model is already sharded (ZeRO stage 3): its weights are empty on this rank, so load_state_dict "
+        "does "
+        "not fit.",
+        remedy="load with from_pretrained or engine.load_checkpoint, or within deepspeed.zero.GatheredParameters(..., "
+        "modifier_rank=0); or load before deepspeed.initialize and without zero.Init",
+        certain=True,
+    ),
+    *(
+        EvidenceRule(
+            id=f"checkpoint-has-prefix-{number}",
+            entries=KEYS,
+            shows=(rf"Unexpected key\(s\) in state_dict: \"{pattern}",),
+            cause=f"The names in the checkpoint begin with {prefix!r}, since it was saved from the wrapper of "
+            f"{wrapper}.",
+            remedy=f"remove the prefix: model.load_state_dict({{{{name.removeprefix({prefix!r}): value for name, value "
+            f"in "
+            "state.items()}}}}); save model.module.state_dict() (the inner model) next time",
+            certain=True,
+        )
+        for number, (pattern, prefix, wrapper) in enumerate(PREFIXES)
+    ),
+    *(
+        EvidenceRule(
+            id=f"model-has-prefix-{number}",
+            entries=KEYS,
+            shows=(rf"Missing key\(s\) in state_dict: \"{pattern}",),
+            cause=f"The names in the model begin with {prefix!r}, since it is already wrapped by {wrapper}, and those "
+            f"in the "
+            "checkpoint do not.",
+            remedy="load the checkpoint before the model is wrapped, or into the inner model: "
+            "model.module.load_state_dict(state)",
+            certain=True,
+        )
+        for number, (pattern, prefix, wrapper) in enumerate(PREFIXES)
+    ),
+    EvidenceRule(
+        id="optimizer-of-other-ranks",
+        entries=("shapes-differ", "package-failed"),
+        shows=(
+            r"size of tensor a \((?P<first>\d{4,15})\) must match the size of tensor b \((?P<second>\d{4,15})\)",
+            r"/torch/optim/|exp_avg|optimizer\.step\(",
+        ),
+        cause="The saved state of the optimizer is that of another number of ranks: a part has {first} numbers here "
+        "and "
+        "{second} there.",
+        remedy="resume with the number of ranks that saved it; or save and load the full optimizer state "
+        "(FSDP.full_optim_state_dict), or use torch.distributed.checkpoint, which reshards",
+        condition=is_ratio,
+    ),
+)

@@ -1,0 +1,110 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence on files: races of several ranks, caches that one node has, and files that were cut off."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+
+TOPIC = "Files that several ranks use"
+MISSING = ("rename-raced", "file-missing", "file-not-on-node", "removal-raced", "temporary-file-missing")
+UNREAD = (
+    "unreadable-image",
+    "unreadable-archive",
+    "unreadable-file",
+    "unreadable-table",
+    "unreadable-model",
+    "package-failed",
+    "package-refused",
+    "raised-by-script",
+    "setting-refused",
+    "checkpoint-cut-off",
+    "tar-cut-off",
+    "text-file-broken",
+    "json-error",
+)
+RANK_0_FIRST = (
+    "let one rank do it while the others wait: `if rank == 0: download()`, torch.distributed.barrier(), then all of "
+    "them read it; one rank of the whole job on a shared drive, local rank 0 of each node otherwise"
+)
+RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="triton-cache-raced",
+        entries=(*MISSING, "checkpoint-directory-race", "directory-not-empty"),
+        shows=(r"(?P<path>/[^'\"\n]{0,200}(?:\.triton/|/triton/cache|torchinductor_|\.tmp\.pid_)[^'\"\n]{0,200})",),
+        cause="Several ranks or nodes compile the same kernel into one cache directory at once, and one renames or "
+        "removes a file that another still writes (a race), mostly on a shared home directory: {path}.",
+        remedy="give each node a cache on its own disk: "
+        """-e '{{"launch_environment": {{"TRITON_CACHE_DIR": "/tmp/triton", "TORCHINDUCTOR_CACHE_DIR": """
+        '"/tmp/inductor"}}}}\'; if it still happens, one per rank, in the script before the first import of torch: '
+        "os.environ['TRITON_CACHE_DIR'] += os.environ['LOCAL_RANK']; newer releases of Triton (3.0) tolerate it",
+    ),
+    EvidenceRule(
+        id="extension-raced",
+        entries=(*MISSING, "extension-not-built", "extension-build-failed"),
+        shows=(
+            r"torch_extensions/",
+            r"cannot open shared object file|file too short|No such file or directory|FileExists",
+        ),
+        unless=r"error: |FAILED: |nvcc fatal|fatal error",
+        cause="Several ranks or nodes build the same extension in ~/.cache/torch_extensions at once, mostly on a "
+        "shared "
+        "home directory, and one loads a file that another has not finished.",
+        remedy="remove what is left: rm -rf ~/.cache/torch_extensions; then give each node a cache on its own disk: "
+        """-e '{{"launch_environment": {{"TORCH_EXTENSIONS_DIR": "/tmp/torch_extensions"}}}}', or build the """
+        "extension once before the job (DS_BUILD_OPS=1 pip install deepspeed)",
+    ),
+    EvidenceRule(
+        id="download-raced",
+        entries=(*UNREAD, *MISSING),
+        shows=(
+            r"(?:File|Dataset) not found or corrupted|BadZipFile|File is not a zip file|hash (?:value )?(?:mismatch|"
+            r"does(?:n't| not) match)|invalid hash value|unexpected end of data|CRC check failed|Compressed file ended "
+            r"before|Bad CRC-32|Error -3 while decompressing",
+            r"[Dd]ownload|[Ee]xtract|urlretrieve|unzip|snapshot|hf_hub|load_state_dict_from_url",
+        ),
+        cause="Several ranks download or unpack the same file into one directory at once: one checks or reads it while "
+        "another still writes it, so that it looks corrupted (a race). Otherwise an earlier download was cut off.",
+        remedy=f"remove the file, and {RANK_0_FIRST}; download=False on the other ranks; or download it once before "
+        "the job",
+    ),
+    EvidenceRule(
+        id="index-of-rank-0",
+        entries=("file-not-on-node", "file-missing", "dataset-cache-missing"),
+        shows=(
+            r"'(?P<path>[^'\"\n]{1,300}(?:_indexmap_|doc_idx|sample_idx|shuffle_idx|/index-cache/|/indices/|\.idx\b|"
+            r"cache-[0-9a-f]{8,20})[^'\"\n]{0,200})'",
+        ),
+        cause="The index of the data ({path}) is built by rank 0 on its own node, and this node does not see it: the "
+        "directory is not on a drive that all nodes share.",
+        remedy="put the data, or the directory of its cache, on a drive that all nodes share (ansible-playbook "
+        "site.yml "
+        "--tags data); or let the first rank of each node build it (use_shared_fs: false in GPT-NeoX, no shared "
+        "file system in NeMo, --data-cache-path in Megatron); or copy it to all nodes: ansible-playbook stage_data.yml",
+    ),
+    EvidenceRule(
+        id="upload-throttled",
+        entries=("s3-slow-down",),
+        shows=(
+            r"(?:CreateMultipartUpload|UploadPart|PutObject|upload_\w{1,30}|save_checkpoint|CompleteMultipartUpload|"
+            r"put_object)",
+        ),
+        cause="The job writes too many objects at once to the bucket: all ranks upload their part of a checkpoint at "
+        "the same time, and the service refuses some of the requests.",
+        remedy="let the client wait and try again: "
+        """-e '{{"launch_environment": {{"AWS_RETRY_MODE": "adaptive", "AWS_MAX_ATTEMPTS": "10"}}}}'; upload """
+        "from fewer ranks at once or larger files, or save to a local disk and upload after that. A rank whose upload "
+        "fails must end all others: let its exception end the script",
+    ),
+    EvidenceRule(
+        id="checkpoint-written-by-all",
+        entries=("checkpoint-torn", "checkpoint-cut-off"),
+        shows=(r"enforce fail at inline_container\.cc[^\n]{0,40}file not found",),
+        cause="The checkpoint is damaged, since several ranks wrote the same file at once or the save was interrupted: "
+        "its table of contents lists parts that are not in it.",
+        remedy="resume from an earlier checkpoint, and save on rank 0 only: `if rank == 0: torch.save(...)`, under a "
+        "temporary name that is renamed when complete, with a barrier for the others",
+    ),
+)

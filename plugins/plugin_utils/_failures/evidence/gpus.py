@@ -1,0 +1,265 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence on GPUs: several ranks on one, more ranks than GPUs, and what fills the memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
+
+TOPIC = "Which GPU, and what fills it"
+SHARED_GPU = ("nccl-duplicate-gpu", "nccl-invalid-usage")
+FULL = ("cuda-out-of-memory", "cuda-driver-out-of-memory")
+OWN_GPU = (
+    "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) at the start of each rank, before init_process_group, "
+    "and use that device in .to(...) and device_ids"
+)
+FEWER_RANKS = (
+    "start as many ranks as the node has GPUs: leave nproc_per_node out, or -e nproc_per_node={gpus_per_node} "
+    "(num_processes of accelerate counts all nodes; under srun, one task per node if it starts torchrun); `nvidia-smi "
+    "-L` lists the GPUs, and neither CUDA_VISIBLE_DEVICES "
+    "nor the scheduler nor the container may hide some (docker run --gpus all)"
+)
+UNITS = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0}
+SIZE = re.compile(r"([\d.]{1,12}) ([KMG]iB)")
+# torch's message on a full GPU, before and since 2.1.
+OLD_TOTALS = (
+    r"GPU (?P<gpu>\d{1,3}); (?P<total>[\d.]{1,8} [MG]iB) total capacity; [^\n]{0,80}already allocated; "
+    r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) free; (?P<own>[\d.]{1,8} [KMG]iB) (?:reserved|cached)"
+)
+NEW_TOTALS = (
+    r"GPU (?P<gpu>\d{1,3}) has a total capacity of (?P<total>[\d.]{1,8} [MG]iB) of which "
+    r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) is free\.[^\n]{0,400}?this process has (?P<own>[\d.]{1,8} [KMG]iB) memory "
+    r"in use"
+)
+UNUSED = (
+    r"Tried to allocate (?P<requested>[\d.]{1,8} [MG]iB)[^\n]{0,600}?(?P<unused>[\d.]{1,8} [MG]iB) is reserved by "
+    r"PyTorch but unallocated"
+)
+OTHERS_SHARE = 0.15  # of the GPU's memory in other processes, from which these are named
+
+
+def mib(text: str) -> float:
+    """Return a size of torch's message in MiB; 0 for a few bytes."""
+    match = SIZE.search(text)
+    return float(match[1].strip(".") or 0) * UNITS[match[2]] if match and match[1].count(".") < 2 else 0.0
+
+
+def used_by_others(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether other processes hold a part of the GPU's memory that matters."""
+    total = mib(groups["total"])
+    return total - mib(groups["free"]) - mib(groups["own"]) > OTHERS_SHARE * total
+
+
+def fragmented(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether the memory that was requested is reserved and unallocated."""
+    return mib(groups["unused"]) >= mib(groups["requested"]) > 0
+
+
+def crowded(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether a node has more ranks than GPUs."""
+    return facts.crowded
+
+
+def wraps_around(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether two ranks share a GPU as if each took that of its rank modulo the number of GPUs."""
+    ranks = sorted((int(groups["rank"]), int(groups["other"])))
+    return ranks[0] > 0 and ranks[1] - ranks[0] > 1
+
+
+def has_room(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether the local rank is among the GPUs that the process sees."""
+    return int(groups["local"]) < len(groups["visible"].split(","))
+
+
+def local_rank_is_not_zero(groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether the rank that failed is not the first one of its node, but uses GPU 0."""
+    if facts.rank is None or not facts.slots or groups["gpu"] != "0":
+        return False
+    rank = facts.rank
+    for slots in facts.slots:
+        if rank < slots:
+            return rank > 0
+        rank -= slots
+    return False
+
+
+def frame_in(pattern: str) -> str:
+    """Return an expression for a frame of a traceback whose function matches a pattern."""
+    return rf'File "[^"\n]{{1,300}}", line \d{{1,9}}, in (?P<function>\w{{0,40}}(?:{pattern})\w{{0,40}})$'
+
+
+RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="cuda-call-of-nccl",
+        entries=("nccl-cuda-error",),
+        shows=(r"NCCL WARN [^\n]{0,80}Cuda failure (?:\d{1,4} )?'(?P<failure>[^'\n]{3,120})'",),
+        cause="A CUDA call failed inside NCCL: {failure}. Mostly the driver, torch and NCCL do not fit together, "
+        "several "
+        "ranks use one GPU, or the GPU was left in a bad state by an earlier job.",
+        remedy="ansible-playbook preflight.yml checks GPUs and drivers, and names processes that still use a GPU; "
+        f"{OWN_GPU}; a torch that is built for the driver: ansible-playbook site.yml --tags python_env,pytorch",
+    ),
+    EvidenceRule(
+        id="more-ranks-than-gpus",
+        entries=(*SHARED_GPU, "invalid-device-ordinal", "device-id-invalid"),
+        shows=(),
+        cause="A node runs more ranks ({ranks_per_node}) than it has GPUs ({gpus_per_node}).",
+        remedy=FEWER_RANKS,
+        condition=crowded,
+        certain=True,
+    ),
+    EvidenceRule(
+        id="more-processes-than-gpus",
+        entries=SHARED_GPU,
+        shows=(r"^[^\n]{0,60}Num processes: (?P<count>\d{1,5})\b|Distributed environment: [^\n]{1,60}Backend: nccl",),
+        cause="More processes were started than this node has GPUs, or than are visible to the job: accelerate gives "
+        "each process the GPU of its local rank, and begins again at cuda:0 when there are no more, so that several "
+        "processes use the same GPU.",
+        remedy=FEWER_RANKS,
+    ),
+    EvidenceRule(
+        id="ranks-wrap-around",
+        entries=SHARED_GPU,
+        shows=(r"Duplicate GPU detected : rank (?P<rank>\d{1,6}) and rank (?P<other>\d{1,6}) both",),
+        cause="More processes were started than this node has GPUs: each takes the GPU of its rank modulo the number "
+        "of "
+        "GPUs, so that ranks {rank} and {other} use the same one.",
+        remedy=FEWER_RANKS,
+        condition=wraps_around,
+    ),
+    EvidenceRule(
+        id="gpus-requested",
+        entries=("invalid-device-ordinal",),
+        shows=(
+            r"You requested (?:gpu|GPUs): \[(?P<requested>[\d, ]{1,60})\]\s{1,40}But your machine only has: "
+            r"\[(?P<visible>[\d, ]{0,60})\]",
+        ),
+        cause="The script asks for the GPUs {requested}, and the process sees only {visible}: the scheduler, the "
+        "container or CUDA_VISIBLE_DEVICES gives it fewer than the script uses.",
+        remedy="ask for as many GPUs as the script uses: #SBATCH --gres=gpu:N (or --gpus-per-node=N) under Slurm, "
+        "docker run --gpus all, no CUDA_VISIBLE_DEVICES in launch_environment; or set devices (gpus) of the Trainer to "
+        "what `nvidia-smi -L` lists there",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="gpu-chosen-by-framework",
+        entries=("invalid-device-ordinal",),
+        shows=(
+            r"LOCAL_RANK: (?P<local>\d{1,3}) -? ?CUDA_VISIBLE_DEVICES: \[(?P<visible>[\d,]{1,60})\]",
+            r"set_device\(self\.root_device\)|/(?:pytorch_lightning|lightning)/",
+        ),
+        cause="Lightning itself chose a GPU that this node does not have, although the GPU of the local rank {local} "
+        "is "
+        "visible ({visible}): a fault of this release with several nodes, or num_nodes and devices of the Trainer "
+        "differ from what was started.",
+        remedy="upgrade pytorch-lightning (ansible-playbook site.yml --tags python_env); set Trainer(num_nodes=NODES, "
+        "devices=GPUS_PER_NODE) to what the launcher starts",
+        condition=has_room,
+    ),
+    EvidenceRule(
+        id="gpu-by-global-rank",
+        entries=("invalid-device-ordinal", "device-id-invalid"),
+        shows=(
+            r"(?:set_device\(|\.cuda\(|device\(|device_ids=\[)\s{0,2}(?:f?['\"]cuda:\{)?(?P<name>(?:args\.|self\.|opt\.)?"
+            r"(?:global_)?rank|(?:torch\.distributed|dist)\.get_rank\(\))\b",
+        ),
+        cause="The script selects its GPU by {name}, the rank in the whole job, which exceeds the number of GPUs on "
+        "all nodes but the first.",
+        remedy="use the rank on the node: int(os.environ['LOCAL_RANK']), or rank % torch.cuda.device_count()",
+    ),
+    EvidenceRule(
+        id="memory-gathered-objects",
+        entries=FULL,
+        shows=(frame_in("all_gather_object|gather_object|broadcast_object"),),
+        cause="{function} copies the objects of all ranks into the memory of the current GPU, which is full: each rank "
+        "gets those of all others, and without torch.cuda.set_device all ranks of a node use GPU 0.",
+        remedy=f"{OWN_GPU}; gather less (numbers instead of predictions), or on the CPU: group = "
+        'dist.new_group(backend="gloo") for {function}',
+    ),
+    EvidenceRule(
+        id="memory-of-wrong-gpu",
+        entries=FULL,
+        shows=(r"\bGPU (?P<gpu>0)(?:;| has a total)",),
+        cause="This rank uses GPU 0, which is that of another rank of its node, and several ranks fill it.",
+        remedy=f"{OWN_GPU}; torch.load(..., map_location='cpu') for checkpoints",
+        condition=local_rank_is_not_zero,
+        certain=True,
+    ),
+    *(
+        EvidenceRule(
+            id=f"memory-of-others-{number}",
+            entries=FULL,
+            shows=(pattern,),
+            cause="Other processes hold much of GPU {gpu}: this one has {own} of {total}, and only {free} is free. "
+            "They "
+            "are left from an earlier job, belong to another user, or are other ranks that use the same GPU.",
+            remedy="`nvidia-smi` on that node and ansible-playbook preflight.yml name them; ansible-playbook stop.yml "
+            f"ends what muster started. If they are ranks of this job, {OWN_GPU}; torch.load(..., map_location='cpu')",
+            condition=used_by_others,
+        )
+        for number, pattern in enumerate((NEW_TOTALS, OLD_TOTALS))
+    ),
+    EvidenceRule(
+        id="memory-fragmented",
+        entries=FULL,
+        shows=(UNUSED,),
+        cause="The memory is fragmented: {unused} is reserved but not in use, and no piece of it has the {requested} "
+        "that were requested. Lengths of samples that vary cause it.",
+        remedy="""-e '{{"launch_environment": {{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}}}'; """
+        "otherwise a smaller batch, or samples of one length",
+        condition=fragmented,
+    ),
+    EvidenceRule(
+        id="memory-at-save",
+        entries=FULL,
+        shows=(frame_in("save_model|save_checkpoint|state_dict|summon_full|full_tensor|consolidat|_zero3_"),),
+        cause="GPU memory ran out while the model was saved ({function}): the full weights are put together on the "
+        "GPU.",
+        remedy="gather on the CPU: FullStateDictConfig(offload_to_cpu=True, rank0_only=True), or save shards "
+        '(SHARDED_STATE_DICT; for DeepSpeed "stage3_gather_16bit_weights_on_model_save": false and zero_to_fp32.py)',
+    ),
+    EvidenceRule(
+        id="memory-at-evaluation",
+        entries=FULL,
+        shows=(frame_in("eval|validat|predict|test_step|test_epoch|nested_concat|generate"),),
+        unless=r", in (?:backward|training_step)$",
+        cause="GPU memory ran out in the evaluation ({function}): it keeps the predictions of all batches on the GPU, "
+        "has a larger batch or longer samples than the training, or computes gradients.",
+        remedy="with torch.no_grad(): around it; move results to the CPU after each batch (eval_accumulation_steps=1 "
+        "and "
+        "preprocess_logits_for_metrics for the Trainer); a smaller per_device_eval_batch_size; "
+        "torch.cuda.empty_cache() "
+        "before it",
+    ),
+    EvidenceRule(
+        id="memory-of-optimizer",
+        entries=FULL,
+        shows=(
+            r"(?:exp_avg|torch\.zeros_like\(p|state\[['\"]momentum|_init_group|_multi_tensor_adam|initialize_optimizer_states|"
+            r"flatten_dense_tensors_aligned|_init_state)",
+        ),
+        cause="GPU memory ran out when the optimizer created its state, which takes two numbers (8 bytes) per "
+        "parameter "
+        "with Adam: the model fits, its optimizer does not.",
+        remedy="shard the optimizer over the ranks: ZeRO stage 2 or 3, or FSDP; offload it to the host "
+        "(offload_optimizer); "
+        "or a smaller one: 8-bit Adam (bitsandbytes), Adafactor, LoRA. A smaller batch does not help",
+    ),
+    EvidenceRule(
+        id="memory-at-load",
+        entries=FULL,
+        shows=(frame_in("from_pretrained|load_model|_load_state_dict_into|dispatch_model"),),
+        unless=r", in (?:forward|backward|training_step|train_step)$",
+        cause="GPU memory ran out while the model was loaded ({function}): the weights alone do not fit on the GPU of "
+        "each rank, since data parallelism keeps all of them on each.",
+        remedy="shard the weights: ZeRO stage 3 (with zero.Init, before from_pretrained) or FSDP with "
+        "fsdp_cpu_ram_efficient_loading; load in bf16 (torch_dtype=torch.bfloat16) or 4 bits; no device_map, and "
+        "torch.load(..., map_location='cpu')",
+    ),
+)

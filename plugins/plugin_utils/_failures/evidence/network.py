@@ -1,0 +1,330 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence on connections: the interface, address or variable that the log names, and how a connection failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import LIMIT
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
+
+TOPIC = "Why a connection failed"
+NCCL_SOCKETS = (
+    "nccl-connection-failed",
+    "nccl-internal-address",
+    "nccl-peer-gone",
+    "nccl-system-error",
+    "nccl-internal-error",
+)
+NCCL_WAITS = ("nccl-time-out", "nccl-first-collective", "nccl-start-waits")
+RENDEZVOUS = ("rendezvous-unreached", "ranks-missing", "store-time-out", "no-route-to-host", "store-reset")
+RDMA = ("rdma-connection-failed", "rdma-timed-out")
+GLOO = ("gloo-full-mesh",)
+IPV4 = r"\d{1,3}(?:\.\d{1,3}){3}"
+BRIDGE = r"172\.(?:1[7-9]|2[0-9]|30)\.\d{1,3}\.\d{1,3}"  # Docker's networks; 172.31 is the default one of EC2
+VIRTUAL = (
+    r"(?:docker\d|br-[0-9a-f]{6,12}|veth\w{1,12}|virbr\d|lxdbr\d|lxcbr\d|cni\d|flannel[\w.]{1,10}|cali\w{1,12}|tun\d|"
+    r"tap\d|wg\d|tailscale\d|zt\w{1,12}|ppp\d|kube\w{1,12}|podman\d)"
+)
+OF_MUSTER = (
+    "remove NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME from launch_environment, the script, the image and "
+    "/etc/nccl.conf: muster sets both on each node to the interface of node_address{of_interface}"
+)
+BY_HAND = (
+    """set the interface: -e '{{"launch_environment": {{"NCCL_SOCKET_IFNAME": "{own_interface}", """
+    """"GLOO_SOCKET_IFNAME": "{own_interface}"}}}}', the one that `ip -br addr` shows with the address at which the """
+    "other nodes reach this one"
+)
+HOST_NETWORK = (
+    "run the container in the host's network: docker run --network=host (muster does so unless "
+    "launch_container_options has another --network); opening single ports is not enough"
+)
+
+
+def not_ours(groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether the interface is another one than muster's, which sets the variable itself."""
+    return groups.get("interface", "").lstrip("=") != facts.interface or not facts.interface
+
+
+def not_of_a_node(groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether an address is none of the nodes', as far as theirs are known."""
+    return groups.get("address", "") not in facts.addresses
+
+
+def foreign(groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether an address is certainly none of the nodes'."""
+    return facts.is_foreign(groups.get("address", ""))
+
+
+def whole_nodes_are_missing(groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether the ranks that joined can be those of some of the nodes, and others are missing."""
+    joined, size = (int(groups.get(a) or groups.get(b) or 0) for a, b in (("joined", "clients"), ("size", "expected")))
+    if not 0 < joined < size or len(facts.addresses) == 1:
+        return False
+    if facts.slots:
+        return joined % max(facts.slots) == 0
+    return size % joined == 0 and (joined > 1 or "clients" in groups)  # a single rank may only be early
+
+
+def several_nodes(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether the run may have more than one node."""
+    return len(facts.addresses) != 1
+
+
+RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="address-of-bridge",
+        entries=(*NCCL_SOCKETS, *NCCL_WAITS, *GLOO, *RENDEZVOUS),
+        shows=(
+            rf"(?:[Cc]onnect(?:ion|ing|ed)? to (?:\[?::ffff:)?|[Uu]sing (?:interface )?(?:\[\d\])?[\w@-]{{1,20}}:|"
+            rf"remote=\[|trying to connect to \()(?P<address>{BRIDGE})\b",
+        ),
+        cause="{address} is an address of Docker's own network (bridge), which exists only inside one machine: the "
+        "other nodes cannot reach it.",
+        remedy=f"{HOST_NETWORK}. Outside containers, {OF_MUSTER}",
+        condition=not_of_a_node,
+    ),
+    EvidenceRule(
+        id="interface-virtual",
+        entries=(*NCCL_SOCKETS, *NCCL_WAITS, *GLOO),
+        shows=(rf"(?:Using (?:interface )?|\[\d{{1,2}}\])(?P<interface>{VIRTUAL}):(?P<address>[0-9a-fA-F.:]{{3,45}})",),
+        cause="The ranks connect over {interface} ({address}), a network interface of containers, virtual machines or "
+        "a VPN inside the machine, which does not lead to the other nodes.",
+        remedy=f"{OF_MUSTER}; or {BY_HAND}",
+        condition=not_ours,
+    ),
+    EvidenceRule(
+        id="interface-not-of-node",
+        entries=(*NCCL_SOCKETS, *NCCL_WAITS),
+        shows=(
+            rf"(?:Bootstrap : |OOB |NET : )(?:Using )?(?:interface "
+            rf")?(?P<interface>[\w.@-]{{1,20}}):(?P<address>{IPV4})<",
+        ),
+        cause="NCCL uses the interface {interface}, whose address {address} is none of the nodes' addresses: it does "
+        "not lead to the other nodes.",
+        remedy=f"{OF_MUSTER}; or {BY_HAND}",
+        condition=foreign,
+    ),
+    EvidenceRule(
+        id="gid-of-link",
+        entries=(*RDMA, *NCCL_SOCKETS, *NCCL_WAITS),
+        shows=(
+            r"NCCL_IB_GID_INDEX (?:set by environment to|=) ?(?P<index>\d{1,3})",
+            r"ibv_modify_qp failed|Failed to modify QP|with (?:error|status=)\D{0,30}12\b",
+        ),
+        cause="NCCL_IB_GID_INDEX={index} selects an address (GID) of the adapters that the other nodes cannot reach, "
+        "such as one of the link only (fe80::) or RoCE v1.",
+        remedy="`show_gids` on each node lists the GIDs: set the index of the RoCE v2 one with the IPv4 address of the "
+        """node, the same on all nodes, mostly 3: -e '{{"launch_environment": {{"NCCL_IB_GID_INDEX": "3"}}}}'""",
+    ),
+    EvidenceRule(
+        id="gid-of-roce",
+        entries=(*RDMA, "nccl-system-error"),
+        shows=(
+            r"\[\d{1,2}\]\w{1,20}:\d/RoCE\b",
+            r"ibv_modify_qp failed|Failed to modify QP|with (?:error|status=)\D{0,30}12\b",
+        ),
+        cause="The adapters use RoCE, and the default address (GID) is of the wrong kind (of the link only, or RoCE "
+        "v1), so that two of them do not reach each other; otherwise the switches do not route between their subnets.",
+        remedy="""-e '{{"launch_environment": {{"NCCL_IB_GID_INDEX": "3"}}}}', or the index that `show_gids` """
+        "lists as RoCE v2 with the IPv4 address of the node, the same on all nodes; `ib_write_bw` between two nodes "
+        "tests it, and NCCL_IB_DISABLE=1 does without RDMA",
+    ),
+    EvidenceRule(
+        id="interface-of-variable",
+        entries=(*NCCL_SOCKETS, *NCCL_WAITS),
+        shows=(
+            r"NCCL_SOCKET_IFNAME(?: set (?:by environment )?to |=)(?P<interface>=?[\w.,:-]{1,60})",
+            r"(?:Connect to|[Cc]onnection (?:closed|refused|reset|timed out)|socketProgress|socketPoll|No route to "
+            r"host|"
+            r"socket\.cc:\d{1,5} -> |bootstrap\.cc:\d{1,5} -> )",
+        ),
+        cause="NCCL_SOCKET_IFNAME selects the interface {interface}, over which the nodes do not reach each other: "
+        "their address is on another one (such as a bridge or bond), or the cable or network is a separate one.",
+        remedy=f"{OF_MUSTER}; or {BY_HAND}. If that is the right interface, look in the logs of the other ranks for "
+        f"the "
+        "one that ended first: ansible-playbook logs.yml -e fetch=true",
+        condition=not_ours,
+        unless=r"ibv_|NET/IB : Got completion",
+    ),
+    EvidenceRule(
+        id="bootstrap-interface",
+        entries=("nccl-system-error", "nccl-internal-error", "nccl-connection-failed"),
+        shows=(
+            rf"Bootstrap : Using (?:interface )?(?P<interface>[\w.@-]{{1,20}}):(?P<address>{IPV4})<",
+            r"(?:socket\.cc|socket\.h|bootstrap\.cc):\d{1,5} -> [236]\b",
+        ),
+        cause="NCCL's first connection to another node failed. It uses the interface {interface} ({address}): mostly "
+        "that interface does not lead to the other nodes, otherwise a firewall is in between.",
+        remedy=f"{BY_HAND}; or {OF_MUSTER}. If the interface is right: ansible-playbook preflight.yml tests each "
+        "connection; all TCP ports must be open between the nodes",
+        unless=r"ibv_|NET/IB : Got completion|Connect to 127\.|Duplicate GPU|Cuda failure|shm",
+    ),
+    EvidenceRule(
+        id="peer-refused",
+        entries=("nccl-connection-failed", "nccl-system-error", "nccl-internal-error"),
+        shows=(
+            r"[Cc]onnect to (?P<address>[\w.:%-]{3,60})<(?P<port>\d{1,5})> (?:failed|returned)[^\n]{0,20}"
+            r"[Cc]onnection refused",
+        ),
+        cause="The machine at {address} answers, but no process listens on the port any more: the rank there ended or "
+        "was killed before. In rare cases a firewall rejects the connection.",
+        remedy="look in the logs of the ranks of that node for what ended first: ansible-playbook logs.yml -e "
+        "fetch=true. If none failed: ansible-playbook preflight.yml tests the connections",
+    ),
+    EvidenceRule(
+        id="peer-rejected",
+        entries=("nccl-connection-failed", "nccl-system-error", "nccl-internal-error"),
+        shows=(
+            r"(?:[Cc]onnect to (?P<address>[\w.:%-]{3,60})<\d{1,5}> (?:failed|returned)|Call to connect failed|"
+            r"connect returned)[^\n]{0,30}(?:No route to host|113)",
+        ),
+        cause="A firewall on the other node rejects the connection (Linux reports that as `No route to host`), since "
+        "NCCL uses any free port; or that node has no address in this network.",
+        remedy="allow all TCP ports between the nodes: ansible-playbook site.yml --tags firewall, or `sudo "
+        "firewall-cmd "
+        "--zone=trusted --add-source=SUBNET` on each node; ansible-playbook preflight.yml tests the connections. "
+        f"Otherwise {OF_MUSTER}",
+    ),
+    EvidenceRule(
+        id="peer-unreachable",
+        entries=("nccl-connection-failed", "nccl-system-error", "nccl-internal-error"),
+        shows=(
+            r"(?:[Cc]onnect to (?P<address>[\w.:%-]{3,60})<\d{1,5}> (?:failed|returned)|Call to connect (?:failed|"
+            r"returned))[^\n]{0,30}(?:[Tt]imed out|Network is unreachable|Software caused connection abort)",
+        ),
+        cause="Nothing answers when NCCL connects to the other node: a firewall or security group drops the packets "
+        "(NCCL uses any free port), or the interface is one that does not lead there.",
+        remedy="open all TCP ports between the nodes in the security group and the firewall: ansible-playbook "
+        f"preflight.yml tests each connection in both directions. If they are open, {OF_MUSTER}",
+    ),
+    EvidenceRule(
+        id="rendezvous-name-of-digits",
+        entries=RENDEZVOUS,
+        shows=(r"(?<![\d.])(?P<address>0\.\d{1,3}\.\d{1,3}\.\d{1,3})\b[^\n]{0,8}:\d{1,5}",),
+        cause="The name of this machine consists of digits only, which is taken for an address: {address} does not "
+        "exist.",
+        remedy="give the machine a name with a letter (sudo hostnamectl set-hostname NAME), or use an address: "
+        "--rdzv_endpoint=ADDRESS:29500 or --master_addr ADDRESS instead of --standalone; muster uses node_address",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="rendezvous-on-loopback",
+        entries=RENDEZVOUS,
+        shows=(
+            r"(?:connect to |failed to connect to )(?:any network address of )?[\[(]?(?:::ffff:)?"
+            r"(?P<address>localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[?::1)\b",
+        ),
+        cause="This node looks for the rendezvous at {address}, which is itself: MASTER_ADDR is localhost, or the name "
+        "of the first node resolves to a loopback address here (127.0.1.1 in /etc/hosts). If all ranks are on one "
+        "node, rank 0 has ended or still starts.",
+        remedy="set MASTER_ADDR (--master_addr, --rdzv_endpoint) to the address of the first node, {first_address}: "
+        "muster does so unless launch_environment or the script sets it; ansible-playbook site.yml --tags hosts_file "
+        "fixes names. On one node: ansible-playbook logs.yml -e rank=0",
+        condition=several_nodes,
+    ),
+    EvidenceRule(
+        id="rendezvous-of-other-address",
+        entries=RENDEZVOUS,
+        shows=(rf"(?:connect to |connect to \[?::ffff:|connect to \()(?P<address>{IPV4})\b[^\n]{{0,8}}\d",),
+        cause="The address {address} of the rendezvous is none of the nodes' addresses: MASTER_ADDR, --master_addr or "
+        "--rdzv_endpoint is wrong.",
+        remedy="remove MASTER_ADDR from launch_environment and the script: muster sets it to {first_address}, the "
+        "address of the first node",
+        condition=foreign,
+        certain=True,
+    ),
+    EvidenceRule(
+        id="rendezvous-refused",
+        entries=RENDEZVOUS,
+        shows=(r"(?:errno: 111 - Connection refused|\(errno: 111\)|\[Errno 111\] Connection refused)",),
+        unless=r"errno: 110 ",
+        cause="The first node answers, but nothing listens on the port of the rendezvous: rank 0 has not started yet, "
+        "has failed before, or uses another port or address.",
+        remedy="look at rank 0 first: ansible-playbook logs.yml -e rank=0. Start all nodes within the time limit, with "
+        "the same MASTER_ADDR and MASTER_PORT on all of them, and --node_rank 0 on the node of that address",
+    ),
+    EvidenceRule(
+        id="rendezvous-rejected",
+        entries=RENDEZVOUS,
+        shows=(r"(?:errno: 113 - No route to host|\[Errno 113\] No route to host)",),
+        cause="A firewall on the first node rejects the connection (Linux reports that as `No route to host`), or no "
+        "machine has that address.",
+        remedy="allow all TCP ports between the nodes: ansible-playbook site.yml --tags firewall, or `sudo "
+        "firewall-cmd "
+        "--zone=trusted --add-source=SUBNET` on each node; ansible-playbook preflight.yml tests the connections. "
+        "MASTER_ADDR must be an address of the first node (muster sets {first_address})",
+    ),
+    EvidenceRule(
+        id="rendezvous-ended",
+        entries=("rendezvous-unreached",),
+        shows=(
+            r"has failed to (?:shutdown|send a keep-alive heartbeat to) the rendezvous|num_nodes_waiting\(\)|"
+            r"_invoke_run[^\n]{0,200}\n[^\n]{0,200}num_nodes_waiting",
+            r"Broken pipe|Connection reset by peer|RendezvousConnectionError",
+        ),
+        cause="The rendezvous worked and then ended, since the process that hosts it has ended: torchrun of the first "
+        "node, after its own end or failure, or that of another job that uses the same port.",
+        remedy="give each job of a machine its own port and id: torchrun --rdzv_endpoint=HOST:PORT --rdzv_id=NAME, or "
+        "--standalone on one node; with muster -e launch_master_port=29600. If no other job runs there, look at what "
+        "ended first on the first node: ansible-playbook logs.yml -e rank=0",
+    ),
+    EvidenceRule(
+        id="rendezvous-no-answer",
+        entries=RENDEZVOUS,
+        shows=(r"failed to connect to \[?(?:::ffff:)?(?P<address>[\w.:-]{3,80}?)\]?:(?P<port>\d{1,5}) \(errno: 110",),
+        cause="No machine answers at {address}, port {port}: MASTER_ADDR is not an address at which this node reaches "
+        "the first one (a placeholder, a public or an internal address), or a firewall or security group drops the "
+        "packets.",
+        remedy="MASTER_ADDR (--master_addr, --rdzv_endpoint) must be the first node's address, as `hostname -I` shows "
+        "it there, or 127.0.0.1 if all ranks are on one node; muster sets {first_address}. If it is right, open the "
+        "port: ansible-playbook preflight.yml tests each connection in both directions",
+    ),
+    EvidenceRule(
+        id="nodes-missing",
+        entries=("ranks-missing",),
+        shows=(
+            r"(?:world_size=(?P<size>\d{1,7}), worker_count=(?P<joined>\d{1,7})|"
+            r"(?P<clients>\d{1,7})/(?P<expected>\d{1,7}) (?:clients|workers) joined)",
+        ),
+        cause="Only the ranks of some nodes joined ({joined}{clients} of {size}{expected}): the job was not started on "
+        "the others, or there with another MASTER_ADDR, port or node rank, or their connection is blocked.",
+        remedy="look at the logs of the missing nodes: ansible-playbook logs.yml -e fetch=true. Start the job on all "
+        "nodes within the time limit, with the same MASTER_ADDR, MASTER_PORT and --nnodes, and --node_rank 0, 1, ...; "
+        "ansible-playbook preflight.yml tests the connections",
+        condition=whole_nodes_are_missing,
+    ),
+    EvidenceRule(
+        id="start-of-ended-rank",
+        entries=("nccl-start-waits",),
+        shows=(r"got error: (?:Connection reset by peer|Broken pipe|Connection (?:was )?closed|failed to recv)",),
+        cause="Rank 0 ended while this rank waited for it in the first collective. Its own log says why.",
+        remedy="ansible-playbook logs.yml -e rank=0 shows what ended it",
+    ),
+    EvidenceRule(
+        id="start-of-busy-rank",
+        entries=("nccl-start-waits",),
+        shows=(r"got error: (?:wait timeout|Socket Timeout|[Tt]imeout waiting)",),
+        cause="Rank 0 did not reach the first collective in time: it still prepares data, downloads or loads the model "
+        "alone (inside `if rank == 0` or main_process_first), while this rank already waits for it.",
+        remedy=f"do that work before the job, or before init_process_group; or {LIMIT}. ansible-playbook logs.yml -e "
+        "rank=0 shows what rank 0 was doing",
+    ),
+    EvidenceRule(
+        id="gloo-loopback",
+        entries=GLOO,
+        shows=(
+            r"Using the loopback address as fallback|"
+            r"(?:remote=\[|[Cc]onnect[^\n]{0,30}\[?)(?:127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1)\b",
+        ),
+        cause="A node announces its loopback address to the others: its own name resolves to it in /etc/hosts, or not "
+        "at "
+        "all.",
+        remedy=f"ansible-playbook site.yml --tags hosts_file writes the nodes' addresses to /etc/hosts; {BY_HAND}",
+        condition=several_nodes,
+    ),
+)

@@ -1,0 +1,27 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""All rules on evidence, by topic; the first that matches counts."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence import (
+    checkpoints,
+    files,
+    gpus,
+    network,
+    packages,
+    waiting,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+
+TOPICS: dict[str, tuple[EvidenceRule, ...]] = {
+    waiting.TOPIC: waiting.RULES,
+    network.TOPIC: network.RULES,
+    gpus.TOPIC: gpus.RULES,
+    packages.TOPIC: packages.RULES,
+    files.TOPIC: files.RULES,
+    checkpoints.TOPIC: checkpoints.RULES,
+}
+RULES = tuple(rule for rules in TOPICS.values() for rule in rules)

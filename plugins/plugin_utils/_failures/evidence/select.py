@@ -1,0 +1,95 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Select one of several causes of a failure by evidence in the log and by facts of the run."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.registry import RULES
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import (
+    Confidence,
+    Explanation,
+    clean_line,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
+
+MAX_TEXT = 60_000  # characters at the end of a log in which to look for evidence
+MAX_GROUP = 160  # characters of a log in a text
+MAX_SEEN = 300  # characters of the line that is shown
+
+
+def select_cause(explanation: Explanation, error: str, lines: Iterable[str], facts: RunFacts) -> Explanation:
+    """Return an explanation with the cause that evidence selects, or as it was.
+
+    Args:
+        explanation: Of the failure.
+        error: The error.
+        lines: The end of its log.
+        facts: Of the run.
+    """
+    text = "\n".join([*lines, error])[-MAX_TEXT:]
+    for rule in RULES:
+        if explanation["id"] not in rule.entries:
+            continue
+        matches = match_rule(rule, text, facts)
+        if matches is None:
+            continue
+        fields = {**dict.fromkeys(group_names(matches), ""), **facts.fields, **groups_of(matches)}
+        confidence: Confidence = "error" if rule.certain else explanation["confidence"]
+        seen = seen_line(text, matches[0]) if matches else explanation["seen"]
+        return {
+            "id": explanation["id"],
+            "cause": rule.cause.format_map(fields),
+            "remedy": rule.remedy.format_map(fields),
+            "seen": seen if confidence == "log" else "",
+            "confidence": confidence,
+        }
+    return explanation
+
+
+def match_rule(rule: EvidenceRule, text: str, facts: RunFacts) -> list[re.Match[str]] | None:
+    """Return the matches of a rule's expressions, or None if the rule does not apply."""
+    matches = []
+    for pattern in rule.shows:
+        match = compile_pattern(pattern).search(text)
+        if match is None:
+            return None
+        matches.append(match)
+    if rule.unless and compile_pattern(rule.unless).search(text):
+        return None
+    return matches if rule.condition(groups_of(matches), facts) else None
+
+
+def groups_of(matches: list[re.Match[str]]) -> dict[str, str]:
+    """Return the named groups of matches, safe for a terminal."""
+    return {
+        name: " ".join(clean_line(value).split())[:MAX_GROUP]
+        for match in matches
+        for name, value in match.groupdict().items()
+        if value is not None
+    }
+
+
+def group_names(matches: list[re.Match[str]]) -> list[str]:
+    """Return the names of all groups, also of those that did not match."""
+    return [name for match in matches for name in match.re.groupindex]
+
+
+def seen_line(text: str, match: re.Match[str]) -> str:
+    """Return the line in which a match begins, cleaned and shortened around the match."""
+    start = text.rfind("\n", 0, match.start()) + 1
+    end = text.find("\n", match.end())
+    first = max(start, match.start() - MAX_SEEN // 3)
+    return " ".join(clean_line(text[first : len(text) if end == -1 else end][:MAX_SEEN]).split())
+
+
+@functools.cache
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Compile an expression when it is first needed."""
+    return re.compile(text, re.MULTILINE)

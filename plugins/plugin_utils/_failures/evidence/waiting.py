@@ -1,0 +1,151 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence on ranks that waited in vain: what the rank they waited for was doing, or how their operations differ."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import (
+    ACTIVITIES,
+    LIMIT,
+    Activity,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+
+TOPIC = "What the rank did that others waited for"
+AT_WORK = ("rank-still-worked", "rank-still-saved")
+# The errors of `waiting.py`, up to the rank's last output.
+OUTPUT = (
+    r"(?:still worked, whose last output was: |gave up waiting for it, its last output: )"
+    r"(?P<output>(?=[^\n;]{{0,200}}(?:{pattern}))[^\n;]{{1,200}})"
+)
+# The errors of `hang.py`: "it was in load (data.py:41): `x = y`".
+STACK = r"\b(?:it was|they were) (?:running |in |at )?(?P<place>(?=[^\n;]{{0,120}}?(?:{pattern}))[^\n;]{{1,200}})"
+SAME_CALLS = (
+    "make the same calls in the same order on every rank: no rank may skip a sample, a layer or a step that others "
+    "run (drop bad samples before they are distributed; give a batch without images or tokens a dummy input)"
+)
+
+
+def of_output(activity: Activity) -> EvidenceRule:
+    """Return the rule for a rank whose last output shows an activity."""
+    return EvidenceRule(
+        id=f"waited-while-{activity.name.replace(' ', '-')}",
+        entries=AT_WORK,
+        shows=(OUTPUT.format(pattern=activity.output),),
+        cause=f"This rank was still {activity.name} when the others gave up waiting for it (its last output: "
+        f"{{output}}). {activity.reason}",
+        remedy=activity.remedy,
+    )
+
+
+def of_stack(activity: Activity) -> EvidenceRule:
+    """Return the rule for a rank whose stack shows an activity."""
+    return EvidenceRule(
+        id=f"hang-while-{activity.name.replace(' ', '-')}",
+        entries=("hang",),
+        shows=(STACK.format(pattern=activity.function),),
+        cause=f"This rank was still {activity.name} ({{place}}) when the others gave up waiting for it. "
+        f"{activity.reason}",
+        remedy=activity.remedy,
+    )
+
+
+RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="collective-not-started",
+        entries=("rank-behind",),
+        shows=(r"\brank (?P<rank>\d{1,7}) after (?P<number>\d{1,12})[^\n;]{0,200}, behind: rank",),
+        cause="Rank {rank} never started the collective in which the others wait: its last one was {number}. It "
+        "skipped work that the others did (fewer batches, an empty or dropped sample, a branch), or hangs before it.",
+        remedy=f"{SAME_CALLS}; DataLoader(drop_last=True) or model.join() for different numbers of batches. "
+        "ansible-playbook logs.yml -e rank={rank} shows what it did last, ansible-playbook stacks.yml where it hangs",
+    ),
+    EvidenceRule(
+        id="sharded-sizes-differ",
+        entries=("ranks-pass-different-sizes",),
+        shows=(r"ranks pass different sizes to (?P<operation>_ALLGATHER_BASE|_REDUCE_SCATTER_BASE)",),
+        cause="The ranks run different layers of a sharded model (FSDP, ZeRO): the sizes are those of the layers' "
+        "weights, so one rank skipped a layer that another runs, such as an encoder without input in this batch, or "
+        "took another branch.",
+        remedy=f"{SAME_CALLS}; batches of one kind at a time also help. -e debug=true makes torch name the call that "
+        "differs first",
+    ),
+    EvidenceRule(
+        id="single-number-differs",
+        entries=("ranks-pass-different-sizes",),
+        shows=(r"ranks pass different sizes to (?P<operation>ALLREDUCE[^:\n]{0,20}): [^\n]{0,80}passes 1 elements",),
+        cause="The ranks are at different points of the script: one waits in a barrier or reduces a single number (a "
+        "metric, a count of tokens), while another still reduces gradients. It ran out of batches, or evaluates, logs "
+        "or stops at another step.",
+        remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, or "
+        "model.join(); evaluate, log and stop at the same steps on all ranks",
+    ),
+    EvidenceRule(
+        id="gathered-sizes-differ",
+        entries=("ranks-pass-different-sizes",),
+        shows=(r"ranks pass different sizes to (?P<operation>ALLGATHER|BROADCAST|GATHER|SCATTER)\b",),
+        cause="The ranks pass tensors of different sizes to {operation}, which needs equal ones: mostly a last or "
+        "padded batch that is shorter on one rank, or objects and buffers that differ between the ranks.",
+        remedy="DataLoader(drop_last=True), pad to one length (accelerator.pad_across_processes), or all_gather_object "
+        "and broadcast_object_list for objects; buffers: DistributedDataParallel(..., broadcast_buffers=False)",
+    ),
+    *map(of_output, ACTIVITIES),
+    EvidenceRule(
+        id="hang-stopped",
+        entries=("hang",),
+        shows=(r"\b(?:it was|they were) stopped \(process state T",),
+        cause="The process of this rank is stopped (by SIGSTOP, Ctrl-Z or a debugger), so the others wait for it.",
+        remedy="`kill -CONT PID` on that node continues it; detach the debugger, and find out who stopped it",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="hang-on-drive",
+        entries=("hang",),
+        shows=(r"in uninterruptible sleep \(process state D",),
+        cause="This rank waits for a disk or network file system that does not respond, and the others wait for it.",
+        remedy="`ls` on the mounts of that node shows which one hangs; check its server, and mount it again: "
+        "ansible-playbook site.yml --tags data",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="hang-ended-early",
+        entries=("hang",),
+        shows=(r"had already ended with exit code 0",),
+        cause="This rank came to the end of the script while the others still called a collective: it had fewer "
+        "batches, or the others run code that it does not, such as an evaluation inside `if rank == 0`.",
+        remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, or "
+        "model.join(); make the same calls on every rank, and end with a barrier",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="hang-other-collective",
+        entries=("hang",),
+        shows=(r"\b(?:it was|they were) waiting in (?P<place>[^\n;]{1,160})",),
+        cause="This rank waits in {place}, and the others in another collective: the ranks are out of step.",
+        remedy=f"{SAME_CALLS}; no collective, barrier, save or evaluation inside `if rank == 0`",
+    ),
+    EvidenceRule(
+        id="hang-on-gpu",
+        entries=("hang",),
+        shows=(r"\b(?:it was|they were) waiting for the GPU in (?P<place>[^\n;]{1,160})",),
+        cause="The GPU of this rank does not finish its work ({place}): it waits in an earlier collective that the "
+        "others have passed or never start, or the GPU or its network hangs.",
+        remedy="ansible-playbook stacks.yml shows the operation of each rank; look for 'NVRM: Xid' in dmesg on that "
+        "node, and make the same calls on every rank",
+    ),
+    EvidenceRule(
+        id="hang-at-input",
+        entries=("hang",),
+        shows=(
+            r"\b(?:it was|they were) [^\n;]{0,120}(?P<place>DataLoader\w{0,40}|_wait_for_tensor|"
+            r"_try_get_data|queue\.get|worker process)",
+        ),
+        cause="This rank waited for its DataLoader ({place}) while the others waited for it: a worker hangs or is "
+        "slow.",
+        remedy="try num_workers=0, or DataLoader(timeout=120), which names a worker that hangs; look for locks that "
+        f"were held at fork (multiprocessing_context='spawn'). If it is only slow, {LIMIT}",
+    ),
+    *map(of_stack, ACTIVITIES),
+)
