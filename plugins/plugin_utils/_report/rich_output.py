@@ -32,7 +32,7 @@ class RichOutput:
             return []
         lines = self.flush()
         if BAR.search(text) is not None and BORDERS_ONLY.match(text) is None:
-            self.progress.append(BAR.sub("|", text).rstrip())
+            self.progress.append(without_borders(BAR.sub("|", text)).rstrip())
         else:
             lines.append(without_borders(text))
         return lines

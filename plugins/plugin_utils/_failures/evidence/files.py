@@ -29,6 +29,14 @@ RANK_0_FIRST = (
     "let one rank do it while the others wait: `if rank == 0: download()`, torch.distributed.barrier(), then all of "
     "them read it; one rank of the whole job on a shared drive, local rank 0 of each node otherwise"
 )
+DOWNLOAD_RACED = (
+    "Several ranks download or unpack the same file into one directory at once: one checks or reads it while another "
+    "still writes it, so that it looks corrupted (a race). Otherwise an earlier download was cut off."
+)
+DOWNLOAD_ONCE = (
+    f"remove the file, and {RANK_0_FIRST}; download=False on the other ranks; or download it once before the job"
+)
+
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
         id="triton-cache-raced",
@@ -65,10 +73,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"before|Bad CRC-32|Error -3 while decompressing",
             r"[Dd]ownload|[Ee]xtract|urlretrieve|unzip|snapshot|hf_hub|load_state_dict_from_url",
         ),
-        cause="Several ranks download or unpack the same file into one directory at once: one checks or reads it while "
-        "another still writes it, so that it looks corrupted (a race). Otherwise an earlier download was cut off.",
-        remedy=f"remove the file, and {RANK_0_FIRST}; download=False on the other ranks; or download it once before "
-        "the job",
+        cause=DOWNLOAD_RACED,
+        remedy=DOWNLOAD_ONCE,
+    ),
+    EvidenceRule(
+        id="download-raced-dataset",
+        entries=("dataset-not-downloaded",),
+        shows=(r"\w\([^\n]{0,200}\bdownload ?= ?True",),
+        cause=DOWNLOAD_RACED,
+        remedy=DOWNLOAD_ONCE,
     ),
     EvidenceRule(
         id="index-of-rank-0",

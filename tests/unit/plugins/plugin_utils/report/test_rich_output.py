@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import from_printed
@@ -59,6 +59,7 @@ def test_a_bar_takes_limited_memory() -> None:
         assert len(rich.progress) <= MAX_LINES
 
 
+@example(["1━━━│"])
 @given(st.lists(st.text(alphabet="━│┃ \tloss:1.", max_size=60), max_size=30))
 def test_no_other_line_is_lost(lines: list[str]) -> None:
     rich = RichOutput()
