@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.output_cho
     names_to_compare,
     parse_outputs,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 ARGUMENT_SPEC = {
     "nodes": {"type": "list", "elements": "str", "required": True},
@@ -30,6 +34,9 @@ ARGUMENT_SPEC = {
     "confirm": {"type": "bool", "default": False},
 }
 CONFIRM_SIZE = 10**9  # bytes to fetch without confirmation
+MAX_UNLISTED = 100  # names of a node
+MAX_SUGGESTED = 5
+MAX_NAME = 100  # characters
 
 
 def count_files(count: int) -> str:
@@ -48,6 +55,29 @@ def summarize(files: Mapping[str, list[OutputFile]], count: int, size: int, dupl
         lines.append(f"  already here: {count_files(present)}, {present_size / 1e6:.0f} MB")
     lines.append(f"  to fetch: {count_files(count)}, {size / 1e6:.0f} MB, into {target}")
     return "\n".join(lines)
+
+
+def describe_unlisted(replies: Mapping[str, Any]) -> list[str]:
+    """Return lines on files in the working directory that the job may have written, which are not fetched."""
+    counts: Counter[str] = Counter()
+    for reply in replies.values():
+        entries = reply.get("unlisted") if isinstance(reply, Mapping) else None
+        for name, count in list(entries.items())[:MAX_UNLISTED] if isinstance(entries, Mapping) else ():
+            if isinstance(name, str) and "{" not in name and is_count(count):
+                counts[single_line(name, MAX_NAME)] += count
+    if not counts:
+        return []
+    texts = [f"{name} ({count_files(count)})" for name, count in sorted(counts.items())]
+    names = json.dumps({"launch_outputs": sorted(counts)[:MAX_SUGGESTED]}, ensure_ascii=False)
+    return [
+        f"  not fetched: in the job's working directory, perhaps written by it: {abbreviate(texts)}",
+        f"  to fetch them: -e {shlex.quote(names)}; for later runs, outputs in the job file",
+    ]
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value from a node is a plausible number of files."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9
 
 
 class ActionModule(ActionBase):
@@ -94,6 +124,8 @@ class ActionModule(ActionBase):
         size = sum(file.output.size - file.fetched for file in pending)
         duplicates = sum(map(len, files.values())) - sum(map(len, unique.values()))
         display.display(summarize(unique, len(pending), size, duplicates, args["directory"]))
+        for line in describe_unlisted({name: args["told"].get(name) for name in args["nodes"]}):
+            display.display(line)
         return {
             "changed": False,
             "wanted": {

@@ -289,7 +289,7 @@ def show_verdict(
     """Show the failed rank's last output, and the verdict, with cause and remedy if the catalogue has them."""
     from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
     from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import read_facts
-    from ansible_collections.muster.training.plugins.plugin_utils._failures.own_python import with_own_python
+    from ansible_collections.muster.training.plugins.plugin_utils._failures.run_advice import for_run
     from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
         render_last_lines,
         render_verdict,
@@ -299,8 +299,7 @@ def show_verdict(
     explanation = None
     if failure:
         facts = read_facts(plan, failure.get("rank"))
-        explanation = explain_failure(failure["error"], failure.get("last_lines", []), facts)
-        explanation = with_own_python(explanation, plan)
+        explanation = for_run(explain_failure(failure["error"], failure.get("last_lines", []), facts), plan)
     last_lines = render_last_lines(verdict, watched)
     if last_lines:
         Display().display(last_lines)

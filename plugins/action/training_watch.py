@@ -17,6 +17,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._run.compilers import COMPILERS
 from ansible_collections.muster.training.plugins.module_utils._run.job_results import parse_report
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
     TIME,
@@ -73,6 +74,7 @@ NEWS = {
     "outputs": dict,
     "left_out": dict,
     "silence": Maybe(Between(0, 1e11)),
+    "compilers": Maybe([str]),
     "events": [{"text": str}],
     "unfinished": str,
     "cursors": dict,
@@ -86,6 +88,12 @@ class Piece(NamedTuple):
     log: str
     text: str
     attempt: int | None = None
+
+
+def format_compilers(names: list[str] | None) -> str:
+    """Return a clause about the compilers that a silent job runs, otherwise an empty string."""
+    shown = ", ".join(sorted(COMPILERS.intersection(names or ())))
+    return f" it compiles an extension ({shown});" if shown else ""
 
 
 def split_at_start(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -260,7 +268,8 @@ class ActionModule(ActionBase):
                     f"last line: {last_line[:160]}"
                 ] * bool(last_line)
                 exited = f" {printable(str(status['exited']))[:400]};" if status.get("exited") else ""
-                summary = f"{alive}{exited}{format_silence(reply['silence'])} {'; '.join(details) or 'no output yet'}"
+                idle = format_silence(reply["silence"]) + format_compilers(reply.get("compilers"))
+                summary = f"{alive}{exited}{idle} {'; '.join(details) or 'no output yet'}"
                 display.display(f"[muster] {elapsed}{summary}")
         # ansible-playbook and its terminal have exited: nothing reads the output, and writing it would finally block
         return {"changed": False, "lost": True, "result": None, "said": reported, "attempt": attempt}

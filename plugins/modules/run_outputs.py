@@ -105,6 +105,12 @@ more:
   returned: when O(state=listed)
   type: bool
   sample: false
+unlisted:
+  description: Numbers of files in the job's working directory that changed since the run began and are no outputs, by
+    the name of their directory in it.
+  returned: when O(state=listed)
+  type: dict
+  sample: {logs: 5}
 unreached:
   description: Whether the node could not be reached, in a task with C(ignore_unreachable).
   returned: if the node could not be reached

@@ -151,23 +151,33 @@ def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, in
 def working_curves(directory: str, plan: Data) -> dict[str, int]:
     """Return the absolute path and bytes of each file with curves in the working directory that the run changed.
 
-    Most scripts write such files there. Those of another run that uses the same directory at the same time are taken
-    for this run's.
+    Most scripts write such files there.
+    """
+    return {
+        path: status.st_size
+        for path, status in changed_files(directory, plan)
+        if CURVES.fullmatch(os.path.basename(path))
+    }
+
+
+def changed_files(directory: str, plan: Data) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the absolute path and lstat result of each file in the working directory that changed since the run began.
+
+    Those of another run that uses the same directory are taken for this run's.
     """
     try:
         started = os.lstat(os.path.join(directory, PROGRAM)).st_mtime
     except OSError:
-        return {}
+        return
     walk = FileWalk(plan["working_directory"], MAX_WORK_FILES)
-    paths = ((os.path.join(walk.directory, path), status) for path, status in walk)
-    return {
-        path: status.st_size
-        for path, status in paths
-        if status.st_mtime >= started - CLOCK_TOLERANCE
-        and CURVES.fullmatch(os.path.basename(path))
-        and not path.startswith(f"{directory}/")
-        and "/.muster/" not in path  # other runs
-    }
+    for name, status in walk:
+        path = os.path.join(walk.directory, name)
+        if (
+            status.st_mtime >= started - CLOCK_TOLERANCE
+            and not path.startswith(f"{directory}/")
+            and "/.muster/" not in path  # other runs
+        ):
+            yield path, status
 
 
 def read_end(path: str, limit: int) -> tuple[bytes, int]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED_FILES = 100_000  # listed per node
 MAX_SCANNED_FILES = 2_000_000  # in a directory, including files that are not the job's
+MAX_UNLISTED = 20  # names of files and directories that are no outputs
 PIECE_BYTES = 16 * 2**20  # bytes of file data in one reply
 BLOCK = 2**20  # bytes read at a time
 
@@ -81,7 +82,24 @@ def list_files(directory: str, plan: Data, request: Data) -> Data:
         "node_rank": plan["node"]["node_rank"],
         "files": files,
         "more": truncated or any(walk.truncated for walk in walks),
+        "unlisted": count_unlisted(directory, plan, {file["name"] for file in files}),
     }
+
+
+def count_unlisted(directory: str, plan: Data, listed: set[str]) -> dict[str, int]:
+    """Return how many files the job may have written in its working directory that are no outputs.
+
+    By their directory in it, or by their name if they are directly in it; without hidden files, and Python's caches.
+    """
+    counts: dict[str, int] = {}
+    for path, _status in archive_selection.changed_files(directory, plan):
+        location, _slash, name = archive_selection.archive_name(path, plan).partition("/")
+        top = name.partition("/")[0]
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in name.split("/"))
+        has_room = top in counts or len(counts) < MAX_UNLISTED
+        if location == "work" and f"work/{name}" not in listed and not hidden and top.isprintable() and has_room:
+            counts[top] = counts.get(top, 0) + 1
+    return counts
 
 
 def open_file(path: str) -> int:

@@ -121,6 +121,7 @@ NODE_CALL_GRACE_PERIOD = 10.0  # beyond these until the kernel ends what a call 
 LONG_POLL_TIMEOUT = 5.0  # for which the node waits for news before it replies
 REPLY_GRACE_PERIOD = 15.0  # beyond LONG_POLL_TIMEOUT until a reply counts as missing: ssh may wait for many minutes
 COLLECT_INTERVAL = 0.5  # for which output is collected before a reply: each reply costs a new process
+COMPILER_SILENCE = 20.0  # without output, after which the compilers that a job runs are looked for
 WATCH_POLL_INTERVAL = 0.1  # between checks for updates
 LAST_OUTPUT_GRACE_PERIOD = 0.2  # for the last output of a dead supervisor to reach the disk
 STATUS_POLL_INTERVAL = 0.2  # between checks whether a run has ended

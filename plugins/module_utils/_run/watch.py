@@ -26,6 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 )
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     COLLECT_INTERVAL,
+    COMPILER_SILENCE,
     LAST_OUTPUT_GRACE_PERIOD,
     WATCH_POLL_INTERVAL,
 )
@@ -90,6 +91,7 @@ def watch(request: Data) -> Data:  # noqa: C901
                 "outputs": outputs,
                 "left_out": skipped_bytes,
                 "silence": silence_of(logs),
+                "compilers": compilers_of(path, logs),
                 "events": events,
                 "unfinished": next(filter(None, (partial_line(log, cursors) for log in reversed(logs))), ""),
                 "cursors": cursors,
@@ -97,6 +99,13 @@ def watch(request: Data) -> Data:  # noqa: C901
                 "directory": path,
             }
         time.sleep(WATCH_POLL_INTERVAL)
+
+
+def compilers_of(path: str, logs: list[str]) -> list[str]:
+    """Return the compilers that a job runs which has printed nothing for some time, since they take minutes."""
+    from ansible_collections.muster.training.plugins.module_utils._run.compilers import running_compilers
+
+    return running_compilers(path) if (silence_of(logs) or 0.0) >= COMPILER_SILENCE else []
 
 
 def watched_logs(plan: Data, path: str, local_rank: int, first: int) -> tuple[list[str], list[str]]:

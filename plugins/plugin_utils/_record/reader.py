@@ -69,6 +69,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.printed_me
     from_patterns,
     from_printed,
     merge_printed,
+    without_copies,
 )
 
 MAX_JSON_SIZE = 32 << 20  # bytes of one JSON file
@@ -274,7 +275,7 @@ def read_user_metrics(
 def read_printed_metrics(files: RecordFiles, first_logs: Mapping[str, list[str]], sources: list[CurveSet]) -> CurveSet:
     """Return the curves of the metrics that rank 0 printed, except those that another source has."""
     printed = [from_printed(name, files.read_output(logs)) for name, logs in first_logs.items()]
-    return merge_printed(OUTPUT, printed, curve_names(sources))
+    return without_copies(merge_printed(OUTPUT, printed, curve_names(sources)), sources)
 
 
 def read_last_lines(files: RecordFiles, first_logs: Mapping[str, list[str]]) -> list[str]:

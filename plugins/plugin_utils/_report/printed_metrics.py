@@ -16,6 +16,7 @@ import re
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import UNKNOWN, CurveSet
 from ansible_collections.muster.training.plugins.plugin_utils._report.rich_output import RichOutput
@@ -318,7 +319,9 @@ class PrintedMetrics:
             if candidates:
                 *_rank, kind, best = max(candidates, key=lambda candidate: candidate[:2])
                 unit, positions = self.positions(best, kind)
-                for step, value in zip(positions, best.value, strict=True):
+                pairs = zip(positions, best.value, strict=True)
+                # a list of results by epoch may be printed in another order
+                for step, value in sorted(pairs, key=itemgetter(0)) if kind == "epoch" else pairs:
                     curve_set.add(name, step, UNKNOWN, value)
                 curve_set.set_unit(name, unit)
             else:
@@ -585,3 +588,10 @@ def merge_printed(source: str, curve_sets: Sequence[CurveSet], better_names: Ite
             if not any(is_same_metric(name, curve_name) for curve_name in names):
                 merged.single.setdefault(name, value)
     return merged
+
+
+def without_copies(printed: CurveSet, sources: Sequence[CurveSet]) -> CurveSet:
+    """Return printed curves without those that a better source has under another name, such as eval_top1 for top1."""
+    others = [(curve.step, curve.value) for source in sources for curve in source.list_curves()]
+    printed.curves = {name: curve for name, curve in printed.curves.items() if (curve.step, curve.value) not in others}
+    return printed

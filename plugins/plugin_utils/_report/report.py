@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import read_facts
-from ansible_collections.muster.training.plugins.plugin_utils._failures.own_python import with_own_python
+from ansible_collections.muster.training.plugins.plugin_utils._failures.run_advice import for_run
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import brief_error
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of_model
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import digest_of_files
@@ -244,8 +244,7 @@ def describe_failure(result: Mapping[str, Any], log: str, plan: Mapping[str, Any
     last_lines = log.splitlines() or reported_lines
     lines = clean_lines(choose_lines(last_lines))
     error = first_failure.get("error")
-    cause = explain_failure(error if isinstance(error, str) else "", last_lines, read_facts(plan, rank))
-    cause = with_own_python(cause, plan)
+    cause = for_run(explain_failure(error if isinstance(error, str) else "", last_lines, read_facts(plan, rank)), plan)
     return {
         "node": clean_text(first_failure.get("node"), 100),
         "node_rank": to_int(first_failure.get("node_rank")),

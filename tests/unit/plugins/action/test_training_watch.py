@@ -243,6 +243,16 @@ def test_progress_line_names_ranks_that_have_exited(watch: Watch, capsys: pytest
     assert shown(capsys)[2:] == ["[muster] 0:06:40 rank 0 on node1 exited [2J; last line: step 7"]
 
 
+def test_progress_line_names_the_compilers_of_a_silent_job(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    begun = {"state": "running", "nodes": [{"state": "running"}], "started": 0.0, "updated": 400.0}
+    silent = [answer(status=begun, silence=89.0, compilers=["ninja", "cc1plus", "\x1b[2J", "train.py"])]
+    watch(answer("step 1\n"), *silent, END, seconds=30.0)
+    assert shown(capsys)[2:] == [
+        "[muster] 0:06:40 nodes alive: 1 of 1; no output for 1 min; it compiles an extension (cc1plus, ninja); "
+        "last line: step 1"
+    ]
+
+
 def test_progress_line_shows_how_long_a_job_has_been_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     begun = {"state": "running", "nodes": [{"state": "running"}], "started": 0.0, "updated": 400.0}
     hanging = [answer(status=begun, silence=silence) for silence in (59.0, 89.0, 3661.0)]

@@ -67,6 +67,23 @@ def test_declared_and_requested_outputs_elsewhere_are_listed(tmp_path: Path, mon
     assert told(run, str(run.node(0)), str(tmp_path)).count("root" + str(run.node(0) / "plan.json")) == 0
 
 
+def test_other_files_that_changed_in_the_working_directory_are_counted(tmp_path: Path) -> None:
+    names = (
+        "supervisor.py",
+        "/out/a.pt",
+        "/logs/a/x.pt",
+        "/logs/y.csv",
+        "/model.bin",
+        "/src/__pycache__/a.pyc",
+        "/.git/x",
+    )
+    run = written(tmp_path, *names, "/code/train.py", outputs=("out",))
+    os.utime(tmp_path / "work" / "code" / "train.py", (1.0, 1.0))  # as copied before the run
+    answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
+    assert answer["unlisted"] == {"logs": 2, "model.bin": 1}
+    assert run_outputs.main(run.request(0, operation="tell", outputs=["logs"]))["unlisted"] == {"model.bin": 1}
+
+
 def test_node_without_the_run_lists_no_files(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._report import printed_metrics
-from ansible_collections.muster.training.plugins.plugin_utils._report.curves import CurveSet
+from ansible_collections.muster.training.plugins.plugin_utils._report.curves import CurveSet, from_metrics
 from ansible_collections.muster.training.plugins.plugin_utils._report.printed_metrics import (
     MAX_LINE,
     MAX_METRICS,
@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.printed_me
     is_companion,
     is_metric,
     merge_printed,
+    without_copies,
 )
 from tests.unit.plugins.plugin_utils.report.printed_outputs import OTHER, TRAINING, Values
 
@@ -120,6 +121,16 @@ def test_curves_of_a_better_source_replace_printed_ones() -> None:
     printed = curves_of("step 1: loss 2.5 acc 0.5\nstep 2: loss 2.4 acc 0.6\n")
     assert set(merge_printed("log", [printed], ["train/loss"]).curves) == {"acc"}
     assert set(merge_printed("log", [printed], ["val/loss"]).curves) == {"loss", "acc"}
+
+
+def test_results_by_epoch_that_a_table_has_under_another_name_are_left_out() -> None:
+    """As timm prints them at the end, the best epoch first."""
+    text = '"epoch": 1, "top1": 34.375\n"epoch": 0, "top1": 46.875\n"epoch": 2, "top1": 50.0\n'
+    assert points(curves_of(text)) == {"top1": [(0, 46.875), (1, 34.375), (2, 50.0)]}
+    table = from_metrics("summary.csv", ["epoch,eval_top1", "0,46.875", "1,34.375", "2,50.0"])
+    assert not without_copies(curves_of(text), [table]).curves
+    other = from_metrics("summary.csv", ["epoch,eval_top1", "0,46.875", "1,34.375", "2,50.5"])
+    assert set(without_copies(curves_of(text), [other]).curves) == {"top1"}
 
 
 def test_longer_curve_of_two_outputs_is_kept() -> None:

@@ -1,4 +1,4 @@
-"""A remedy that installs packages says how, if the job runs in a Python that site.yml does not manage."""
+"""Explanations name the directory of the run, and how to install into a Python that site.yml does not manage."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
-from ansible_collections.muster.training.plugins.plugin_utils._failures.own_python import with_own_python
+from ansible_collections.muster.training.plugins.plugin_utils._failures.run_advice import for_run
 
 NINJA = "RuntimeError: Ninja is required to load C++ extensions"
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 56.00 MiB."
 
 
 def remedy(error: str, options: Any) -> str:
-    explanation = with_own_python(explain_failure(error, []), {"options": options})
+    explanation = for_run(explain_failure(error, []), {"options": options})
     assert explanation is not None
     return explanation["remedy"]
 
@@ -41,4 +41,15 @@ def test_environments_of_site_and_images_are_not_mentioned(options: Any) -> None
 
 def test_other_remedies_are_unchanged() -> None:
     assert "pip install" not in remedy(OUT_OF_MEMORY, {"launch_python": "/opt/conda/bin/python"})
-    assert with_own_python(None, {}) is None
+    assert for_run(None, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("directory", "start"), [("/home/me/project", "/home/me/project"), (7, "launch_working_directory")]
+)
+def test_relative_paths_start_in_the_directory_of_the_run(directory: Any, start: str) -> None:
+    error = "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'"
+    log = ["Traceback (most recent call last):", '  File "/job/train.py", line 7, in main', "    read_csv(path)", error]
+    explanation = for_run(explain_failure(error, log), {"working_directory": directory})
+    assert explanation is not None
+    assert f"relative ones start at {start})" in explanation["cause"]

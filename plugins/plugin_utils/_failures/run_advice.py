@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Advice on packages for jobs that use a Python of the user's, in which site.yml installs nothing."""
+"""Adapt the explanation of a failure to its run: where it started, and a Python in which site.yml installs nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,23 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
 
 INSTALLS = re.compile(r"ansible-playbook site\.yml --tags (?:\w+,)*(?:python_env|pytorch|deepspeed)\b")
+START = "start at launch_working_directory"
 MAX_PATH = 300  # characters
+
+
+def for_run(explanation: Explanation | None, plan: Mapping[str, Any]) -> Explanation | None:
+    """Return an explanation with the directory in which the run started, and with advice on a Python of the user."""
+    return None if explanation is None else with_directory(with_own_python(explanation, plan), plan)
+
+
+def with_directory(explanation: Explanation, plan: Mapping[str, Any]) -> Explanation:
+    """Name the directory where relative paths start."""
+    directory = plan.get("working_directory")
+    if not isinstance(directory, str) or not directory.startswith("/"):
+        return explanation
+    start = f"start at {clean_line(directory[:MAX_PATH])}"
+    cause, remedy = (explanation[key].replace(START, start) for key in ("cause", "remedy"))
+    return {**explanation, "cause": cause, "remedy": remedy}
 
 
 def own_python(plan: Mapping[str, Any]) -> str:
@@ -30,10 +46,10 @@ def own_python(plan: Mapping[str, Any]) -> str:
     return clean_line(python[:MAX_PATH])
 
 
-def with_own_python(explanation: Explanation | None, plan: Mapping[str, Any]) -> Explanation | None:
+def with_own_python(explanation: Explanation, plan: Mapping[str, Any]) -> Explanation:
     """Add to a remedy that installs packages how to install them into the user's own Python."""
     python = own_python(plan)
-    if explanation is None or not python or INSTALLS.search(explanation["remedy"]) is None:
+    if not python or INSTALLS.search(explanation["remedy"]) is None:
         return explanation
     advice = (
         f"This run used {python} (launch_python), in which that command installs nothing: there, install on each node "
