@@ -199,6 +199,14 @@ def test_stacks_of_a_hang_in_containers(image: Lab) -> None:
         return bool(re.search(text, " ".join(stacks.output.split())))
 
     drive.eventually("the stacks show the hang", shown, 120)
+    samples = "/home/muster/.muster/runs/image-hang/node0/samples.jsonl"
+
+    def cores(node: str) -> float:
+        """Return the newest measurement of the cores that the job uses on a node."""
+        lines = [json.loads(line) for line in image.exec("node1", ["cat", samples]).stdout.splitlines()]
+        return next((line["job_cores"] or 0 for line in reversed(lines) if line["node"] == node), 0)
+
+    drive.eventually("the loop in the container uses the CPU", lambda: cores("node2") > 0.1, 120, pause=1)
     assert drive.run("stop.yml", image.inventory, run_id="image-hang").rc == 0
     play.wait()
     drive.nothing_left(image, NODES, within=30)
