@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health import container_cpu
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health.container_cpu import (
     ACCOUNTING,
@@ -128,8 +129,9 @@ def test_cpu_of_a_container_without_a_cgroup_is_that_of_its_processes(
 ) -> None:
     """The engine's client, a child of the supervisor with the same variables, is not a part of it."""
     client = contained(tmp_path, BUSY)
-    tree = container_cpu.descendants
-    monkeypatch.setattr(container_cpu, "descendants", lambda pid: [client.pid] if pid == os.getpid() else tree(pid))
+    monkeypatch.setattr(
+        container_cpu, "descendants", lambda pid: [client.pid] if pid == os.getpid() else descendants(pid)
+    )
     monkeypatch.setattr(container_cpu, "group_of", lambda _pid: ("", "/shared"))
     cpu, seconds = JobCpu(str(tmp_path)), itertools.count()
     plan: Any = {"wrap": ["docker"]}
