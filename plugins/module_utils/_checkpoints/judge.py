@@ -10,6 +10,7 @@ import re
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.formats import dcp, deepspeed, transformers
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.registry import JUDGES
+from ansible_collections.muster.training.plugins.module_utils._files.name_list import format_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
@@ -28,12 +29,6 @@ def below(entries: Mapping[str, Value], directory: str) -> dict[str, Value]:
     return {posixpath.basename(path): value for path, value in entries.items() if posixpath.dirname(path) == directory}
 
 
-def join_names(names: list[str]) -> str:
-    """Return at most three names, and how many more there are."""
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
-
-
 def judge_damage(checkpoint: Checkpoint) -> str:
     """Return which files are damaged, or "" if none are."""
     damaged = sorted(checkpoint["damaged"])
@@ -49,7 +44,7 @@ def judge_required(checkpoint: Checkpoint) -> str:
     parts = checkpoint["parts"]
     missing = [path for path in sorted(checkpoint["required"]) if path not in parts]
     if missing:
-        return f"{join_names(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+        return f"{format_names(missing, MAX_NAMED)} {'is' if len(missing) == 1 else 'are'} missing"
     for path, size in sorted(checkpoint["required"].items()):
         if parts[path] < size:
             return f"{path} is truncated: {parts[path]} of {size} bytes"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 
+from ansible_collections.muster.training.plugins.module_utils._files.name_list import format_names
+
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Iterable, Mapping
@@ -33,11 +35,6 @@ def summarize_names(names: Iterable[str]) -> dict[str, Any]:
     return {"count": len(visible_names), "digest": hashlib.sha256(b"\0".join(visible_names)).hexdigest()[:32]}
 
 
-def abbreviate(names: list[str]) -> str:
-    """Return the first three names and the number of the others."""
-    return ", ".join(names[:3]) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
-
-
 def listing_differences(listings: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Return a line for each mount whose content differs between nodes."""
     lines = []
@@ -49,7 +46,7 @@ def listing_differences(listings: Mapping[str, Mapping[str, Mapping[str, Any]]])
         if len(nodes_by_listing) > 1:
             groups, counts = [], set()
             for (count, _digest), nodes in sorted(nodes_by_listing.items(), key=lambda entry: -len(entry[1])):
-                groups.append(f"{count} {'other ' if count in counts else ''}names on {abbreviate(nodes)}")
+                groups.append(f"{count} {'other ' if count in counts else ''}names on {format_names(nodes, 3)}")
                 counts.add(count)
             lines.append(f"{path}: {', '.join(groups)}")
     return lines

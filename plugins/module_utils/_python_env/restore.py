@@ -16,6 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._detached.result_l
     StepError,
     print_line,
 )
+from ansible_collections.muster.training.plugins.module_utils._files.name_list import format_names
 from ansible_collections.muster.training.plugins.module_utils._python_env.commands import run
 from ansible_collections.muster.training.plugins.module_utils._python_env.environment import make_environment
 from ansible_collections.muster.training.plugins.module_utils._python_env.installers import (
@@ -137,8 +138,7 @@ def download(paths: EnvironmentPaths, request: Data, entries: list[Data]) -> boo
 
 def unavailable_message(entries: list[Data]) -> str:
     """Return which files of a lock cannot be restored, with a remedy."""
-    names = [entry["file"] for entry in entries]
-    text = ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
+    text = format_names((entry["file"] for entry in entries), MAX_NAMED)
     return (
         f"no package index has these files with the recorded content: {text}. They may have been built on a node, or "
         "removed by their publisher. Set python_env_index_url or python_env_find_links to a source that has them, or "

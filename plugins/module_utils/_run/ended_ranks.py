@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from ansible_collections.muster.training.plugins.module_utils._files.name_list import format_names
+
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Sequence
@@ -54,9 +56,7 @@ def locate_ranks(ranks: Sequence[int], nodes: Sequence[Mapping[str, Any]]) -> st
         for node in nodes
         if any(node["first_rank"] <= rank < node["first_rank"] + node["slots"] for rank in ranks)
     ]
-    others = len(names) - MAX_NODES_LISTED
-    text = ", ".join(names[:MAX_NODES_LISTED]) + (f" and {others} more" if others > 0 else "")
-    return f"{format_ranks(ranks)} on {text}"
+    return f"{format_ranks(ranks)} on {format_names(names, MAX_NODES_LISTED)}"
 
 
 def describe_ended_ranks(ages: Mapping[int, float], nodes: Sequence[Mapping[str, Any]]) -> str:

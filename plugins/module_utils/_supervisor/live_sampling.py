@@ -79,7 +79,7 @@ class NodeSampler:
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
         self.plan = plan
-        self.cpu = JobCpu()
+        self.cpu = JobCpu(journal.directory)
         self.interval = plan["timeouts"]["sample"]
         self.due = 0.0
 

@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.checkpoint_c
     read_contract,
     resumes,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 MAX_NAMED = 4  # parts that a finding names
 CONVERT_ZERO = (
@@ -199,13 +200,12 @@ def check_parts(context: CheckContext, contract: Contract) -> list[Finding]:
     findings, first = [], context.table.nodes[0].name
     for node, parts in contract.choice["missing"].items():
         names = [name or checkpoint["name"] for name in sorted(parts)]
-        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         owners = sorted(set(parts.values()))
         findings.append(
             make_finding(
                 "checkpoint-parts-missing",
                 [node],
-                problem=f"{describe_step(checkpoint)} lacks here: {', '.join(names[:MAX_NAMED])}{more}; "
+                problem=f"{describe_step(checkpoint)} lacks here: {format_list(names, MAX_NAMED)}; "
                 f"{', '.join(owners)} has them",
                 requirement=f"{checkpoint['path']} with all parts on each node",
                 remedy=copy_command(context, checkpoint, owners, first in contract.choice["missing"]),

@@ -38,6 +38,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.membership
     node_name,
     node_number,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 #: Resources that contain the network: created before it, in this order, and removed after it.
 ENCLOSING_KINDS: tuple[ResourceKind, ...] = ("VPC", "internet gateway", "subnet")
@@ -281,5 +282,4 @@ def _format_drive(drive: Drive) -> str:
 
 
 def _format_machines(machines: Sequence[Machine]) -> str:
-    names = [f"{machine['name']} ({machine['id']})" for machine in machines[:4]]
-    return ", ".join(names) + (f" and {len(machines) - 4} more" if len(machines) > 4 else "")
+    return format_list((f"{machine['name']} ({machine['id']})" for machine in machines), 4)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ansible_collections.muster.training.plugins.module_utils._files.name_list import format_names
+
 
 def format_list(items: Iterable[str], limit: int = 6) -> str:
     """Join names for a message: the first `limit` ones, and the number of the others."""
-    texts = list(items)
-    text = ", ".join(texts[:limit])
-    return text if len(texts) <= limit else f"{text} and {len(texts) - limit} more"
+    return format_names(items, limit)

@@ -160,20 +160,21 @@ def test_containers_end_with_the_run(image: Lab, how: str) -> None:
 
 
 STOP_WHILE_CREATING = """
-until [ "$(ls "$0" | wc -l)" -gt "$1" ]; do sleep 0.005; done
+until [ "$(ls "$0/vfs/dir" | wc -l)" -gt "$1" ]; do sleep 0.005; done
 kill -STOP $(pidof dockerd)
+ls "$0/containers"
 """
-"""Stops the engine as soon as it has begun to copy the files of another container."""
+"""Stops the engine as soon as it has begun to copy the files of another container; prints those that it has created."""
 
 
 def test_container_ends_that_is_being_created_when_the_supervisor_is_killed(image: Lab) -> None:
     """The engine finishes the creation after the client that requested it is gone."""
-    directory = image.exec("node2", ["docker", "info", "--format", "{{.DockerRootDir}}/vfs/dir"]).stdout.strip()
-    number = len(image.exec("node2", ["ls", directory]).stdout.split())
-    play = launch(image, "image-creating", job="ticks.py", launch_launcher="env")
+    directory = image.exec("node2", ["docker", "info", "--format", "{{.DockerRootDir}}"]).stdout.strip()
+    number = len(image.exec("node2", ["ls", f"{directory}/vfs/dir"]).stdout.split())
+    play = launch(image, "image-creating", job="ticks.py", launch_launcher="env", launch_import_test=False)
     try:
         stopped = image.exec("node2", ["bash", "-c", STOP_WHILE_CREATING, directory, str(number)], timeout=150)
-        assert stopped.returncode == 0, stopped.stderr
+        assert (stopped.returncode, stopped.stdout) == (0, ""), stopped.stdout + stopped.stderr
         image.exec("node2", ["kill", "-9", str(drive.pid_of(image, "node2", "supervisor.py"))])
         removal, client = (["pgrep", "-f", f"^docker {command} --"] for command in ("rm", "run"))
         drive.eventually("the container is to be removed", lambda: image.exec("node2", removal).returncode == 0, 60)
@@ -199,6 +200,19 @@ def test_stacks_of_a_hang_in_containers(image: Lab) -> None:
         return bool(re.search(text, " ".join(stacks.output.split())))
 
     drive.eventually("the stacks show the hang", shown, 120)
+    samples = "/home/muster/.muster/runs/image-hang/node0/samples.jsonl"
+
+    def cores(node: str) -> float | None:
+        """Return the newest measurement of the cores that the job uses on a node."""
+        lines = [json.loads(line) for line in image.exec("node1", ["cat", samples]).stdout.splitlines()]
+        return next((line["job_cores"] for line in reversed(lines) if line["node"] == node), None)
+
+    # another process in the container of node2, as a data loader is, without the variables of the run
+    spin = ["env", "-i", "/bin/sh", "-c", "while :; do :; done"]
+    spinning = image.exec("node2", ["docker", "exec", "--detach", "muster-image-hang-node1", *spin])
+    assert spinning.returncode == 0, spinning.stderr
+    drive.eventually("its CPU time is that of the job", lambda: (cores("node2") or 0) > 0.1, 120, pause=1)
+    assert cores("node1") is not None
     assert drive.run("stop.yml", image.inventory, run_id="image-hang").rc == 0
     play.wait()
     drive.nothing_left(image, NODES, within=30)

@@ -54,6 +54,26 @@ def test_one_message_reports_the_end(lab: Lab, nodes: list[str], webhook: Any, n
     assert node in message["text"], message
 
 
+def test_unit_of_a_single_node_reports_the_end_if_its_supervisor_is_killed(
+    lab: Lab, nodes: list[str], webhook: Any
+) -> None:
+    run_id = "notify-single"
+    play = drive.launch(lab, "ticks.py", run_id=run_id, nnodes=1, launch_launcher="env", launch_notify=webhook.url)
+    play.wait_for(r"step 3 of rank 0")
+    drive.said(lab, FIRST, "kill", "-9", str(drive.pid_of(lab, FIRST, "supervisor.py")))
+    play.wait()
+    assert play.rc == 2, play.output
+    drive.nothing_left(lab, nodes, within=30)
+    drive.eventually("the end is reported", lambda: bool(webhook.messages("ended")), 60)
+    (message,) = webhook.messages("ended")
+    assert (message["run_id"], message["state"]) == (run_id, "failed"), message
+    assert f"the supervisor on {FIRST} was killed (SIGKILL), and the job with it" in message["text"], message
+    secrets = lab.exec(FIRST, ["sh", "-c", "ls /run/muster/*/* /home/muster/.muster/runs/*/*/notify.json"])
+    assert "notify.json" not in secrets.stdout, "the URL is left"
+    journal = drive.said(lab, FIRST, "journalctl", "--no-pager", "--unit", f"muster-{run_id}")
+    assert webhook.url not in journal
+
+
 def read_page(play: drive.Play, path: str) -> Any:
     """Return a document of the page that a command serves."""
     match = re.search(r"page: (http://127\.0\.0\.1:[0-9]+)/#token=([\w-]+)", play.output)

@@ -11,8 +11,13 @@ from __future__ import annotations
 import collections
 import os
 
-from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants, read_stat
+from ansible_collections.muster.training.plugins.module_utils._run.processes import descendants
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PACE_WINDOW
+from ansible_collections.muster.training.plugins.module_utils._supervisor.health.container_cpu import (
+    TICKS,
+    ContainerCpu,
+    cpu_ticks,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import format_seconds
 
 TYPE_CHECKING = False
@@ -28,7 +33,6 @@ WORKING_CORES = 0.5  # of all ranks of a node, from which on the node works
 WORKING_PERCENT = 20.0  # utilization of any GPU, from which on the node works
 CURRENT_INTERVALS = 3.0  # age of a node's last sample, in sample intervals, beyond which its state is unknown
 MAX_NAMES = 6  # of nodes in a text
-TICKS = os.sysconf("SC_CLK_TCK")
 
 WORKING, BETWEEN, UNKNOWN = "working", "between", "unknown"
 
@@ -36,32 +40,28 @@ WORKING, BETWEEN, UNKNOWN = "working", "between", "unknown"
 Activity = collections.namedtuple("Activity", "state since sampled")
 
 
-def cpu_ticks(pid: int) -> int:
-    """Return the CPU time that a process and its ended children have used, in clock ticks; 0 if it has ended."""
-    return sum(int(field) for field in read_stat(f"/proc/{pid}/stat")[11:15])
-
-
 class JobCpu:
     """How many CPU cores the job of this node uses."""
 
-    def __init__(self) -> None:
-        self.ticks: dict[int, int] = {}  # by pid
+    def __init__(self, directory: str = "") -> None:
+        self.directory = directory  # of the run
+        self.container = ContainerCpu()
+        self.ticks: dict[object, int] = {}  # by pid, or by cgroup
         self.read_at: float | None = None
 
     def cores(self, now: float, plan: Plan) -> float | None:
-        """Return the mean number of cores in use since the last call, or None if that is unknown.
-
-        The processes of a container are not descendants of the supervisor.
-        """
-        before, self.ticks = self.ticks, {}
+        """Return the mean number of cores in use since the last call, or None if that is unknown."""
+        before, self.ticks = self.ticks, self.read_ticks(plan)
         read_at, self.read_at = self.read_at, now
-        if plan.get("wrap"):
+        if read_at is None or now <= read_at or (plan.get("wrap") and not self.ticks):
             return None
-        self.ticks = {pid: cpu_ticks(pid) for pid in descendants(os.getpid())}
-        if read_at is None or now <= read_at:
-            return None
-        used = sum(max(0, ticks - before.get(pid, 0)) for pid, ticks in self.ticks.items())
+        used = sum(max(0, ticks - before.get(key, 0)) for key, ticks in self.ticks.items())
         return round(used / TICKS / (now - read_at), 3)
+
+    def read_ticks(self, plan: Plan) -> dict[object, int]:
+        if plan.get("wrap"):  # the processes of a container are the engine's children
+            return self.container.ticks(self.directory)
+        return {pid: cpu_ticks(pid) for pid in descendants(os.getpid())}
 
 
 def activity_of(sample: Mapping[str, Any], ranks: int, has_gpus: bool) -> str:

@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
     list_directory,
     open_regular,
 )
+from ansible_collections.muster.training.plugins.module_utils._files.name_list import format_names
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health.judge import Problem
 
@@ -88,9 +89,8 @@ def reason_in(text: str, ports: Sequence[Mapping[str, Any]]) -> str:
 
 def socket_problem(text: str, ports: Sequence[Mapping[str, Any]]) -> Problem:
     """Describe the problem that NCCL uses TCP on a node with these active RDMA ports. text: NCCL's log."""
-    names = ", ".join(port["name"] for port in ports[:MAX_NAMES])
-    more = f" and {len(ports) - MAX_NAMES} more" if len(ports) > MAX_NAMES else ""
-    subject = f"RDMA port {names} is" if len(ports) == 1 else f"RDMA ports {names}{more} are"
+    names = format_names((port["name"] for port in ports), MAX_NAMES)
+    subject = f"RDMA port {names} is" if len(ports) == 1 else f"RDMA ports {names} are"
     message = f"NCCL uses TCP (NET/Socket), although the {subject} active: {reason_in(text, ports)}"
     return Problem("network", message, None, False)
 

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     region_code,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._jmespath import QueryError, run_query
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 GROUP = "training"
@@ -118,9 +119,7 @@ def format_machine(machine: MachineData) -> str:
 
 def format_machines(machines: Iterable[MachineData], show: int = 8) -> str:
     """Return the first machines by name, and the number of the others."""
-    names = [format_machine(machine) for machine in machines]
-    remaining = len(names) - show
-    return ", ".join(names[:show]) + (f" and {remaining} more" if remaining > 0 else "")
+    return format_list((format_machine(machine) for machine in machines), show)
 
 
 # --- Selection

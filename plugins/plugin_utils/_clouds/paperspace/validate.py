@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.paperspace
     parse_integer,
     region_code,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import single_line
 
 #: https://docs.digitalocean.com/products/paperspace/machines/details/availability/
@@ -55,8 +56,7 @@ def choose_template(
     if not matches:
         names = sorted({single_line(template.get("name") or template["id"], 60) for template in all_templates})
         raise PlanRefusedError(
-            f"no template is named {single_line(requested, 60)!r}. Existing ones: {', '.join(names[:20]) or 'none'}"
-            f"{f' and {len(names) - 20} more' if len(names) > 20 else ''}"
+            f"no template is named {single_line(requested, 60)!r}. Existing ones: {format_list(names, 20) or 'none'}"
         )
     in_region = [
         template for template in matches if not template.get("region") or region_code(str(template["region"])) == region

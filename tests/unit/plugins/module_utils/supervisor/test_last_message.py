@@ -163,7 +163,13 @@ def test_other_nodes_report_the_loss_of_the_leader(make: RunMaker, rank: int, st
 def test_supervisor_that_was_killed_after_the_result_reports_the_result(make: RunMaker) -> None:
     run = make(FOREVER)
     directory = write_run(run, 0, nodes=views("ended"))
-    result = {"run_id": run.run_id, "state": "succeeded", "reason": "", "first_node": None, "world_size": 1}
+    result: dict[str, Any] = {
+        "run_id": run.run_id,
+        "state": "succeeded",
+        "reason": "",
+        "first_node": None,
+        "world_size": 1,
+    }
     result.update(nnodes=1, started=1.0, ended=61.0, nodes=[])
     Path(directory, "result.json").write_text(json.dumps(result))
     message = last_message.last_message(directory, {})

@@ -1,0 +1,17 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lists of names in messages."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Iterable
+
+
+def format_names(names: Iterable[object], limit: int) -> str:
+    """Join names for a message: the first `limit` ones, and the number of the others."""
+    texts = [str(name) for name in names]
+    text = ", ".join(texts[:limit])
+    return text if len(texts) <= limit else f"{text} and {len(texts) - limit} more"
