@@ -126,6 +126,7 @@ def start_locked(request: Data) -> Data:  # noqa: C901
     tail = [directory, plan["run_id"], plan["node"]["address"]]
     if request.get("scheduler") == "slurm":
         queued_run.mark(directory, request.get("requeue") or 0)
+        queued_run.compile_program(directory)
         return {"changed": True, "directory": directory, "supervision": "Slurm job", "stopped": stopped}
     if in_unit:
         command = unit_command(plan, directory, user, [sys.executable, "-I", "-S", program] + tail)

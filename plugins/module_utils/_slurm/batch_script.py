@@ -188,7 +188,15 @@ def batch_script(
         '  wait "$step"\n'
         "  status=$?\n"
         '  kill -0 "$step" 2> /dev/null || break\n'
-        f'  [ -z "$over" ] || {{ sleep {LOST_NODE_JOB_TIMEOUT}; kill -KILL "$step"; break; }}\n'
+        '  [ -n "$over" ] || continue\n'
+        # srun ends at once if only the supervisor of a node was lost
+        f"  seconds={LOST_NODE_JOB_TIMEOUT}\n"
+        '  while [ "$seconds" -gt 0 ] && kill -0 "$step" 2> /dev/null; do\n'
+        "    sleep 1\n"
+        "    seconds=$((seconds - 1))\n"
+        "  done\n"
+        '  kill -KILL "$step" 2> /dev/null\n'
+        "  break\n"
         "done\n"
         # a signal may have interrupted the last wait; 127 if the step was already waited for
         'wait "$step" 2> /dev/null\n'

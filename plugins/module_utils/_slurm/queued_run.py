@@ -29,6 +29,15 @@ def mark(directory: str, requeue: int = 0) -> None:
     write_private(os.path.join(directory, MARKER), f"{json.dumps(settings)}\n")
 
 
+def compile_program(directory: str) -> None:
+    """Compile the supervisor of a run that waits, so that its ranks start sooner once Slurm starts the job."""
+    import py_compile
+
+    for path in glob.glob(os.path.join(glob.escape(directory), "program", "**", "*.py"), recursive=True):
+        with contextlib.suppress(OSError, py_compile.PyCompileError):  # it also starts from source
+            py_compile.compile(path, doraise=True)
+
+
 def has_started(directory: str) -> bool:
     """Return whether the supervisor of this run directory was started at some time."""
     return os.path.lexists(os.path.join(directory, "supervisor.json"))

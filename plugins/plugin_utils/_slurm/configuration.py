@@ -104,6 +104,8 @@ def settings(cluster: Cluster) -> dict[str, Any]:
         "SlurmdPidFile": "/run/slurmd.pid",
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core_Memory",
+        # By default, a job waits up to three seconds after the start of another, even on idle nodes.
+        "SchedulerParameters": ",".join(["batch_sched_delay=0", *health.scheduler_parameters(options)]),
         "ReturnToService": 2,
         "KillOnBadExit": 1,
         "KillWait": KILL_WAIT,

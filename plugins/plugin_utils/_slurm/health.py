@@ -69,6 +69,10 @@ def health_settings(options: SlurmOptions) -> Mapping[str, Any]:
         "HealthCheckNodeState": "ANY",
         "Prolog": PROLOG,
         "PrologEpilogTimeout": PROLOG_TIMEOUT,
-        # a job whose node is unfit runs on other nodes as soon as they are free
-        "SchedulerParameters": "nohold_on_prolog_fail",
     }
+
+
+def scheduler_parameters(options: SlurmOptions) -> list[str]:
+    """Return the health check's parameters of Slurm's scheduler."""
+    # a job whose node is unfit runs on other nodes as soon as they are free
+    return ["nohold_on_prolog_fail"] if is_enabled(options) else []

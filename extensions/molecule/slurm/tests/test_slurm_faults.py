@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._run.timeouts import LOST_NODE_JOB_TIMEOUT
 from tests.lab import Lab
 from tests.support import drive
 from tests.support.slurm_hosts import as_user, end_run, has_job, in_queue, pid_of, root, site, states
 
 pytestmark = pytest.mark.thorough
 NODES = ["node1", "node2"]
-SCRIPT = rf" srun |/slurm_script| sleep {LOST_NODE_JOB_TIMEOUT}$"  # processes of the batch script
+SCRIPT = r" srun |/slurm_script| sleep 1$"  # processes of the batch script
 PREEMPTION = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
 
 

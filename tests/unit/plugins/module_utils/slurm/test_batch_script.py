@@ -127,23 +127,32 @@ def test_signal_becomes_a_request_in_the_run_directory_of_the_batch_node(tmp_pat
     assert (directory / "slurm-end").read_text() == "2:30\n"
 
 
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGUSR2, 1), (signal.SIGHUP, 0)])
-def test_script_ends_after_a_run_that_has_lost_nodes_although_srun_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: int
+@pytest.mark.parametrize(("timeout", "end"), [(0, "false"), (3600, "[ -e {}/slept ]")], ids=["waits", "ends soon"])
+@pytest.mark.parametrize("code", [0, 1])
+def test_script_ends_after_a_run_that_has_lost_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeout: int, end: str, code: int
 ) -> None:
-    monkeypatch.setattr(batch_script_module, "LOST_NODE_JOB_TIMEOUT", 0)
-    (tmp_path / "srun").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexec sleep 600\n")
-    (tmp_path / "srun").chmod(0o755)
+    """srun may wait for the tasks of these nodes, or end while the script waits for it."""
+    monkeypatch.setattr(batch_script_module, "LOST_NODE_JOB_TIMEOUT", timeout)
+    programs = {
+        "srun": f"touch {tmp_path}/started\nuntil {end.format(tmp_path)}; do /bin/sleep 0.1; done",
+        "sleep": f'touch {tmp_path}/slept\nexec /bin/sleep "$@"',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
     nodes = [{"address": "10.0.0.1", "directory": str(tmp_path)}]
     (tmp_path / "script").write_text(batch_script("bert", nodes, ["gpu1"]))
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURMD_NODENAME": "gpu1", "SLURM_JOB_ID": "12"}
+    number = signal.Signals[f"SIG{batch_script_module.END_SIGNALS[code]}"]
     # a shell cannot catch a signal that was ignored when it started, as SIGHUP is below nohup
     restore = functools.partial(signal.signal, number, signal.SIG_DFL)
     command = ["/bin/sh", str(tmp_path / "script")]
-    with subprocess.Popen(command, env=environment, preexec_fn=restore) as process:
+    with subprocess.Popen(command, env=environment, preexec_fn=restore, stderr=subprocess.PIPE, text=True) as process:
         eventually(lambda: (tmp_path / "started").exists())
         process.send_signal(number)
-        assert process.wait(30) == expected
+        assert process.wait(30) == code
+        assert process.stderr is not None and process.stderr.read() in ("", "Killed\n")
 
 
 FAKE_SRUN = """#!/bin/sh

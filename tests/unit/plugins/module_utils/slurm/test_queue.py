@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -80,6 +81,15 @@ def test_run_waits_and_shows_its_position(tmp_path: Path, fake: Path) -> None:
         assert (state["state"], state["message"]) == ("starting", expected)
     request = {"operation": "wait", "run_id": run.run_id, "job": "12", "directory": str(run.node(0)), "message": ""}
     assert run_job.main(request) == {"state": "waiting", "message": expected}
+
+
+def test_supervisor_of_a_waiting_run_is_compiled(tmp_path: Path, fake: Path) -> None:
+    run = make_run(tmp_path / "runs", [["/bin/true"]])
+    sources = {**run.sources, "program/_supervisor/newer.py": "match 1:\n    case\n"}
+    written(run, supervisor=sources)
+    paths = [run.node(0) / name for name in sources if name.startswith("program/")]
+    compiled = [path for path in paths if os.path.exists(importlib.util.cache_from_source(str(path)))]
+    assert len(compiled) == len(paths) - 1, "also those beside a file that this Python cannot compile"
 
 
 def test_job_is_requeued_first_where_the_cluster_allows_it(tmp_path: Path, fake: Path) -> None:

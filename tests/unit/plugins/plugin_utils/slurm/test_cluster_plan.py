@@ -141,6 +141,12 @@ def test_cgroups_are_used_where_slurm_supports_them(cgroups: str, version: str, 
     assert bool(planned["notices"]) is (tracking == "linuxproc")
 
 
+def test_job_on_idle_nodes_does_not_wait_for_a_pause_of_the_scheduler() -> None:
+    for interval, expected in ((300, "batch_sched_delay=0,nohold_on_prolog_fail"), (0, "batch_sched_delay=0")):
+        conf = text(plan(SlurmOptions(health_interval=interval)), "gpu1", "/etc/slurm/slurm.conf")
+        assert f"SchedulerParameters={expected}\n" in conf
+
+
 def test_settings_of_the_user_replace_those_of_the_role() -> None:
     planned = plan(SlurmOptions(settings={"SlurmdTimeout": 300, "SchedulerParameters": "bf_interval=10"}))
     conf = text(planned, "gpu1", "/etc/slurm/slurm.conf").splitlines()
