@@ -34,6 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
 
 INSTALL_COMMAND = "pip install 'ansible-runner>=2.4,<3'"
 STOP_TIMEOUT = 300.0  # seconds: even with unreachable nodes, a stop ends long before
+CALLBACK, RUNNER_CALLBACK = "ANSIBLE_STDOUT_CALLBACK", "awx_display"
 NOT_PLAIN = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")  # YAML folds or refuses them
 
 
@@ -68,6 +69,16 @@ def format_unsafe(value: Any) -> str:
         return "[" + ", ".join(map(format_unsafe, value)) + "]"
     text = quote_yaml(value)
     return f"!unsafe {text}" if isinstance(value, str) and "{" in value else text
+
+
+def previous_callback(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable with the callback of a playbook if ansible-runner, or AWX, has started this one.
+
+    The callback of ansible-runner wraps the callback that was set before, which may not be itself.
+    """
+    if environment.get(CALLBACK) != RUNNER_CALLBACK:
+        return {}
+    return {CALLBACK: environment.get("ORIGINAL_STDOUT_CALLBACK") or "default"}
 
 
 class AnsiblePlaybookRunner:
@@ -134,7 +145,7 @@ class AnsiblePlaybookRunner:
                 cmdline_args=argv,
                 private_data_dir=str(private_directory),
                 host_cwd=os.getcwd(),
-                envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"},
+                envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0", **previous_callback(os.environ)},
                 event_handler=on_event,
                 cancel_callback=lambda: has_timed_out() or (is_cancellable and self.interrupted),
                 quiet=True,

@@ -66,6 +66,18 @@ def test_failed_playbook_stops_no_run_and_its_output_is_kept(launches: AnsiblePl
     assert not (launches.directory / "fit-b8-stop.log").exists()
 
 
+@pytest.mark.parametrize(("previous", "expected"), [("", "default"), ("minimal", "minimal")])
+def test_playbook_that_ansible_runner_started_starts_others(
+    launches: AnsiblePlaybookRunner, monkeypatch: pytest.MonkeyPatch, previous: str, expected: str
+) -> None:
+    """Its callback cannot wrap itself: that playbook would end with a traceback."""
+    monkeypatch.setenv("ANSIBLE_STDOUT_CALLBACK", "awx_display")
+    monkeypatch.setenv("ORIGINAL_STDOUT_CALLBACK", previous)
+    Path(sys.argv[0]).write_text('#!/bin/sh\necho "$ANSIBLE_STDOUT_CALLBACK wraps $ORIGINAL_STDOUT_CALLBACK"\n')
+    launches.launch("fit-b8", {}, 60)
+    assert (launches.directory / "fit-b8.log").read_text() == f"awx_display wraps {expected}\n"
+
+
 def test_variables_are_not_in_argv_and_not_templated(launches: AnsiblePlaybookRunner) -> None:
     launches.launch("fit-b8", {"launch_environment": {"TOKEN": "s3cret"}, "launch_args": ["{{ 6 * 7 }}", "é"]}, 60)
     arguments, given = (launches.directory / "fit-b8.log").read_text().splitlines()[:2]
