@@ -18,6 +18,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._slurm.cluster imp
 PORT = 6817  # Slurm's default for slurmctld
 KILL_WAIT = 60
 """Seconds between SIGTERM and SIGKILL: longer than a supervisor takes to end a run and write its result."""
+GROUP_UPDATE_TIME = 5
+"""Seconds after which a user who was added to a group is a member in new jobs; 600 by default."""
 KNOWS_DISABLED_CGROUPS = (23, 0)
 
 
@@ -111,6 +113,9 @@ def settings(cluster: Cluster) -> dict[str, Any]:
         "KillWait": KILL_WAIT,
         "SlurmdTimeout": options.node_timeout,
         "MpiDefault": "none",
+        # Groups such as docker are those of each node, where their numbers may differ, and are not cached for long.
+        "LaunchParameters": "disable_send_gids",
+        "GroupUpdateTime": GROUP_UPDATE_TIME,
         # the limit of the login shell would break RDMA
         "PropagateResourceLimitsExcept": "MEMLOCK",
         **process_settings(cluster),

@@ -76,7 +76,7 @@ def test_containers_in_a_step_end_with_the_run(engines: Lab, engine: str, end: s
     settings = {"launch_image": IMAGE, "launch_container_engine": engine, "launch_container_ulimits": []}
     play = in_queue(lab, run_id, "--stubborn", launch_container_mounts=MOUNTS, launch_stop_grace=5, **settings)
     play.wait_for("step 3 of rank 0")
-    assert re.search(r"I am rank 0 of 2 on node1, \w+ at home in /home/muster/.muster/runs/", play.output), play.output
+    assert re.search(r"I am rank 0 of 2 on \S+, \w+ at home in /home/muster/.muster/runs/", play.output), play.output
     assert all(containers(lab, engine)), "one on each node"
     ENDS[end](lab)
     seconds = drive.eventually("no container is left", lambda: not any(containers(lab, engine)), 60)

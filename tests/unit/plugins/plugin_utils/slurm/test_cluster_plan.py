@@ -141,6 +141,12 @@ def test_cgroups_are_used_where_slurm_supports_them(cgroups: str, version: str, 
     assert bool(planned["notices"]) is (tracking == "linuxproc")
 
 
+def test_jobs_have_the_present_groups_of_their_nodes() -> None:
+    """By default, slurmctld sends the numbers of the groups that its own node had up to ten minutes ago."""
+    conf = text(plan(), "gpu1", "/etc/slurm/slurm.conf").splitlines()
+    assert "LaunchParameters=disable_send_gids" in conf and "GroupUpdateTime=5" in conf
+
+
 def test_job_on_idle_nodes_does_not_wait_for_a_pause_of_the_scheduler() -> None:
     for interval, expected in ((300, "batch_sched_delay=0,nohold_on_prolog_fail"), (0, "batch_sched_delay=0")):
         conf = text(plan(SlurmOptions(health_interval=interval)), "gpu1", "/etc/slurm/slurm.conf")
