@@ -75,7 +75,7 @@ def test_containers_in_a_step_end_with_the_run(engines: Lab, engine: str, end: s
     lab, run_id = engines, f"{engine}-{end}"
     settings = {"launch_image": IMAGE, "launch_container_engine": engine, "launch_container_ulimits": []}
     play = in_queue(lab, run_id, "--stubborn", launch_container_mounts=MOUNTS, launch_stop_grace=5, **settings)
-    play.wait_for("step 3 of rank 0")
+    play.wait_for("step 3 of rank 0", 600)  # podman first copies the image for the user
     assert re.search(r"I am rank 0 of 2 on \S+, \w+ at home in /home/muster/.muster/runs/", play.output), play.output
     drive.eventually(
         "containers run on both nodes", lambda: all(containers(lab, engine, "--filter=status=running")), 60
