@@ -193,7 +193,8 @@ def record_of(inventory: Path, run_id: str) -> dict[str, Any]:
 
 
 OWN = re.compile(
-    r"^(sshd: |\[sshd\] <defunct>|/lib/systemd/systemd --user|\(sd-pam\)|/usr/lib/openssh/sftp-server|-bash|"
+    r"^(sshd(-session)?: |\[sshd\] <defunct>|(/usr)?/lib/systemd/systemd --user|\(sd-pam\)|"
+    r"/usr/lib/openssh/sftp-server|-bash|"
     r"(ba|da|fi|tc|z)sh -c|/bin/sh -c|"
     r"podman$)"  # it keeps a user's namespaces from its first command until the next reboot
 )

@@ -137,7 +137,7 @@ def look(number: str) -> Data:
         details = f" ({reason})" if reason else ""
         return {"state": "ended", "message": f"Slurm job {number} ended as {state or 'unknown'}{details}"}
     entry = {"job": number, "state": state, "reason": reason, "start": job.get("StartTime", "")}
-    return {"state": "waiting", "message": queue.describe(entry, queue.position_of(number))}
+    return {"state": "waiting", "message": queue.describe(entry, queue.position_of(number), time.time())}
 
 
 def describe_nodes(job: Mapping[str, str]) -> Data:

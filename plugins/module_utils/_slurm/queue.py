@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FIELDS = "%i|%T|%r|%S"  # job, state, reason, expected start
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
 NOT_CONNECTED = "Unable to contact slurm controller (connect failure)"
+MAX_WAIT = 300 * 86400.0  # seconds
 JOB = re.compile(r"[0-9]{1,12}(?:_[0-9]{1,9})?\Z")
 UNKNOWN = ("", "N/A", "Unknown", "None", "(null)")
 
@@ -102,15 +103,33 @@ def position_of(job: str) -> int:
     return jobs.index(job) + 1 if job in jobs else 0
 
 
-def describe(entry: Data, position: int) -> str:
-    """Return a sentence about a job in the queue."""
+def expected_start(text: str, now: float) -> str:
+    """Return a start that Slurm expects, to the minute; "" if it is unknown.
+
+    The end of a job without a time limit is unknown: Slurm expects it after a year. Each estimate may be some seconds
+    later than the previous one.
+
+    Args:
+        text: as squeue prints it, such as 2026-11-27T14:05:00.
+        now: seconds since 1970.
+    """
+    try:
+        seconds = time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):  # the user has another SLURM_TIME_FORMAT
+        return "" if text in UNKNOWN else text
+    return text[: len("2026-11-27T14:05")] if seconds - now < MAX_WAIT else ""
+
+
+def describe(entry: Data, position: int, now: float) -> str:
+    """Return a sentence about a job in the queue; now: seconds since 1970."""
     if entry["state"] not in WAITING:
         return f"Slurm job {entry['job']}: {entry['state'].lower()}"
     details = [f"position {position}"] if position else []
     if entry["reason"] not in UNKNOWN:
         details.append(f"reason {entry['reason']}")
-    if entry["start"] not in UNKNOWN:
-        details.append(f"expected start {entry['start']}")
+    start = expected_start(entry["start"], now)
+    if start:
+        details.append(f"expected start {start}")
     return ", ".join([f"queued as Slurm job {entry['job']}", *details])
 
 
@@ -118,7 +137,7 @@ def queue_message(run_id: str) -> str:
     """Return a sentence about a run that waits in the queue; "" if it is not there."""
     try:
         entry = find_job(run_id)
-        return describe(entry, position_of(entry["job"])) if entry else ""
+        return describe(entry, position_of(entry["job"]), time.time()) if entry else ""
     except RunError as error:
         return f"cannot read the Slurm queue: {error}"
 

@@ -51,9 +51,9 @@ def engines(lab: Lab) -> Iterator[Lab]:
     assert site(lab, slurm_state="absent").rc == 0
 
 
-def containers(lab: Lab, engine: str) -> list[str]:
+def containers(lab: Lab, engine: str, option: str = "--all") -> list[str]:
     """The containers on each host."""
-    command = f"{engine} ps --all --quiet"
+    command = f"{engine} ps {option} --quiet"
     return [root(lab, node, command) if engine == "docker" else in_session(lab, node, command) for node in NODES]
 
 
@@ -75,9 +75,11 @@ def test_containers_in_a_step_end_with_the_run(engines: Lab, engine: str, end: s
     lab, run_id = engines, f"{engine}-{end}"
     settings = {"launch_image": IMAGE, "launch_container_engine": engine, "launch_container_ulimits": []}
     play = in_queue(lab, run_id, "--stubborn", launch_container_mounts=MOUNTS, launch_stop_grace=5, **settings)
-    play.wait_for("step 3 of rank 0")
+    play.wait_for("step 3 of rank 0", 600)  # podman first copies the image for the user
     assert re.search(r"I am rank 0 of 2 on \S+, \w+ at home in /home/muster/.muster/runs/", play.output), play.output
-    assert all(containers(lab, engine)), "one on each node"
+    drive.eventually(
+        "containers run on both nodes", lambda: all(containers(lab, engine, "--filter=status=running")), 60
+    )
     ENDS[end](lab)
     seconds = drive.eventually("no container is left", lambda: not any(containers(lab, engine)), 60)
     print(f"{engine}, {end}: {seconds:.1f} s")

@@ -75,7 +75,7 @@ def test_run_waits_and_shows_its_position(tmp_path: Path, fake: Path) -> None:
     assert "--partition=gpu" in (fake / "options").read_text()
     assert run.processes() == {}, "Slurm starts it, not the launch"
 
-    expected = "queued as Slurm job 12, position 2, reason Resources, expected start 2026-11-27T14:05:00"
+    expected = "queued as Slurm job 12, position 2, reason Resources, expected start 2026-11-27T14:05"
     for rank in (0, 1):
         state = run_status.read(run.request(rank, wait=0))["run"]
         assert (state["state"], state["message"]) == ("starting", expected)
@@ -261,14 +261,19 @@ def test_missing_slurm_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("entry", "position", "expected"),
+    ("state", "start", "expected"),
     [
-        ({"job": "5", "state": "RUNNING", "reason": "None", "start": "N/A"}, 0, "Slurm job 5: running"),
-        ({"job": "5", "state": "PENDING", "reason": "None", "start": "N/A"}, 0, "queued as Slurm job 5"),
+        ("RUNNING", "N/A", "Slurm job 5: running"),
+        ("PENDING", "N/A", "queued as Slurm job 5"),
+        ("PENDING", "2026-11-27T14:05:59", "queued as Slurm job 5, expected start 2026-11-27T14:05"),
+        ("PENDING", "2027-11-27T14:05:00", "queued as Slurm job 5"),  # after a job without a time limit
+        ("PENDING", "at noon", "queued as Slurm job 5, expected start at noon"),
     ],
 )
-def test_unknown_details_are_omitted(entry: dict[str, str], position: int, expected: str) -> None:
-    assert queue.describe(entry, position) == expected
+def test_unknown_details_are_omitted(state: str, start: str, expected: str) -> None:
+    entry = {"job": "5", "state": state, "reason": "None", "start": start}
+    now = time.mktime((2026, 11, 27, 14, 0, 0, 0, 0, -1))
+    assert queue.describe(entry, 0, now) == expected
 
 
 def test_marker_and_plan_are_private(tmp_path: Path, fake: Path) -> None:
