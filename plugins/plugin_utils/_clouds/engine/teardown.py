@@ -24,8 +24,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.documents 
     DesiredCluster,
     Machine,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.create import remove_step
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.confirm import confirm_missing
+from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.create import remove_step
 from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.discover import (
     desired_without_machines,
     discover,
