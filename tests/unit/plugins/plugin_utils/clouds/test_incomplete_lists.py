@@ -86,5 +86,5 @@ def test_complete_list_is_believed_at_once(tmp_path: Path) -> None:
 
 def test_teardown_leaves_no_unlisted_machine(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    teardown(bench.cloud(set(COMPLETE)))
+    teardown(bench.cloud(set(COMPLETE), set(COMPLETE)))
     assert bench.names() == []
