@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import PROGRESS
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import clean_line
 
+TRAINING = "training"
+FINISHED = "finished"
 MAX_LINES = 8  # last lines of a rank in which to look for what it was doing
 MAX_LINE = 400
 MAX_OUTPUT = 160  # characters of a rank's last output to show
@@ -26,7 +28,7 @@ REPORT = re.compile(
 STEP = re.compile(
     r"(?<!eval_)(?<!val_)(?<!valid_)\b(?:loss|lr|grad_norm)\b['\"]?\s{0,3}[=:]?\s{0,3}-?\d", re.IGNORECASE
 )
-FINISHED = re.compile(
+END = re.compile(
     r"\b(?:finished|completed|done|exiting|stopped)\b(?! (?:consolidat|load|sav|download|tokeni|in \d))|"
     r"\bend of training\b",
     re.IGNORECASE,
@@ -131,9 +133,9 @@ ACTIVITIES = (EVALUATING, SAVING_SHARDED, DOWNLOADING, COMPILING, LOADING_MODEL,
 
 
 def activity_of(lines: Iterable[str]) -> tuple[str, str]:
-    """Return a rank's activity, and the output that shows it; ("", "") if it trained or if that is unknown.
+    """Return a rank's activity, and the output that shows it; ("", "") if that is unknown.
 
-    "finished" is also an activity. lines: the end of the rank's log.
+    TRAINING and FINISHED are activities, too. lines: the end of the rank's log.
     """
     shown = [clean_line(line.rstrip("\r").rpartition("\r")[2])[:MAX_LINE].strip() for line in lines]
     shown = [line for line in shown if line and not REPORT.search(line)][-MAX_LINES:]
@@ -143,10 +145,10 @@ def activity_of(lines: Iterable[str]) -> tuple[str, str]:
         for activity in ACTIVITIES:
             if re.search(activity.output, line) and not (activity is not EVALUATING and STEP.search(line)):
                 return activity.name, describe_output(line, shown[-1])
-        if FINISHED.search(line):
-            return "finished", describe_output(line, line)
+        if END.search(line):
+            return FINISHED, describe_output(line, line)
         if STEP.search(line) or PROGRESS.search(line):
-            break
+            return TRAINING, describe_output(line, line)
     return "", ""
 
 

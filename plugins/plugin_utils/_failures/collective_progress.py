@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 WORK = re.compile(
-    r"(?:\bRank (?P<rank>\d{1,7})\] )?Watchdog caught collective operation timeout: WorkNCCL\("
+    r"(?:\bRank (?P<rank>\d{1,7})\] )?(?:Watchdog c|C)aught collective operation timeout: WorkNCCL\("
     r"(?:SeqNum=(?P<number>\d{1,12}), )?OpType=(?P<name>\w{1,60})(?:, NumelIn=(?P<elements>\d{1,15}))?"
 )
 GROUP = re.compile(r"\[PG (?:ID )?(?P<group>\d{1,6})\b")  # the process group of an operation, since torch 2.3

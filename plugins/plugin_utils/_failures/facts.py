@@ -92,8 +92,8 @@ def read_facts(plan: Mapping[str, Any] | None, rank: Any = None) -> RunFacts:
     return RunFacts(
         addresses=tuple(map(plain_name, addresses)) if all(map(plain_name, addresses)) else (),
         interface=plain_name(environment.get("GLOO_SOCKET_IFNAME")),
-        slots=tuple(slots) if all(map(is_count, slots)) else (),
-        gpus=tuple(gpus) if len(gpus) == len(nodes) and all(map(is_count, gpus)) else (),
+        slots=counts(slots),
+        gpus=counts(gpus) if len(gpus) == len(nodes) else (),
         port=plain_name(environment.get("MASTER_PORT")),
         variables=frozenset(filter(None, map(plain_name, to_list(plan.get("variables"))))),
         rank=rank if is_count(rank) else None,
@@ -108,6 +108,11 @@ def to_list(value: Any) -> list[Any]:
 def plain_name(value: Any) -> str:
     """Return a name that is safe within a command, or ""."""
     return value if isinstance(value, str) and NAME.match(value) else ""
+
+
+def counts(values: list[Any]) -> tuple[int, ...]:
+    """Return numbers of things, or () if one of them is none."""
+    return tuple(int(value) for value in values) if all(map(is_count, values)) else ()
 
 
 def is_count(value: Any) -> bool:

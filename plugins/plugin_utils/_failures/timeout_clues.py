@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.collecti
 EXPLAINED = (
     "nccl-time-out",
     "nccl-first-collective",
+    "nccl-watchdog-stuck",
     "nccl-start-waits",
     "rank-never-arrived",
     "gloo-timed-out",

@@ -15,8 +15,13 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import activity_of
+from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import (
+    FINISHED,
+    TRAINING,
+    activity_of,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.collective_progress import (
+    WORK,
     describe_difference,
     not_started,
     read_works,
@@ -25,13 +30,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.collecti
 TIMEOUT = re.compile(r"timed[ -]?out|time-?out", re.IGNORECASE)
 # What NCCL's watchdog writes about the operation in which a rank waited, in the error or, after an abort, in its log.
 COLLECTIVE = re.compile(
-    r"Watchdog caught collective operation timeout: WorkNCCL\("
+    r"(?:Watchdog c|C)aught collective operation timeout: WorkNCCL\("
     r"(?:SeqNum=(?P<number>\d{1,12}), )?OpType=(?P<name>\w{1,60})"
 )
 # In the log of a rank that aborted: it waited. "Observed ... from another rank" is not such a line.
 WATCHDOG = re.compile(
-    r"Watchdog caught collective operation timeout|"
-    r"Received a dump signal due to a collective timeout from this local rank"
+    r"(?:Watchdog c|C)aught collective operation timeout|"
+    r"Received a dump signal due to a collective timeout from this local rank|"
+    r"Heartbeat monitor timed out!|watchdog got stuck for \d"
 )
 GLOO_WAITED = re.compile(r"Timed out waiting \d{1,10}ms for (?:send|recv) operation")
 MIN_WAITING = 2  # ranks that timed out: with fewer, the rank without a timeout may only have been ended sooner
@@ -107,10 +113,18 @@ def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
     if not was_running(node, rank):
         return None
     activity, output = work_of(node, rank, waiting)
-    clause = (
-        still_worked(waiting, activity, output) if output else f"did not arrive where {waiters(waiting)} waited for it"
-    )
-    return blame(node, rank, f"{clause}; rank {numbers[0]}: {waiting[0]['error'][:MAX_QUOTED]}", waiting[0]["since"])
+    clause = f"did not arrive where {waiters(waiting)} waited for it"
+    if activity == TRAINING:
+        clause += f", its last output: {output}"
+    elif output:
+        clause = still_worked(waiting, activity, output)
+    return blame(node, rank, f"{clause}; rank {numbers[0]}: {quote(waiting[0])}", waiting[0]["since"])
+
+
+def quote(failure: Mapping[str, Any]) -> str:
+    """Return the error of a rank that waited; if it only says how the rank ended, in which collective it waited."""
+    work = WORK.search("\n".join(failure["last_lines"])) if not TIMEOUT.search(failure["error"]) else None
+    return f"{work[0].partition('] ')[2] or work[0]})" if work else str(failure["error"])[:MAX_QUOTED]
 
 
 def was_running(node: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
@@ -144,7 +158,7 @@ def work_of(node: Mapping[str, Any], rank: Mapping[str, Any], waiting: list[dict
 
 def still_worked(waiting: list[dict[str, Any]], activity: str, output: str) -> str:
     """Return what a rank was doing while others waited for it, as an error."""
-    what = "had finished" if activity == "finished" else "still worked"
+    what = "had finished" if activity == FINISHED else "still worked"
     return f"{what} when {waiters(waiting)} gave up waiting for it, its last output: {output}"
 
 
@@ -202,7 +216,7 @@ def still_running(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
         if rank["rank"] in numbers or rank["error"] or not was_running(node, rank):
             continue
         activity, output = work_of(node, rank, waiting)
-        if activity:
-            error = f"{still_worked(waiting, activity, output)}; rank {waiting[0]['rank']}: {waiting[0]['error']}"
-            return blame(node, rank, error[: 2 * MAX_QUOTED], waiting[0]["since"])
+        if activity not in ("", TRAINING):
+            error = f"{still_worked(waiting, activity, output)}; rank {waiting[0]['rank']}: {quote(waiting[0])}"
+            return blame(node, rank, error, waiting[0]["since"])
     return None

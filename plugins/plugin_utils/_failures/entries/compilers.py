@@ -33,7 +33,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A C++ or CUDA extension was not built",
         example="ImportError: .../torch_extensions/.../cpu_adam.so: cannot open shared object file: No such file "
         "or directory",
-        texts=(r"torch_extensions/[^\n]{1,160}\.so: cannot open shared object file",),
+        texts=(
+            r"torch_extensions/[^\n]{1,160}\.so: (?:cannot open shared object file|file too short|invalid ELF header)",
+        ),
         cause="The op was not built: its compilation failed earlier, on this or another rank, because nvcc, "
         "ninja, a compiler or header files are missing on the node.",
         remedy="read the first error of the build further up in the logs of all ranks (ansible-playbook logs.yml"

@@ -242,7 +242,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A collective took too long",
         example="Watchdog caught collective operation timeout: WorkNCCL(SeqNum=..., OpType=ALLREDUCE, ...)",
         texts=(
-            r"Watchdog caught collective operation timeout",
+            r"(?:Watchdog c|C)aught collective operation timeout",
             r"Some NCCL operations have failed or timed out",
             r"Received a dump signal due to a collective timeout from",
         ),
@@ -253,6 +253,24 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "(drop_last=True). If work between two collectives may take longer, use "
         "init_process_group(timeout=timedelta(hours=1))",
         source="hiyouga/LlamaFactory#7396",
+        kind="consequence",
+    ),
+    CatalogueEntry(
+        id="nccl-watchdog-stuck",
+        title="The watchdog of NCCL is stuck",
+        example="ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring enqueued "
+        "collectives",
+        texts=(
+            r"watchdog got stuck for \d{1,7} seconds without making progress",
+            r"Heartbeat monitor timed out! Process will be terminated",
+        ),
+        cause="A call of CUDA or NCCL does not return on this rank. Mostly it waits for a collective that another rank "
+        "has not started, as in a timeout of a collective; otherwise a GPU or the network hangs, or another thread "
+        "blocks Python for minutes (a long save or compilation).",
+        remedy="ansible-playbook stacks.yml shows where each rank is while it hangs. Make the same calls on all ranks, "
+        "with the same number of batches. If a rank was only busy for long: "
+        """-e '{"launch_environment": {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "3600"}}'""",
+        source="om-ai-lab/VLM-R1#257",
         kind="consequence",
     ),
     CatalogueEntry(

@@ -54,7 +54,7 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=(*MISSING, "extension-not-built", "extension-build-failed"),
         shows=(
             r"torch_extensions/",
-            r"cannot open shared object file|file too short|No such file or directory|FileExists",
+            r"cannot open shared object file|file too short|invalid ELF header|No such file or directory|FileExists",
         ),
         unless=r"error: |FAILED: |nvcc fatal|fatal error",
         cause="Several ranks or nodes build the same extension in ~/.cache/torch_extensions at once, mostly on a "
@@ -63,6 +63,28 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="remove what is left: rm -rf ~/.cache/torch_extensions; then give each node a cache on its own disk: "
         """-e '{{"launch_environment": {{"TORCH_EXTENSIONS_DIR": "/tmp/torch_extensions"}}}}', or build the """
         "extension once before the job (DS_BUILD_OPS=1 pip install deepspeed)",
+    ),
+    EvidenceRule(
+        id="download-cut-off",
+        entries=(*UNREAD, "service-unreachable"),
+        shows=(
+            r"Consistency check failed: file should be of size (?P<size>\d{1,20}) but has size (?P<actual>\d{1,20})",
+        ),
+        cause="A download is incomplete ({actual} of {size} bytes): the connection broke, the disk is full, or several "
+        "ranks download the same file into one cache at once.",
+        remedy="download it once before the job, on each node: huggingface-cli download NAME; then set "
+        "HF_HUB_OFFLINE=1 "
+        "in launch_environment. Remove the incomplete file from HF_HOME first, and check `df -h` there",
+    ),
+    EvidenceRule(
+        id="lock-held",
+        entries=UNREAD,
+        shows=(r"file lock '(?P<path>[^'\n]{1,300})' could not be acquired",),
+        cause="This rank waited in vain for the lock {path}: another rank or job still downloads or prepares under it, "
+        "or "
+        "one that ended left it on a network drive.",
+        remedy="do that work once before the job (huggingface-cli download NAME on each node, then HF_HUB_OFFLINE=1 in "
+        "launch_environment); if no job uses it any more, remove the lock file",
     ),
     EvidenceRule(
         id="download-raced",

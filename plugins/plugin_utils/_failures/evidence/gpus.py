@@ -96,6 +96,20 @@ def frame_in(pattern: str) -> str:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="barrier-on-first-gpu",
+        entries=("nccl-first-collective", "nccl-time-out", "nccl-watchdog-stuck"),
+        shows=(
+            r"(?:[Rr]ank ?(?P<rank>[1-7])\]) {1,3}using GPU 0 (?:to perform barrier )?as (?:the )?devices? used by "
+            r"this "
+            r"process (?:is|are) currently unknown",
+        ),
+        cause="Rank {rank} uses GPU 0 for the barrier, which is that of another rank of its node, since no device was "
+        "set: "
+        "the ranks wait for each other for ever.",
+        remedy=f"{OWN_GPU}; or init_process_group(device_id=torch.device('cuda', local_rank))",
+        certain=True,
+    ),
+    EvidenceRule(
         id="cuda-call-of-nccl",
         entries=("nccl-cuda-error",),
         shows=(r"NCCL WARN [^\n]{0,80}Cuda failure (?:\d{1,4} )?'(?P<failure>[^'\n]{3,120})'",),

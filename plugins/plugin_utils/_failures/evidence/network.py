@@ -239,6 +239,24 @@ RULES: tuple[EvidenceRule, ...] = (
         certain=True,
     ),
     EvidenceRule(
+        id="rendezvous-without-host",
+        entries=("rendezvous-unreached",),
+        shows=(
+            r"c10d_rendezvous_backend\.py[^\n]{0,40}, in _create_tcp_store|rdzv_backend {1,8}: c10d",
+            r"timed out|RendezvousConnectionError|errno: 111",
+        ),
+        unless=r"errno: 11[03] |gai error|Broken pipe|Connection reset",
+        cause="No node hosts the rendezvous, or a firewall closes its port. With the backend c10d, the node hosts it "
+        "whose "
+        "own host name or address is the one in --rdzv_endpoint, and a node does not recognize an address or name that "
+        "its host name does not resolve to.",
+        remedy="use the first node's name in --rdzv_endpoint, as `hostname` shows it there, with its address in "
+        "/etc/hosts of all nodes (ansible-playbook site.yml --tags hosts_file); or add --rdzv_conf is_host=1 on the "
+        "first node and is_host=0 on the others; or use --master_addr {first_address} --master_port 29500 --node_rank "
+        "N "
+        "instead. If it listens there (`ss -ltn`), ansible-playbook preflight.yml tests the connections",
+    ),
+    EvidenceRule(
         id="rendezvous-refused",
         entries=RENDEZVOUS,
         shows=(r"(?:errno: 111 - Connection refused|\(errno: 111\)|\[Errno 111\] Connection refused)",),
@@ -247,6 +265,18 @@ RULES: tuple[EvidenceRule, ...] = (
         "has failed before, or uses another port or address.",
         remedy="look at rank 0 first: ansible-playbook logs.yml -e rank=0. Start all nodes within the time limit, with "
         "the same MASTER_ADDR and MASTER_PORT on all of them, and --node_rank 0 on the node of that address",
+    ),
+    EvidenceRule(
+        id="rendezvous-incomplete",
+        entries=("rendezvous-unreached",),
+        shows=(r"RendezvousTimeoutError\b",),
+        unless=r"errno: |client socket has|C10d store has failed|RendezvousConnectionError|gai error",
+        cause="Not all nodes joined the rendezvous of torchrun within its time limit: on one of them the job was not "
+        "started, failed earlier, or was started with another --rdzv_id, --rdzv_endpoint or --nnodes.",
+        remedy="look at the logs of the other nodes: ansible-playbook logs.yml -e fetch=true. Start torchrun on all "
+        "nodes "
+        "with the same --rdzv_id, --rdzv_endpoint and --nnodes; for nodes that start later: --rdzv_conf "
+        "join_timeout=3600",
     ),
     EvidenceRule(
         id="rendezvous-rejected",

@@ -143,7 +143,7 @@ def of_argument(change: Change, number: int) -> EvidenceRule:
     """Return the rule for an argument that a release does not know."""
     return EvidenceRule(
         id=f"argument-changed-{number}",
-        entries=("signature-differs", "packages-differ"),
+        entries=("signature-differs", "packages-differ", "argument-unknown"),
         shows=(
             rf"(?:unexpected keyword argument|multiple values for (?:keyword )?argument) "
             rf"['\"]?(?P<name>{change.name})\b",

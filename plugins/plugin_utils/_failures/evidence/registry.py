@@ -12,6 +12,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
     gpus,
     network,
     packages,
+    scheduler,
     waiting,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
@@ -22,6 +23,7 @@ TOPICS: dict[str, tuple[EvidenceRule, ...]] = {
     gpus.TOPIC: gpus.RULES,
     packages.TOPIC: packages.RULES,
     files.TOPIC: files.RULES,
+    scheduler.TOPIC: scheduler.RULES,
     checkpoints.TOPIC: checkpoints.RULES,
 }
 RULES = tuple(rule for rules in TOPICS.values() for rule in rules)

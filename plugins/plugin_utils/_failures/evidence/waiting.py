@@ -93,6 +93,31 @@ RULES: tuple[EvidenceRule, ...] = (
     ),
     *map(of_output, ACTIVITIES),
     EvidenceRule(
+        id="trained-while-others-ended",
+        entries=("rank-never-arrived",),
+        shows=(
+            r"waited for it, its last output: (?P<output>[^\n;]{1,200}); [^\n]{0,160}OpType=ALLREDUCE, NumelIn=1\)",
+        ),
+        cause="This rank was still in its training steps ({output}) while the others waited for it in a barrier or an "
+        "all_reduce of a single number: most likely the ranks have different numbers of batches, so that the others "
+        "reached the end of the epoch before; or it hangs in a step.",
+        remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, a fixed "
+        "number "
+        "of steps for streaming data, or model.join(). If it hangs: ansible-playbook stacks.yml shows where",
+    ),
+    EvidenceRule(
+        id="trained-while-others-waited",
+        entries=("rank-never-arrived",),
+        shows=(
+            r"waited for it, its last output: (?P<output>[^\n;]{1,200}); [^\n]{0,160}OpType=(?P<operation>\w{1,40})",
+        ),
+        cause="This rank did not go on after a training step ({output}), and the others waited for it in {operation}: "
+        "it "
+        "hangs or is slow in that step, mostly while it loads the next batch, or it skipped work that the others did.",
+        remedy="ansible-playbook stacks.yml shows where it is while it hangs; try num_workers=0 or "
+        f"DataLoader(timeout=120), and {SAME_CALLS}",
+    ),
+    EvidenceRule(
         id="hang-stopped",
         entries=("hang",),
         shows=(r"\b(?:it was|they were) stopped \(process state T",),

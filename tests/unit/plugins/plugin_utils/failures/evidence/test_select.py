@@ -147,6 +147,69 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
         [],
         NOTHING,
     ),
+    ("rendezvous-incomplete", "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", [], NOTHING),
+    (
+        "rendezvous-without-host",
+        "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has "
+        "failed.",
+        raised(
+            "RuntimeError: connect() timed out.", frame(f"{SITE}/c10d_rendezvous_backend.py", "_create_tcp_store", "x")
+        ),
+        NOTHING,
+    ),
+    ("slurm-time-limit", "slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 10:00 DUE TO TIME LIMIT ***", [], NOTHING),
+    ("slurm-preempted", "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 10:00 DUE TO PREEMPTION ***", [], NOTHING),
+    (
+        "barrier-on-first-gpu",
+        "was killed by SIGABRT",
+        [
+            "[rank1]:[W1 x.cpp:4] [Rank 1]  using GPU 0 to perform barrier as devices used by this process are "
+            "currently "
+            "unknown.",
+            "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=1,",
+        ],
+        NOTHING,
+    ),
+    (
+        "download-cut-off",
+        "OSError: Consistency check failed: file should be of size 9976 but has size 3452 (model.safetensors).",
+        raised(
+            "OSError: Consistency check failed: file should be of size 9976 but has size 3452 (model.safetensors).",
+            frame("/job/train.py", "main", "load(name)"),
+            frame(f"{SITE}/huggingface_hub/file_download.py", "http_get", "raise EnvironmentError("),
+        ),
+        NOTHING,
+    ),
+    (
+        "lock-held",
+        "filelock._error.Timeout: The file lock '/root/.cache/x.lock' could not be acquired.",
+        raised(
+            "filelock._error.Timeout: The file lock '/root/.cache/x.lock' could not be acquired.",
+            frame("/job/train.py", "main", "load(name)"),
+            frame(f"{SITE}/filelock/_api.py", "acquire", "raise Timeout(lock_filename)"),
+        ),
+        NOTHING,
+    ),
+    (
+        "argument-changed-",
+        "TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'tokenizer'",
+        [],
+        NOTHING,
+    ),
+    (
+        "trained-while-others-ended",
+        "did not arrive where 2 other ranks waited for it, its last output: step 80 loss 0.7; rank 3: Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=70426, OpType=ALLREDUCE, NumelIn=1)",
+        [],
+        NOTHING,
+    ),
+    (
+        "trained-while-others-waited",
+        "did not arrive where 2 other ranks waited for it, its last output: step 80 loss 0.7; rank 3: Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=70426, OpType=ALLREDUCE, NumelIn=4096)",
+        [],
+        NOTHING,
+    ),
     ("start-of-ended-rank", START.format("Connection reset by peer"), [], NOTHING),
     ("start-of-busy-rank", START.format("wait timeout after 600000ms"), [], NOTHING),
     (
