@@ -463,3 +463,20 @@ def test_shell_starts_in_the_environment_of_a_rank(tmp_path: Path, monkeypatch: 
     assert f"; cd '{tmp_path}/my project'; " in script
     *arguments, script = muster.login(muster.translate("shell", ["here", "--image", "torch:1"]))
     assert "--interactive --tty --pull=never --network=host --ipc=host" in script and "torch:1 -c" in script
+
+
+def test_help_of_commands_for_existing_runs_does_not_describe_a_new_run() -> None:
+    specification = yaml.safe_load((CHECKOUT / "roles/launch/meta/argument_specs.yml").read_text())["argument_specs"]
+    options = {name: option for point in specification.values() for name, option in point.get("options", {}).items()}
+    for command, (_playbook, role, _summary, variables) in muster.COMMANDS.items():
+        if role == "launch" and "run_id" in variables.values() and command != "launch":
+            words = " ".join(muster.format_help(command, options).split())
+            assert "a new run is named" not in words and "Name of the run, or its beginning." in words, command
+    assert "output is followed" not in muster.format_help("stacks", options)
+    assert "a new run is named" in " ".join(muster.format_help("launch", options).split())
+
+
+def test_help_separates_a_long_option_from_its_text() -> None:
+    lines = muster.format_help("launch").splitlines()
+    line = lines.index("  --allow-differences")
+    assert lines[line + 1].startswith(" " * 20 + "Start the repeated run")

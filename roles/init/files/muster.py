@@ -88,7 +88,13 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "checkpoints": ("checkpoints", "checkpoints", "copy checkpoints to S3, or back", CHECKPOINTS),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
 }
-# Variables that no role documents, for the help.
+# By command: variables that mean something else than in the role's documentation, since the run exists already.
+OF_EXISTING_RUNS = {
+    **dict.fromkeys(("status", "page", "logs", "profile", "fetch", "report", "diff", "keep", "join"), "run_id"),
+    **dict.fromkeys(("save", "stop", "shell", "checkpoints"), "run_id"),
+    "stacks": "run_id rank",
+}
+# Variables that no role documents, or not for these commands, for the help.
 MEANINGS = {
     "cluster": "Name of the cluster.",
     "nodes": "Name of a node of the inventory.",
@@ -97,7 +103,8 @@ MEANINGS = {
     "add": "Name of a machine that no run may use.",
     "reason": "Reason why no run may use the machine.",
     "nnodes": "Number of nodes. Default: all.",
-    "run_id": "Name of the run. Default: the latest.",
+    "run_id": "Name of the run, or its beginning. Default: the active run, otherwise the last one.",
+    "rank": "Rank to show. Default: all.",
     "gpus": "GPUs of each node to use, as nvidia-smi numbers them, such as 0,1. Default: all.",
     "other_run": "Name of the run to compare it with. Default: the run that it repeats.",
     "lines": "Also show the lines of the code that differ.",
@@ -162,12 +169,15 @@ def format_help(command: str, options: dict[str, dict[str, Any]] | None = None) 
     rows += [("SCRIPT ...", "The script, and its arguments.")] if command in SCRIPT_COMMANDS else []
     for variable in dict.fromkeys(variables.values()):
         names = [option.strip() or "NAME" for option, name in variables.items() if name == variable]
-        rows.append((", ".join(names), describe(variable, role, options or {})))
+        documented = {} if variable in OF_EXISTING_RUNS.get(command, "").split() else options or {}
+        rows.append((", ".join(names), describe(variable, role, documented)))
     rows += [("-e NAME=VALUE", "Any variable."), ("--check", "Show what would change, and change nothing.")]
     lines = []
     for option, text in rows:
         first, *rest = textwrap.wrap(text, 92) or [""]
-        lines += [f"  {option:<18}{first}", *(" " * 20 + line for line in rest)]
+        # a long option has a line of its own
+        heads = [f"  {option:<18}{first}"] if len(option) < 18 else [f"  {option}", " " * 20 + first]
+        lines += [*heads, *(" " * 20 + line for line in rest)]
     return "\n".join([f"./muster {command}: {summary}", *lines])
 
 
