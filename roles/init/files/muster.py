@@ -142,6 +142,11 @@ KNOWN_OPTIONS = f"""{VALUE_OPTIONS}
 NOTHING_STARTED = "interrupted: nothing was started\n"
 # Options of ansible-playbook that scripts have, too: after a job file, the user says whose they are.
 AMBIGUOUS_OPTIONS = ("--step", "--timeout", "--user", "--tags", "--skip-tags", "--forks", "--connection", "--limit")
+# Options of launch that scripts hardly have.
+LAUNCH_ONLY_OPTIONS = (
+    *("--time-limit", "--cost-limit", "--restarts", "--spares", "--debug-rank"),
+    *("--like", "--allow-differences", "--detach", "--replace"),
+)
 
 
 class UsageError(Exception):
@@ -274,6 +279,18 @@ def translate(command: str, typed: list[str]) -> list[str]:
         # Ansible would split other values, or YAML would read them as something else
         argv += ["-e", f"{name}={content}" if is_plain else f'{{"{name}": {format_yaml(content)}}}']
     return argv
+
+
+def describe_misplaced_options(command: str, typed: list[str], argv: list[str]) -> str:
+    """Return a note about options of launch that are passed to the script, since they follow its name; "" without any.
+
+    argv: the translation of the typed arguments.
+    """
+    names = {argument.partition("=")[0] for argument in typed} & set(LAUNCH_ONLY_OPTIONS)
+    if command != "launch" or "--" in typed:
+        return ""
+    passed = [name for name in sorted(names) if not any(word.startswith(JOB[name].partition("=")[0]) for word in argv)]
+    return f"note: {', '.join(passed)}: passed to the script; options of launch go before its name" if passed else ""
 
 
 def format_yaml(value: str | list[str]) -> str:
@@ -441,6 +458,8 @@ def main(arguments: list[str]) -> int:
         print(NOTHING_STARTED, end="", file=sys.stderr)
         return 130
     print("+ " + shlex.join(argv), file=sys.stderr, flush=True)
+    if note := describe_misplaced_options(command, options, argv):
+        print(note, file=sys.stderr, flush=True)
     return follow(argv)
 
 
