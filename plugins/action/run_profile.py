@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.profile_docum
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import PROFILE_CALL_GRACE_PERIOD
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import (
     FILE,
@@ -28,6 +29,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._profile.summary i
     checked_ranks,
     format_profile,
     summarise,
+    unknown_ranks,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._profile.timeline import RankTrace, merge_traces
 from ansible_collections.muster.training.plugins.plugin_utils._record.free_space import require_free_space
@@ -57,14 +59,17 @@ def parse_ranks(text: str) -> list[int]:
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise AnsibleActionFail(
-                f"ranks is {ascii(text)[:60]}: use numbers, such as -e profile_ranks=0,3 or -e profile_ranks=0-7"
+                adapt_commands(
+                    f"ranks is {ascii(text)[:60]}: use numbers, such as "
+                    "ansible-playbook profile.yml -e profile_ranks=0,3-7"
+                )
             )
         ranks += range(int(match[1]), int(match[2] or match[1]) + 1)
     return sorted(set(ranks))
 
 
-def trace_name(rank: int) -> str:
-    """Return the file name of a rank's trace in a record."""
+def trace_name(rank: int | str) -> str:
+    """Return the file name of a rank's trace in a record. rank: "*" for a pattern."""
     return f"rank-{rank}.json.gz"
 
 
@@ -81,7 +86,12 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         ranks = parse_ranks(args["ranks"])
         if not 1 <= args["steps"] <= MAX_STEPS:
-            raise AnsibleActionFail(f"steps is {args['steps']}: use 1 to {MAX_STEPS}, such as -e profile_steps=5")
+            raise AnsibleActionFail(
+                adapt_commands(
+                    f"steps is {args['steps']}: use 1 to {MAX_STEPS}, such as "
+                    "ansible-playbook profile.yml -e profile_steps=5"
+                )
+            )
         if self._task.check_mode:
             return {"changed": False, "skipped": True}
         if args["reads"] is not None:
@@ -144,9 +154,10 @@ class ActionModule(ActionBase):
                 missing.append(describe_missing_reply(name, reply))
             else:
                 nodes[name] = results
+        missing += unknown_ranks(parse_ranks(args["ranks"]), args["reads"].values())
         profile = summarise(args["run_id"], time.time(), nodes, missing)
         if not profile["ranks"]:
-            raise AnsibleActionFail("\n".join(format_profile(profile)))
+            raise AnsibleActionFail(adapt_commands("\n".join(format_profile(profile))))
         timeline = self.merge(profile, Path(args["record"]))
         display = Display()
         display.display("\n".join(format_profile(profile)))
@@ -162,6 +173,8 @@ class ActionModule(ActionBase):
             RankTrace(entry["rank"], entry["node"], directory / trace_name(entry["rank"]), entry["clock_offset"])
             for entry in profile["ranks"]
         ]
+        for path in set(directory.glob(trace_name("*"))) - {trace.path for trace in traces}:
+            path.unlink()  # of an earlier profile
         errors = merge_traces(traces, directory / "timeline.json.gz")
         profile["missing"] += [f"rank {rank} in the timeline: {error}" for rank, error in errors.items()]
         profile["timeline"] = f"{DIRECTORY}/timeline.json.gz"

@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.gather imp
 from ansible_collections.muster.training.plugins.plugin_utils._cluster.training_group import group_members
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_arguments import parse_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 from ansible_collections.muster.training.plugins.plugin_utils._project.environment_path import DEFAULT_DIRECTORY
 from ansible_collections.muster.training.plugins.plugin_utils._project.local_code import read_tree
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_patch import (
@@ -83,6 +84,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "plan": {"type": "dict", "default": {}},
     "args": {"type": "raw", "default": []},
     "environment": {"type": "dict", "default": {}, "no_log": True},
+    "notify": {"type": "raw", "default": [], "no_log": True},
     "code": {"type": "dict", "default": {}},
     "code_directory": {"type": "str", "default": ""},
     "code_exclude": {"type": "list", "elements": "str", "default": []},
@@ -278,8 +280,9 @@ class ActionModule(ActionBase):
             parts = format_list(dict.fromkeys(row.part for row in differences if row.is_material))
             raise UserError(
                 adapt_commands(
-                    f"nothing was started: run {run_id} cannot be repeated exactly ({parts}). To start it anyway: "
-                    f"ansible-playbook launch.yml -e like={run_id} -e launch_like_allow_differences=true"
+                    f"nothing was started: run {run_id} cannot be repeated exactly ({parts}). To start it anyway, "
+                    f"with the other options of this command: ansible-playbook launch.yml -e like={run_id} "
+                    "-e allow_differences=true"
                 ),
                 result={"changed": False},
             )
@@ -308,7 +311,8 @@ class ActionModule(ActionBase):
             return NO_CODE, b""
         git = "" if is_below(source, self.directory) else git_directory(source)
         commit = commit_of(git) if git else ""
-        patch = make_patch(source, files, commit)
+        urls = [target["url"] for target in read_targets(self.args["notify"])]
+        patch = make_patch(source, files, commit, urls)
         if patch.problem:
             missing = "changes that are not committed are" if commit else "the code, which is in no git checkout, is"
             Display().display(f"{missing} not in the record: {patch.problem}")

@@ -74,6 +74,10 @@ options:
     description: Environment variables of the job.
     type: dict
     default: {}
+  notify:
+    description: URLs to report events of the run to. They are secrets, and no patch contains them.
+    type: raw
+    default: []
   code:
     description: Code of the run, as RV(muster.training.list_code#module:recorded) returns it.
     type: dict

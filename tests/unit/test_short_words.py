@@ -463,3 +463,38 @@ def test_shell_starts_in_the_environment_of_a_rank(tmp_path: Path, monkeypatch: 
     assert f"; cd '{tmp_path}/my project'; " in script
     *arguments, script = muster.login(muster.translate("shell", ["here", "--image", "torch:1"]))
     assert "--interactive --tty --pull=never --network=host --ipc=host" in script and "torch:1 -c" in script
+
+
+def test_help_of_commands_for_existing_runs_does_not_describe_a_new_run() -> None:
+    specification = yaml.safe_load((CHECKOUT / "roles/launch/meta/argument_specs.yml").read_text())["argument_specs"]
+    options = {name: option for point in specification.values() for name, option in point.get("options", {}).items()}
+    for command, (_playbook, role, _summary, variables) in muster.COMMANDS.items():
+        if role == "launch" and "run_id" in variables.values() and command != "launch":
+            words = " ".join(muster.format_help(command, options).split())
+            assert "a new run is named" not in words and "Name of the run, or its beginning." in words, command
+    assert "output is followed" not in muster.format_help("stacks", options)
+    assert "a new run is named" in " ".join(muster.format_help("launch", options).split())
+
+
+def test_help_separates_a_long_option_from_its_text() -> None:
+    lines = muster.format_help("launch").splitlines()
+    line = lines.index("  --allow-differences")
+    assert lines[line + 1].startswith(" " * 20 + "Start the repeated run")
+
+
+@pytest.mark.parametrize(
+    ("typed", "noted"),
+    [
+        ("launch train.py --time-limit 12h --epochs 3", "--time-limit"),
+        ("launch -n 2 train.py --detach --cost-limit=5", "--cost-limit, --detach"),
+        ("launch --time-limit 12h --detach train.py --epochs 3", ""),
+        ("launch job.yml --time-limit 12h", ""),
+        ("launch job.yml -- --time-limit 12h", ""),
+        ("preflight train.py --detach", ""),
+    ],
+)
+def test_options_of_launch_after_the_script_are_noted(typed: str, noted: str) -> None:
+    """A run without the limit that its user believes to have set costs money."""
+    command, *arguments = typed.split()
+    note = muster.describe_misplaced_options(command, arguments, muster.translate(command, arguments))
+    assert note == (f"note: {noted}: passed to the script; options of launch go before its name" if noted else "")

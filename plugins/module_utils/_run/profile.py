@@ -98,7 +98,10 @@ def ask_supervisor(path: str, plan: Data, order: Data) -> Data:
         if conforms(reply, REPLY_SCHEMA) and reply["id"] == order["id"] and reply["finish"] == order["finish"]:
             return reply
         time.sleep(PROFILE_POLL_INTERVAL)
-    raise RunError(f"the supervisor of run {plan['run_id']} did not respond within {PROFILE_REQUEST_TIMEOUT:.0f} s")
+    raise RunError(
+        f"the supervisor of run {plan['run_id']} did not respond within {PROFILE_REQUEST_TIMEOUT:.0f} s: it may "
+        "be busy with another profile; try again when that has ended"
+    )
 
 
 def file_of(path: str, identifier: str, pid: int, suffix: str) -> str:

@@ -26,6 +26,7 @@ MAX_NAME = 100
 
 THREAD = re.compile(r"(?:Stack|(?:Current thread|Thread) 0x[0-9a-fA-F]{1,16}(?: \[.*\])?) \(most recent call first\):")
 HOOK_FILE = "/hooks/sitecustomize.py"  # whose frame is the innermost if Python itself handled the signal
+DEBUGGER_FILE = "/hooks/debug_rank.py"  # whose wrapper extends the timeout of init_process_group
 FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}|\?\?\?) in (?P<function>.*)')
 TRACEBACK = "Traceback (most recent call last):"
 TRACEBACK_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}), in (?P<function>.*)')
@@ -48,6 +49,11 @@ COLLECTIVE, IN_BACKWARD, ON_GPU, CODE, STOPPED, NO_STACK = "collective", "backwa
 KINDS = (COLLECTIVE, IN_BACKWARD, ON_GPU, CODE, STOPPED, NO_STACK)
 
 
+def is_hook(file: str, function: str) -> bool:
+    """Return whether a frame is in code of this collection that runs in the job's processes around the job's own."""
+    return file.endswith(HOOK_FILE) or (file.endswith(DEBUGGER_FILE) and function in DECORATORS)
+
+
 def parse_dump(text: str) -> list[list[Frame]]:
     """Return the stacks of the last dump in a text, one for each thread, innermost frame first; the last is main's."""
     threads: list[list[Frame]] = []
@@ -59,7 +65,7 @@ def parse_dump(text: str) -> list[list[Frame]]:
             threads.append([])
         elif threads and len(threads[-1]) < MAX_FRAMES:
             match = FRAME.fullmatch(line)
-            if match is not None and not match["file"].endswith(HOOK_FILE):
+            if match is not None and not is_hook(match["file"], match["function"]):
                 number = int(match["line"]) if match["line"].isdigit() else 0
                 threads[-1].append(Frame(match["file"][-MAX_PATH:], number, match["function"][:MAX_NAME]))
         is_after_blank = not line

@@ -25,7 +25,7 @@ def check_debugger(context: CheckContext) -> list[Finding]:
                 [context.table.nodes[0].name],
                 problem=f"rank {rank}, which is to be debugged, does not exist",
                 requirement=f"a rank from 0 to {last}",
-                remedy=f"choose one with -e debug_rank={min(rank, last)}",
+                remedy=f"choose another rank: ansible-playbook launch.yml -e debug_rank={min(rank, last)}",
             )
         ]
     launcher = get_launcher(context.job)
@@ -37,7 +37,8 @@ def check_debugger(context: CheckContext) -> list[Finding]:
                 problem=f"with launch_launcher: {context.job.launcher}, the script itself starts rank {rank}, which "
                 "would not wait for a debugger",
                 requirement="a launcher that starts each rank, or one rank per node",
-                remedy="use launch_launcher: torchrun, or nproc_per_node=1",
+                remedy="start each rank with torchrun: ansible-playbook launch.yml -e launch_launcher=torchrun; or one "
+                "process per node: ansible-playbook launch.yml -e nproc_per_node=1",
             )
         ]
     software = context.facts.get(names[0], {}).get("software") or {}

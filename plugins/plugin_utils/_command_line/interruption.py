@@ -10,11 +10,14 @@ READING = "nothing was changed"
 CONTINUING = "completed work is kept; the same command resumes from there"
 COSTING = "machines may exist and cost money: ansible-playbook cost.yml shows them; the same command continues"
 STATE_AFTER = {
-    **dict.fromkeys(("ping", "preflight", "status", "logs", "report", "shell", "cost"), READING),
+    **dict.fromkeys(("ping", "check", "preflight", "status", "logs", "stacks"), READING),
+    **dict.fromkeys(("report", "diff", "shell", "cost"), READING),
     **dict.fromkeys(("provision", "teardown", "image"), COSTING),
     "launch": "nothing was started",
     "page": "the page is closed; runs are not affected",
     "benchmark": "nothing was started",
+    "profile": "the run continues, and no profile was copied here; the same command requests a new one",
+    "save": "the ranks may not have been asked to save: the same command asks them again",
     "stop": "the run may still be active: ansible-playbook status.yml shows its state",
 }
 """By playbook; all others continue where they stopped."""

@@ -79,7 +79,8 @@ def option_arguments(
         if f"{name}={value}".lower() in by_variable:
             arguments.append(by_variable[f"{name}={value}".lower()])
         elif name in by_variable:
-            arguments += [by_variable[name], str(value)] if by_variable[name] else [str(value)]
+            # a word without an option: "" is the first, " " the second
+            arguments += [by_variable[name], str(value)] if by_variable[name].strip() else [str(value)]
         else:
             is_plain = isinstance(value, (str, int))
             arguments += ["-e", f"{name}={value}" if is_plain else json.dumps({name: value})]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
+import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -34,14 +35,24 @@ def launch_configuration(debugger: Mapping[str, Any], run_id: str) -> str:
     return json.dumps({"version": "0.2.0", "configurations": [attach]}, indent=2)
 
 
-def tunnel_argv(variables: Mapping[str, Any], name: str, port: int) -> list[str]:
-    """Return the command that forwards a local port to the same port of a node until its input ends.
+def free_local_port(preferred: int) -> int:
+    """Return a port of this machine's loopback address that is not in use, if possible the preferred one."""
+    for port in (preferred, 0):  # 0: the kernel chooses
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    return preferred
+
+
+def tunnel_argv(variables: Mapping[str, Any], name: str, port: int, local_port: int = 0) -> list[str]:
+    """Return the command that forwards a local port, by default the same, to a port of a node until its input ends.
 
     Return [] if the node is this machine. variables: those of the node, rendered.
     """
     if variables.get("ansible_connection") in LOCAL_CONNECTIONS:
         return []
-    forward = ["-o", "ExitOnForwardFailure=yes", "-L", f"127.0.0.1:{port}:127.0.0.1:{port}"]
+    forward = ["-o", "ExitOnForwardFailure=yes", "-L", f"127.0.0.1:{local_port or port}:127.0.0.1:{port}"]
     host = str(variables.get("ansible_host") or name)
     return ["ssh", "-T", *ssh_options(variables), *forward, host, "cat"]
 
@@ -65,7 +76,7 @@ def open_tunnel(argv: list[str]) -> Iterator[None]:
 
 
 def instructions(debugger: Mapping[str, Any], run_id: str, argv: list[str]) -> list[str]:
-    """Return how to attach a debugger, as lines for a terminal."""
+    """Return how to attach a debugger, as lines for a terminal. debugger: its port is that of this machine."""
     lines = [
         f"rank {debugger['rank']} on {debugger['node']} is waiting for a debugger at 127.0.0.1:{debugger['port']}. In "
         "VS Code: put this into .vscode/launch.json, open Run and Debug, and start it (F5)",
@@ -97,6 +108,7 @@ class DebugTunnel:
         self.variables_of = variables_of
         self.show = show
         self.node = ""
+        self.local_port = 0  # the same for each node, since the editor knows it
         self.tunnel = contextlib.ExitStack()
 
     def __enter__(self) -> DebugTunnel:
@@ -112,7 +124,12 @@ class DebugTunnel:
     def open(self, node: str, variables: Mapping[str, Any]) -> None:
         """Open the tunnel to a node, and explain how to attach."""
         debugger = {**(self.debugger or {}), "node": node}
-        argv = tunnel_argv(variables, node, debugger["port"])
+        port = debugger["port"]
+        if tunnel_argv(variables, node, port):
+            self.local_port = debugger["port"] = free_local_port(self.local_port or port)
+        argv = tunnel_argv(variables, node, port, debugger["port"])
+        if debugger["port"] != port:
+            self.show(f"port {port} of this machine is in use: port {debugger['port']} is used instead")
         for line in instructions(debugger, self.run_id, argv):
             self.show(line)
         self.node = node

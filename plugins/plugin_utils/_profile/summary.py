@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import MAX_COLLECTIVES
@@ -96,6 +96,22 @@ def checked_ranks(reply: Any) -> list[dict[str, Any]] | None:
     return results if valid else None
 
 
+def unknown_ranks(requested: Sequence[int], replies: Iterable[Any]) -> list[str]:
+    """Return a message about requested ranks that the run does not have; [] also if the reply of a node is missing.
+
+    replies: those of all nodes.
+    """
+    nodes = [reply["node"] if conforms(reply, {"node": REPLY["node"]}) else None for reply in replies]
+    ranges = [range(node["first_rank"], node["first_rank"] + node["slots"]) for node in nodes if node and node["slots"]]
+    unknown = [rank for rank in requested if not any(rank in ranks for ranks in ranges)]
+    if not unknown or not ranges or None in nodes:
+        return []
+    first, *others = unknown
+    subject = f"rank {first} does" if not others else f"ranks {', '.join(map(str, unknown[:MAX_SHOWN_RANKS]))} do"
+    lowest, highest = min(ranks[0] for ranks in ranges), max(ranks[-1] for ranks in ranges)
+    return [f"{subject} not exist: the run has ranks {lowest} to {highest}"]
+
+
 def step_seconds(result: Mapping[str, Any]) -> float:
     """Return the mean time of a step; 0 if it is unknown."""
     steps = result["steps"]
@@ -175,6 +191,11 @@ def format_seconds(seconds: float | None) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
 
 
+def format_count(count: float) -> str:
+    """Return how often an operation runs in a step; some do not run in each step."""
+    return f"{count:.{0 if count >= 1 else 1}f}"
+
+
 def format_share(part: float | None, whole: float) -> str:
     """Return a time with its share of a step."""
     if part is None or not whole:
@@ -211,7 +232,10 @@ def format_profile(profile: Profile) -> list[str]:
         operations = [entry for entry in profile["operations"] if entry["device"] == device][:MAX_SHOWN_OPERATIONS]
         if operations:
             lines += ["", f"longest operations of the {device.upper()} in a step:"]
-            rows = [[format_seconds(item["seconds"]), f"{item['count']:.0f}x", item["name"]] for item in operations]
+            rows = [
+                [format_seconds(item["seconds"]), f"{format_count(item['count'])}x", item["name"]]
+                for item in operations
+            ]
             lines += format_columns(rows)
     return [*lines, *(f"not profiled: {text}" for text in profile["missing"])]
 

@@ -15,7 +15,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -242,10 +242,11 @@ def too_large(source: str, sizes: Mapping[str, int], tracked: Mapping[str, Blob]
     return ""
 
 
-def make_patch(source: str, names: Iterable[str], commit: str) -> CodePatch:
+def make_patch(source: str, names: Iterable[str], commit: str, notify_urls: Sequence[str] = ()) -> CodePatch:
     """Return the difference between a commit (all files if it is empty) and the files of these names.
 
-    No patch is returned if it is too large, or if it may contain a secret.
+    No patch is returned if it is too large, or if it may contain a secret. notify_urls: those of the run, which are
+    secrets in any form.
     """
     directory = Path(source)
     sizes = sizes_of(directory, sorted(name for name in names if not name.endswith("/")))
@@ -270,11 +271,13 @@ def make_patch(source: str, names: Iterable[str], commit: str) -> CodePatch:
     if len(text) > MAX_PATCH:
         return CodePatch(b"", f"the uncommitted changes have {len(text) >> 20} MiB: commit them, or exclude data")
     names_of_changed = [os.fsdecode(name) for name in changed.split(b"\0") if name]
-    problem = find_secret_in_changes(directory, names_of_changed, text, in_checkout=checkout is not None)
+    problem = find_secret_in_changes(directory, names_of_changed, text, notify_urls, in_checkout=checkout is not None)
     return CodePatch(b"", problem) if problem else CodePatch(text)
 
 
-def find_secret_in_changes(source: Path, names: list[str], patch: bytes, in_checkout: bool) -> str:
+def find_secret_in_changes(
+    source: Path, names: list[str], patch: bytes, notify_urls: Sequence[str], in_checkout: bool
+) -> str:
     """Return why changed files are not kept: the first line that may be a secret, or that they are too large.
 
     The patch also has lines that were removed, and a binary patch hides the content.
@@ -291,11 +294,24 @@ def find_secret_in_changes(source: Path, names: list[str], patch: bytes, in_chec
                 f"{single_line(name, 100)} cannot be searched for secrets: {error.strerror}: commit it, or exclude it"
             )
         remaining -= len(content)
+        line = line_of_any(notify_urls, content)
+        if line:
+            return (
+                f"{single_line(name, 100)}, line {line}, has a URL of launch_notify, which is a secret: set "
+                "MUSTER_NOTIFY in the environment of this machine instead, or exclude the file (code_exclude)"
+            )
         line = find_secret(name, content)
         if line:
             return f"{single_line(name, 100)}, line {line}, {advice}"
     removed = b"\n".join(line[1:] for line in patch.split(b"\n") if line.startswith(b"-"))
-    return f"a line that was removed {advice}" if find_secret("removed.py", removed) else ""
+    has_secret = find_secret("removed.py", removed) or line_of_any(notify_urls, removed)
+    return f"a line that was removed {advice}" if has_secret else ""
+
+
+def line_of_any(texts: Iterable[str], content: bytes) -> int:
+    """Return the number of the first line of a file with one of these texts, or 0 if there is none."""
+    positions = [position for text in texts if (position := content.find(text.encode())) >= 0]
+    return content.count(b"\n", 0, min(positions)) + 1 if positions else 0
 
 
 def has_plain_parents(directory: Path, name: str, cache: dict[str, bool]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
+from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID
 
 LATEST = "latest"  # the link to the newest record
@@ -54,7 +55,9 @@ def find_record(directory: Path, run_id: str) -> Path:
     record = (directory / (resolve_run_id(directory, run_id) or LATEST)).resolve()
     if not (record / "plan.json").is_file():
         raise AnsibleActionFail(
-            f"the record {directory / (run_id or LATEST)} does not exist: name a run launched from this machine with "
-            "-e run_id=NAME, or use the inventory it was launched with"
+            adapt_commands(
+                f"the record {directory / (run_id or LATEST)} does not exist: name a run launched from this machine "
+                "(ansible-playbook runs.yml lists the runs on the nodes), or use the inventory it was launched with"
+            )
         )
     return record

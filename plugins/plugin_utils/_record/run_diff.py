@@ -173,5 +173,8 @@ def render_diff(runs: Sequence[RunFiles], reports: Sequence[Report], show_lines:
         lines += ["", *changed[:MAX_LINES]]
         lines += [f"and {len(changed) - MAX_LINES} more lines"] if len(changed) > MAX_LINES else []
     elif any(change.lines for change in changes):
-        lines.append("to see the changed lines: add -e lines=true")
+        first, second = names
+        lines.append(
+            f"to see the changed lines: ansible-playbook diff.yml -e run_id={first} -e other_run={second} -e lines=true"
+        )
     return "\n".join(lines)

@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 )
 from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import (
     SECONDS,
+    format_count,
     format_seconds,
     format_share,
 )
@@ -67,7 +68,7 @@ def profile_section(profile: Any) -> ProfileSection | None:
             clean_text(entry["name"], 120),
             clean_text(entry["device"], 10).upper(),
             format_seconds(entry["seconds"]),
-            f"{entry['count']:.0f}",
+            format_count(entry["count"]),
         ]
         for entry in profile["operations"][:MAX_ROWS]
     ]

@@ -19,6 +19,7 @@ parser = pytest.importorskip("prometheus_client.parser")
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 DASHBOARD = CHECKOUT / "examples" / "metrics" / "grafana_dashboard.json"
+METRICS_PAGE = CHECKOUT / "docs" / "metrics.md"
 PROMTOOL = CHECKOUT / "build" / "promtool" / "usr" / "bin" / "promtool"
 GPU = {
     "index": 1,
@@ -111,3 +112,50 @@ def test_the_dashboard_shows_only_metrics_that_exist() -> None:
         for target in panel["targets"]:
             names |= set(re.findall(r"(?:DCGM_FI_DEV|muster)_[A-Za-z_]+(?=\{)", target["expr"]))
     assert names <= set(METRICS) and len(names) >= 10
+
+
+def silence_expressions() -> list[str]:
+    """Return what the documented alert and the dashboard compute from the silence of a run's nodes."""
+    rule = re.search(r"expr: (.*muster_run_silent_seconds\)) > 1800", METRICS_PAGE.read_text())
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    shown = [target["expr"] for panel in panels for target in panel["targets"] if "silent" in target["expr"]]
+    assert rule is not None and len(shown) == 1
+    return [rule[1], shown[0].replace('{muster_run_name=~"$run"}', "")]
+
+
+def test_a_run_counts_as_silent_only_if_all_its_nodes_are() -> None:
+    """In most jobs only rank 0 prints, so all other nodes are always silent."""
+    assert set(silence_expressions()) == {"min by (muster_run_name) (muster_run_silent_seconds)"}
+
+
+@pytest.mark.skipif(not PROMTOOL.exists(), reason="make has not extracted promtool into build")
+def test_the_documented_alert_fires_only_when_the_whole_run_is_silent(tmp_path: Path) -> None:
+    block = re.search(r"```yaml\n(groups:\n.*?)```", METRICS_PAGE.read_text(), re.DOTALL)
+    assert block is not None
+    (tmp_path / "rules.yml").write_text(block[1])
+    series = 'muster_run_silent_seconds{muster_run_name="%s",Hostname="%s"}'
+    inputs = [
+        {"series": series % (run, node), "values": f"{seconds}x10"}
+        for run, node, seconds in [
+            ("busy", "gpu0", 0),
+            ("busy", "gpu1", 5000),
+            ("dead", "gpu0", 4000),
+            ("dead", "gpu1", 5000),
+        ]
+    ]
+    expected = [{"exp_labels": {"muster_run_name": "dead"}}]
+    test = {
+        "interval": "1m",
+        "input_series": inputs,
+        "alert_rule_test": [{"eval_time": "5m", "alertname": "TrainingRunSilent", "exp_alerts": expected}],
+    }
+    (tmp_path / "test.yml").write_text(json.dumps({"rule_files": ["rules.yml"], "tests": [test]}))
+    completed = subprocess.run(
+        [str(PROMTOOL), "test", "rules", "test.yml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert completed.returncode == 0, completed.stdout + completed.stderr

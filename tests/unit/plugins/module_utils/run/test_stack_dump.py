@@ -36,6 +36,22 @@ LOADER = [
 ]
 
 
+def test_the_wrapper_of_a_debugged_run_is_no_line_of_the_user() -> None:
+    frames = [
+        ("/runs/first/node0/hooks/debug_rank.py", 43, "wrapper"),
+        (f"{TORCH}/distributed/distributed_c10d.py", 1899, "init_process_group"),
+        ("/runs/first/node0/hooks/debug_rank.py", 43, "wrapper"),
+        ("/home/me/train.py", 4, "<module>"),
+    ]
+    lines = [f'  File "{file}", line {line} in {function}' for file, line, function in frames[1:]]
+    (stack,) = parse_dump("\n".join(["Stack (most recent call first):", *lines]))
+    activity = classify(stack)
+    assert (activity["kind"], activity["call"]) == (COLLECTIVE, "init_process_group")
+    assert (activity["file"], activity["line"]) == ("/home/me/train.py", 4)
+    waiting = '  File "/runs/first/node0/hooks/debug_rank.py", line 112 in wait_for_debugger'
+    assert parse_dump(f"Stack (most recent call first):\n{waiting}")[0][0].function == "wait_for_debugger"
+
+
 def test_dump_of_this_process_ends_with_the_main_thread() -> None:
     ready, end = threading.Event(), threading.Event()
 

@@ -108,6 +108,13 @@ def test_suggested_command_repeats_the_options_that_copy_code(
         ),
         ("ansible-playbook site.yml -e '@/srv/my job.yml' --check", "./muster site '/srv/my job.yml' --check"),
         ("ansible-playbook status.yml -e @/srv/secrets.json.", "./muster status -e @/srv/secrets.json."),
+        ("name them: ansible-playbook diff.yml -e run_id=A -e other_run=B.", "name them: ./muster diff A B."),
+        ("ansible-playbook diff.yml -e run_id=A -e other_run=B -e lines=true", "./muster diff A B --lines"),
+        (
+            "ansible-playbook launch.yml -e like=A -e allow_differences=true",
+            "./muster launch --like A --allow-differences",
+        ),
+        ("ansible-playbook launch.yml -e debug_rank=3", "./muster launch --debug-rank 3"),
         ("/home/me/launch.yml: no such file, and @fit.yml", "/home/me/launch.yml: no such file, and @fit.yml"),
         ("No such file or directory: 'sweep.yml'", "No such file or directory: 'sweep.yml'"),
         ("ansible-playbook launch.yml -e '{x}'", "ansible-playbook launch.yml -e '{x}'"),

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.interruption import (
     CONTINUING,
     describe_interruption,
@@ -15,3 +17,10 @@ def test_site_continues_although_it_has_launched_a_test_run() -> None:
     """The role open_mpi verifies itself by a run, which is not what the user started."""
     assert describe_interruption("site", launched=True) == f"site was interrupted: {CONTINUING}"
     assert "its run had ended" in describe_interruption("launch", launched=True)
+
+
+@pytest.mark.parametrize("playbook", ["profile", "save", "stacks", "diff", "check"])
+def test_commands_without_partial_work_do_not_claim_to_resume(playbook: str) -> None:
+    text = describe_interruption(playbook)
+    assert CONTINUING not in text
+    assert "the run continues" in text or "nothing was changed" in text or playbook == "save"

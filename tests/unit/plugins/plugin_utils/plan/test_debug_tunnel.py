@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._plan import debug_tunnel
 from ansible_collections.muster.training.plugins.plugin_utils._plan.debug_tunnel import (
     DebugTunnel,
+    free_local_port,
     instructions,
     launch_configuration,
     open_tunnel,
@@ -57,6 +59,25 @@ def test_the_configuration_can_be_pasted_into_launch_json() -> None:
     )
 
 
+def test_another_local_port_is_used_if_the_port_is_in_use_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    tunnels: list[list[str]] = []
+    monkeypatch.setattr(debug_tunnel, "open_tunnel", lambda argv: contextlib.nullcontext(tunnels.append(argv)))
+    hosts = {f"gpu{number}": {"ansible_host": f"203.0.113.1{number}"} for number in range(4)}
+    lines: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as editor:
+        port = editor.getsockname()[1]
+        with DebugTunnel({**DEBUGGER, "port": port}, "first", hosts.get, lines.append) as tunnel:
+            tunnel.follow("gpu1")
+    local_port = tunnel.local_port
+    assert local_port != port
+    assert lines[0] == f"port {port} of this machine is in use: port {local_port} is used instead"
+    assert f"waiting for a debugger at 127.0.0.1:{local_port}." in lines[1] and f'"port": {local_port}' in "".join(
+        lines
+    )
+    assert [argv[-3] for argv in tunnels] == [f"127.0.0.1:{local_port}:127.0.0.1:{port}"] * 2
+    assert free_local_port(port) == port  # the editor has ended
+
+
 def test_the_tunnel_follows_the_rank_to_another_node_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     current: list[str] = []
 
@@ -68,6 +89,7 @@ def test_the_tunnel_follows_the_rank_to_another_node_of_the_run(monkeypatch: pyt
         current.remove(argv[-2])
 
     monkeypatch.setattr(debug_tunnel, "open_tunnel", tunnel)
+    monkeypatch.setattr(debug_tunnel, "free_local_port", lambda port: port)
     hosts = {f"gpu{number}": {"ansible_host": f"203.0.113.1{number}"} for number in range(4)}
     lines: list[str] = []
     with DebugTunnel(DEBUGGER, "first", hosts.get, lines.append) as followed:

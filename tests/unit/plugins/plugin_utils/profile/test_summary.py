@@ -24,8 +24,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._profile import ti
 from ansible_collections.muster.training.plugins.plugin_utils._profile.collectives import match_sequences
 from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import (
     checked_ranks,
+    format_count,
     format_profile,
     summarise,
+    unknown_ranks,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._profile.timeline import RankTrace, merge_traces
 
@@ -165,7 +167,7 @@ def test_message_of_a_node_is_sanitised_for_the_terminal() -> None:
     reads = {"gpu1": {"failed": True, "msg": "gpu1: \x1b]0;title\x07there is no run"}}
     for show in (ProfileAction.show, StacksAction.show):
         with pytest.raises(AnsibleActionFail, match="there is no run") as caught:
-            show(cast("Any", None), {"run_id": "first", "rank": "", "record": "", "reads": reads})
+            show(cast("Any", None), {"run_id": "first", "rank": "", "ranks": "", "record": "", "reads": reads})
         assert "\x1b" not in str(caught.value) and "\x07" not in str(caught.value)
 
 
@@ -192,3 +194,51 @@ def test_small_objects_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytes
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + b"{}, " * 100 + b"{}]}"))
     errors = merge_traces([RankTrace(0, "a", path, 0.0)], tmp_path / "timeline.json.gz")
     assert errors == {0: "it has more than 100 objects"}
+
+
+def reply(first: int, slots: int) -> dict[str, Any]:
+    """Return the valid part of a node's reply that describes its ranks."""
+    return {"node": {"name": "gpu1", "first_rank": first, "slots": slots}, "id": "", "ranks": []}
+
+
+def test_ranks_that_the_run_does_not_have_are_named() -> None:
+    replies = [reply(0, 2), reply(2, 2)]
+    assert unknown_ranks([7], replies) == ["rank 7 does not exist: the run has ranks 0 to 3"]
+    assert unknown_ranks([3, 4, 9], replies) == ["ranks 4, 9 do not exist: the run has ranks 0 to 3"]
+    assert unknown_ranks([0, 3], replies) == unknown_ranks([], replies) == []
+    assert unknown_ranks([7], [*replies, {"unreachable": True}]) == []  # it may have rank 7
+
+
+def test_an_operation_that_does_not_run_in_each_step_is_not_shown_as_never() -> None:
+    assert [format_count(count) for count in (0.2, 1.0, 12.4)] == ["0.2", "1", "12"]
+
+
+def test_a_new_profile_replaces_the_traces_of_ranks_that_it_does_not_have(tmp_path: Path) -> None:
+    directory = tmp_path / "profiles"
+    directory.mkdir()
+    for rank in (0, 1, 12):
+        (directory / f"rank-{rank}.json.gz").write_bytes(gzip.compress(b'{"traceEvents": []}'))
+    (directory / "of_the_user.txt").write_text("")
+    profile = summarise("first", 0.0, {"a": [result(0, 0.1)]}, [])
+    ProfileAction.merge(profile, tmp_path)
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "of_the_user.txt",
+        "rank-0.json.gz",
+        "timeline.json.gz",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [({"ranks": "a-b"}, "./muster profile --ranks 0,3-7"), ({"steps": 0}, "./muster profile --steps 5")],
+)
+def test_invalid_options_are_refused_with_the_command_to_type(
+    arguments: dict[str, Any], command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_COMMAND", "./muster")
+    action = ProfileAction.__new__(ProfileAction)
+    args = {"ranks": "", "steps": 5, "reads": None, **arguments}
+    monkeypatch.setattr(ProfileAction.__mro__[1], "run", lambda *_arguments, **_options: {})
+    monkeypatch.setattr(action, "validate_argument_spec", lambda **_options: (None, args), raising=False)
+    with pytest.raises(AnsibleActionFail, match=command):
+        action.run()

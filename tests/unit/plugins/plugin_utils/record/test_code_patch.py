@@ -115,6 +115,21 @@ def test_advice_on_a_secret_outside_a_checkout_is_to_exclude_the_file(tmp_path: 
     assert problem.endswith("or exclude the file (code_exclude)") and "commit" not in problem
 
 
+def test_patch_with_a_url_of_the_runs_notifications_is_refused(source: Path) -> None:
+    """As in a job file next to the script: the URL of a server of one's own has no form of a secret."""
+    (source / "b.py").write_text("job:\n  script: a.py\n  notify: https://ntfy.example.org/topic\n")
+    commit = git(source, "rev-parse", "HEAD")
+    patch = make_patch(str(source), NAMES, commit, ["https://other.example.org", "https://ntfy.example.org/topic"])
+    assert patch.text == b"" and patch.problem.startswith("b.py, line 3, has a URL of launch_notify")
+    assert "MUSTER_NOTIFY" in patch.problem and "ntfy.example.org" not in patch.problem
+    assert make_patch(str(source), NAMES, commit).problem == ""
+    git(source, "add", ".")
+    git(source, "commit", "--quiet", "--message", "with the URL")
+    (source / "b.py").write_text("b = 1\n")
+    removed = make_patch(str(source), NAMES, git(source, "rev-parse", "HEAD"), ["https://ntfy.example.org/topic"])
+    assert removed.text == b"" and removed.problem.startswith("a line that was removed")
+
+
 def test_removed_line_with_a_secret_is_not_kept_either(source: Path) -> None:
     (source / "b.py").write_text('api_key = "abc123def456"\n')
     git(source, "add", ".")
