@@ -477,6 +477,20 @@ def test_help_of_commands_for_existing_runs_does_not_describe_a_new_run() -> Non
 
 
 def test_help_separates_a_long_option_from_its_text() -> None:
-    lines = muster.format_help("launch").splitlines()
-    line = lines.index("  --allow-differences")
-    assert lines[line + 1].startswith(" " * 20 + "Start the repeated run")
+    assert "  --allow-differences Start the repeated run" in muster.format_help("launch")
+
+
+@pytest.mark.parametrize(
+    ("typed", "noted"),
+    [
+        ("launch train.py --time-limit 12h --epochs 3", "--time-limit"),
+        ("launch -n 2 train.py --detach --cost-limit=5", "--cost-limit, --detach"),
+        ("launch --time-limit 12h --detach train.py --epochs 3", ""),
+        ("launch job.yml --time-limit 12h", ""),
+        ("launch job.yml -- --time-limit 12h", ""),
+    ],
+)
+def test_options_of_launch_after_the_script_are_noted(typed: str, noted: str) -> None:
+    """A run without the limit that its user believes to have set costs money."""
+    command, *arguments = typed.split()
+    assert ", ".join(muster.misplaced_options(arguments, muster.translate(command, arguments))) == noted
