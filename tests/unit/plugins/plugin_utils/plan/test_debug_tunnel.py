@@ -61,7 +61,12 @@ def test_the_configuration_can_be_pasted_into_launch_json() -> None:
 
 def test_another_local_port_is_used_if_the_port_is_in_use_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     tunnels: list[list[str]] = []
-    monkeypatch.setattr(debug_tunnel, "open_tunnel", lambda argv: contextlib.nullcontext(tunnels.append(argv)))
+
+    def tunnel_of(argv: list[str]) -> contextlib.AbstractContextManager[None]:
+        tunnels.append(argv)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(debug_tunnel, "open_tunnel", tunnel_of)
     hosts = {f"gpu{number}": {"ansible_host": f"203.0.113.1{number}"} for number in range(4)}
     lines: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as editor:
