@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
         else:
             raise UserError(
                 adapt_commands(
-                    "name two runs: ansible-playbook diff.yml -e run_id=A -e other_run=B (other_run may be omitted "
+                    "name two runs: ansible-playbook diff.yml -e run_id=A -e other_run=B (B may be omitted "
                     "if A repeats it)"
                 )
             )

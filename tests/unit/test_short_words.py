@@ -477,9 +477,7 @@ def test_help_of_commands_for_existing_runs_does_not_describe_a_new_run() -> Non
 
 
 def test_help_separates_a_long_option_from_its_text() -> None:
-    lines = muster.format_help("launch").splitlines()
-    line = lines.index("  --allow-differences")
-    assert lines[line + 1].startswith(" " * 20 + "Start the repeated run")
+    assert "  --allow-differences Start the repeated run" in muster.format_help("launch")
 
 
 @pytest.mark.parametrize(
@@ -490,11 +488,9 @@ def test_help_separates_a_long_option_from_its_text() -> None:
         ("launch --time-limit 12h --detach train.py --epochs 3", ""),
         ("launch job.yml --time-limit 12h", ""),
         ("launch job.yml -- --time-limit 12h", ""),
-        ("preflight train.py --detach", ""),
     ],
 )
 def test_options_of_launch_after_the_script_are_noted(typed: str, noted: str) -> None:
     """A run without the limit that its user believes to have set costs money."""
     command, *arguments = typed.split()
-    note = muster.describe_misplaced_options(command, arguments, muster.translate(command, arguments))
-    assert note == (f"note: {noted}: passed to the script; options of launch go before its name" if noted else "")
+    assert ", ".join(muster.misplaced_options(arguments, muster.translate(command, arguments))) == noted

@@ -88,13 +88,7 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "checkpoints": ("checkpoints", "checkpoints", "copy checkpoints to S3, or back", CHECKPOINTS),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
 }
-# By command: variables that mean something else than in the role's documentation, since the run exists already.
-OF_EXISTING_RUNS = {
-    **dict.fromkeys(("status", "page", "logs", "profile", "fetch", "report", "diff", "keep", "join"), "run_id"),
-    **dict.fromkeys(("save", "stop", "shell", "checkpoints"), "run_id"),
-    "stacks": "run_id rank",
-}
-# Variables that no role documents, or not for these commands, for the help.
+# Variables that no role documents, or that mean something else for a run that exists already, for the help.
 MEANINGS = {
     "cluster": "Name of the cluster.",
     "nodes": "Name of a node of the inventory.",
@@ -104,7 +98,7 @@ MEANINGS = {
     "reason": "Reason why no run may use the machine.",
     "nnodes": "Number of nodes. Default: all.",
     "run_id": "Name of the run, or its beginning. Default: the active run, otherwise the last one.",
-    "rank": "Rank to show. Default: all.",
+    "rank": "Rank to show. Default: all for stacks, 0 for logs.",
     "gpus": "GPUs of each node to use, as nvidia-smi numbers them, such as 0,1. Default: all.",
     "other_run": "Name of the run to compare it with. Default: the run that it repeats.",
     "lines": "Also show the lines of the code that differ.",
@@ -142,11 +136,7 @@ KNOWN_OPTIONS = f"""{VALUE_OPTIONS}
 NOTHING_STARTED = "interrupted: nothing was started\n"
 # Options of ansible-playbook that scripts have, too: after a job file, the user says whose they are.
 AMBIGUOUS_OPTIONS = ("--step", "--timeout", "--user", "--tags", "--skip-tags", "--forks", "--connection", "--limit")
-# Options of launch that scripts hardly have.
-LAUNCH_ONLY_OPTIONS = (
-    *("--time-limit", "--cost-limit", "--restarts", "--spares", "--debug-rank"),
-    *("--like", "--allow-differences", "--detach", "--replace"),
-)
+LAUNCH_ONLY = "--time-limit --cost-limit --restarts --debug-rank --like --detach --replace"  # scripts hardly have these
 
 
 class UsageError(Exception):
@@ -174,15 +164,13 @@ def format_help(command: str, options: dict[str, dict[str, Any]] | None = None) 
     rows += [("SCRIPT ...", "The script, and its arguments.")] if command in SCRIPT_COMMANDS else []
     for variable in dict.fromkeys(variables.values()):
         names = [option.strip() or "NAME" for option, name in variables.items() if name == variable]
-        documented = {} if variable in OF_EXISTING_RUNS.get(command, "").split() else options or {}
+        documented = {} if variable in ("run_id", "rank") and role == "launch" != command else options or {}
         rows.append((", ".join(names), describe(variable, role, documented)))
     rows += [("-e NAME=VALUE", "Any variable."), ("--check", "Show what would change, and change nothing.")]
     lines = []
     for option, text in rows:
         first, *rest = textwrap.wrap(text, 92) or [""]
-        # a long option has a line of its own
-        heads = [f"  {option:<18}{first}"] if len(option) < 18 else [f"  {option}", " " * 20 + first]
-        lines += [*heads, *(" " * 20 + line for line in rest)]
+        lines += [f"  {option:<17} {first}", *(" " * 20 + line for line in rest)]
     return "\n".join([f"./muster {command}: {summary}", *lines])
 
 
@@ -281,16 +269,10 @@ def translate(command: str, typed: list[str]) -> list[str]:
     return argv
 
 
-def describe_misplaced_options(command: str, typed: list[str], argv: list[str]) -> str:
-    """Return a note about options of launch that are passed to the script, since they follow its name; "" without any.
-
-    argv: the translation of the typed arguments.
-    """
-    names = {argument.partition("=")[0] for argument in typed} & set(LAUNCH_ONLY_OPTIONS)
-    if command != "launch" or "--" in typed:
-        return ""
-    passed = [name for name in sorted(names) if not any(word.startswith(JOB[name].partition("=")[0]) for word in argv)]
-    return f"note: {', '.join(passed)}: passed to the script; options of launch go before its name" if passed else ""
+def misplaced_options(typed: list[str], argv: list[str]) -> list[str]:
+    """Return options of launch that are passed to the script, since they follow its name. argv: the translation."""
+    names = {argument.partition("=")[0] for argument in typed} & {*LAUNCH_ONLY.split()} if "--" not in typed else set()
+    return [name for name in sorted(names) if not any(word.startswith(JOB[name].split("=")[0]) for word in argv)]
 
 
 def format_yaml(value: str | list[str]) -> str:
@@ -458,8 +440,8 @@ def main(arguments: list[str]) -> int:
         print(NOTHING_STARTED, end="", file=sys.stderr)
         return 130
     print("+ " + shlex.join(argv), file=sys.stderr, flush=True)
-    if note := describe_misplaced_options(command, options, argv):
-        print(note, file=sys.stderr, flush=True)
+    if command == "launch" and (names := misplaced_options(options, argv)):
+        print(f"note: {', '.join(names)}: passed to the script; options of launch go before its name", file=sys.stderr)
     return follow(argv)
 
 

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.muster.training.plugins.action.run_repeat import ActionModule, CodeToRepeat
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_patch import fingerprints
 from ansible_collections.muster.training.plugins.plugin_utils._record.code_tree import digest_of_files
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
+from tests.make_site import CHECKOUT
 
 
 def record_of(tmp_path: Path, source: Path, name: str = "train.py") -> tuple[Path, dict[str, Any]]:
@@ -59,3 +61,19 @@ def test_record_with_a_repository_is_refused(tmp_path: Path) -> None:
     (record / ".git").mkdir()
     with pytest.raises(UserError, match="has a .git, which no launch writes"):
         action.like()
+
+
+def test_code_with_a_url_of_the_runs_notifications_is_not_recorded(tmp_path: Path) -> None:
+    """A job file next to the script; the launch passes the URLs to the task."""
+    (tmp_path / "job.yml").write_text("job: {script: train.py, notify: 'https://ntfy.example.org/topic'}\n")
+    action = ActionModule.__new__(ActionModule)
+    action.directory = tmp_path / "runs"
+    code = {"source": str(tmp_path), "files": fingerprints(tmp_path, ["job.yml"])}
+    action.args = {"code": code, "code_directory": "", "code_exclude": [], "notify": ""}
+    assert action.describe_code()[1]
+    action.args["notify"] = [{"url": "https://ntfy.example.org/topic", "kind": "ntfy"}]
+    recorded, patch = action.describe_code()
+    assert patch == b"" and "launch_notify" in recorded["without_patch"]
+    tasks = yaml.safe_load((CHECKOUT / "roles/launch/tasks/start.yml").read_text())
+    (arguments,) = [task["muster.training.run_repeat"] for task in tasks if "muster.training.run_repeat" in task]
+    assert arguments["notify"] == "{{ __launch_notify }}"

@@ -62,11 +62,11 @@ def test_the_configuration_can_be_pasted_into_launch_json() -> None:
 def test_another_local_port_is_used_if_the_port_is_in_use_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     tunnels: list[list[str]] = []
 
-    def open_tunnel(argv: list[str]) -> contextlib.nullcontext[None]:
+    def tunnel_of(argv: list[str]) -> contextlib.AbstractContextManager[None]:
         tunnels.append(argv)
         return contextlib.nullcontext()
 
-    monkeypatch.setattr(debug_tunnel, "open_tunnel", open_tunnel)
+    monkeypatch.setattr(debug_tunnel, "open_tunnel", tunnel_of)
     hosts = {f"gpu{number}": {"ansible_host": f"203.0.113.1{number}"} for number in range(4)}
     lines: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as editor:
