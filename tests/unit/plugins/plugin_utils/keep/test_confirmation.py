@@ -53,6 +53,12 @@ def test_other_actions_need_no_confirmation_and_end_one(action: Watch | Prepare)
     assert confirm(action, LOST, NEED, NOW + 60) == (action, None)
 
 
+def lost_machines(world: World) -> dict[str, bool]:
+    """Return the machines of lost nodes in the notes; true: they must not be used again."""
+    notes = read_notes(world.record)
+    return notes["lost"] if notes else {}
+
+
 class IncompleteWorld(World):
     """A cluster whose lists are incomplete at some observations."""
 
@@ -111,10 +117,10 @@ def test_broken_machine_that_is_unlisted_once_is_not_used_again(tmp_path: Path) 
     world = IncompleteWorld(tmp_path)
     break_one(world)
     world.keep()
-    assert (read_notes(world.record) or {})["lost"] == {"bert-1": True}
+    assert lost_machines(world) == {"bert-1": True}
     world.looks, world.change = 0, lambda number, at: at._replace(machines=()) if number == 2 else at
     world.keep()
-    assert (read_notes(world.record) or {})["lost"] == {"bert-1": True}
+    assert lost_machines(world) == {"bert-1": True}
     world.looks, world.change = 0, lambda number, at: at._replace(machines=())
     world.keep()
-    assert (read_notes(world.record) or {})["lost"] == {}
+    assert lost_machines(world) == {}
