@@ -54,7 +54,7 @@ def test_run_saves_and_continues_without_a_machine_that_is_taken_away(
         launch_restarts=1,
         launch_restart_min_nodes=2,
         launch_checkpoints=SHARED,
-        launch_skip=["own-name-loopback"],
+        launch_skip=["own-name-loopback", "checkpoint-node-local"],
     )
     play.wait_for(r"step 3 of attempt 0, rank 0", timeout=300)
     drive.said(lab, taken, "touch", NOTICE)
