@@ -73,7 +73,7 @@ def print_phases(lab: Lab, run_id: str) -> list[dict[str, Any]]:
 def test_killed_rank_restarts_the_run_until_its_restarts_are_used_up(lab: Lab, nodes: list[str]) -> None:
     options: dict[str, Any] = {"nnodes": 2, "launch_restarts": 1, "launch_restart_when": ["rank_failed"]}
     play = launch(lab, "killed", **options)
-    play.wait_for(r"step 3 of attempt 0")
+    play.wait_for(r"step 3 of attempt 0", timeout=300)
     kill_rank(lab, "node2")
     play.wait_for(r"attempt 1 starts: .*1 restart allowed, 0 remain(.|\n)*step 3 of attempt 1, rank 0")
     kill_rank(lab, "node2")
@@ -88,7 +88,7 @@ def test_exception_of_the_script_is_not_restarted(lab: Lab, nodes: list[str]) ->
     play = drive.launch(
         lab, "ticks.py", run_id="raises", nnodes=2, launch_launcher="env", launch_restarts=2, launch_skip=SKIP
     )
-    play.wait_for(r"step 3 of rank 0")
+    play.wait_for(r"step 3 of rank 0", timeout=300)
     lab.exec("node2", ["kill", "-USR1", str(drive.rank_pid(lab, "node2", "ticks.py"))])
     play.wait()
     assert play.rc == 2 and "not restarted: the same error would end the next attempt" in play.output, play.output
@@ -99,7 +99,7 @@ def test_exception_of_the_script_is_not_restarted(lab: Lab, nodes: list[str]) ->
 @pytest.mark.usefixtures("checkpoints")
 def test_run_continues_after_the_loss_of_a_waiting_spare(lab: Lab, nodes: list[str]) -> None:
     play = launch(lab, "spare-lost", nnodes=2, launch_spares=1, launch_restarts=1)
-    play.wait_for(r"step 3 of attempt 0, rank 0")
+    play.wait_for(r"step 3 of attempt 0, rank 0", timeout=300)
     lab.power_off("node3")
     play.wait_for(r"node3 .*a spare less")
     end_job(lab, "spare-lost", "node1", "node2")
@@ -111,7 +111,7 @@ def test_run_continues_after_the_loss_of_a_waiting_spare(lab: Lab, nodes: list[s
 @pytest.mark.usefixtures("checkpoints")
 def test_user_stops_a_run_between_two_attempts(lab: Lab, nodes: list[str]) -> None:
     play = launch(lab, "between", nnodes=3, launch_restarts=1, launch_restart_min_nodes=2)
-    play.wait_for(r"step 3 of attempt 0, rank 0")
+    play.wait_for(r"step 3 of attempt 0, rank 0", timeout=300)
     lab.power_off("node3")
     status = "cat /home/muster/.muster/runs/between/node*/status.json"
     drive.eventually("the run restarts", lambda: '"restarting"' in lab.exec("node1", ["sh", "-c", status]).stdout, 60)
@@ -127,7 +127,7 @@ def test_torn_checkpoint_of_a_node_is_replaced_by_the_copy_of_another(
     lab: Lab, nodes: list[str], checkpoints: str
 ) -> None:
     play = launch(lab, "torn", nnodes=2, launch_restarts=1, launch_restart_when=["rank_failed"])
-    play.wait_for(r"attempt 0 of rank 0 starts anew(.|\n)*step 3 of attempt 0, rank 0")
+    play.wait_for(r"attempt 0 of rank 0 starts anew(.|\n)*step 3 of attempt 0, rank 0", timeout=300)
     path = f"{checkpoints}/step-40.pt"
     for name in ("node1", "node2"):
         drive.said(lab, name, "python3", "-c", SAVE, path)
@@ -147,7 +147,7 @@ def test_torn_checkpoint_of_a_node_is_replaced_by_the_copy_of_another(
 @pytest.mark.usefixtures("checkpoints")
 def test_all_ranks_save_at_a_request_and_again_when_the_run_is_to_end(lab: Lab, nodes: list[str]) -> None:
     play = launch(lab, "saves", nnodes=3, launch_restarts=1)
-    play.wait_for(r"step 3 of attempt 0, rank 0")
+    play.wait_for(r"step 3 of attempt 0, rank 0", timeout=300)
     saved = drive.run("save.yml", lab.inventory, run_id="saves")
     assert saved.rc == 0, saved.output
     play.wait_for(r"rank 0 has saved at notice 1")
@@ -185,7 +185,7 @@ def test_majority_of_five_nodes_survives_the_loss_of_two(lab: Lab, nodes: list[s
         pytest.skip("needs five test hosts")
     run_id, last = f"{first}-{when.replace(' ', '-')}", [name for name in nodes if name not in (first, "node5")]
     play = launch(lab, run_id, nnodes=5, launch_restarts=2, launch_restart_min_nodes=3)
-    play.wait_for(r"step 3 of attempt 0, rank 0")
+    play.wait_for(r"step 3 of attempt 0, rank 0", timeout=300)
     lab.power_off(first)
     for text in FAULTS[when]:
         play.wait_for(text)

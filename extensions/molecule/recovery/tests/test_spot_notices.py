@@ -54,9 +54,9 @@ def test_run_saves_and_continues_without_a_machine_that_is_taken_away(
         launch_restarts=1,
         launch_restart_min_nodes=2,
         launch_checkpoints=SHARED,
-        launch_skip=["own-name-loopback"],
+        launch_skip=["own-name-loopback", "checkpoint-node-local"],
     )
-    play.wait_for(r"step 3 of attempt 0, rank 0")
+    play.wait_for(r"step 3 of attempt 0, rank 0", timeout=300)
     drive.said(lab, taken, "touch", NOTICE)
     play.wait_for(rf"{taken}: Amazon EC2 will terminate it in \d+ s \(spot interruption\)")
     play.wait_for(r"attempt 1 starts: .*; 2 of 3 nodes(.|\n)*step 3 of attempt 1, rank 0", timeout=300)

@@ -53,6 +53,12 @@ def test_other_actions_need_no_confirmation_and_end_one(action: Watch | Prepare)
     assert confirm(action, LOST, NEED, NOW + 60) == (action, None)
 
 
+def lost_machines(world: World) -> dict[str, bool]:
+    """Return the machines of lost nodes in the notes; true: they must not be used again."""
+    notes = read_notes(world.record)
+    return notes["lost"] if notes else {}
+
+
 class IncompleteWorld(World):
     """A cluster whose lists are incomplete at some observations."""
 
