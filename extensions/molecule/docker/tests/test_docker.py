@@ -182,7 +182,7 @@ def test_container_ends_that_is_being_created_when_the_supervisor_is_killed(imag
     finally:
         image.exec("node2", ["bash", "-c", "kill -CONT $(pidof dockerd)"])
     drive.eventually("no container is left", lambda: containers(image) == "", 180, lambda: describe(image))
-    drive.nothing_left(image, NODES, within=90)
+    drive.nothing_left(image, NODES, within=150)
     play.wait()
     assert play.rc == 2, play.output
     assert containers(image) == "", "the engine has not created it later"

@@ -36,7 +36,8 @@ def parse_group(text: str) -> tuple[str, str]:
     result = ("", "")
     for line in text.splitlines():
         fields = line.split(":", 2)
-        if len(fields) == 3 and ACCOUNTING in fields[1].split(","):
+        # at its root, the controller of version 1 is mounted, but not used
+        if len(fields) == 3 and ACCOUNTING in fields[1].split(",") and fields[2] != "/":
             return ACCOUNTING, fields[2]
         if len(fields) == 3 and fields[:2] == ["0", ""]:
             result = ("", fields[2])

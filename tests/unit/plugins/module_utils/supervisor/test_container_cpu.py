@@ -45,6 +45,7 @@ exec sleep 600
     [
         (f"0::{DOCKER}\n", ("", DOCKER)),
         (f"12:pids:/a\n4:cpu,cpuacct:/docker/0123\n0::{DOCKER}\n", (ACCOUNTING, "/docker/0123")),
+        (f"2:cpuacct:/\n1:cpu:/\n0::{DOCKER}\n", ("", DOCKER)),
         ("12:pids:/a\n", ("", "")),
         ("", ("", "")),
         ("0::/a:b\nrubbish\n", ("", "/a:b")),

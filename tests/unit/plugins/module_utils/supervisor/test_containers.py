@@ -201,4 +201,4 @@ def test_unit_has_time_to_remove_a_container(run: Run) -> None:
     arguments = shlex.split(removal.partition("=-")[2])
     assert arguments[:2] == ["/bin/sh", "-c"] and arguments[3] == "/runs/a b/node0"
     assert arguments[6:] == run.plans[0]["remove"]
-    assert "--property=TimeoutStopSec=80.5" in command, json.dumps(command)
+    assert "--property=TimeoutStopSec=140.5" in command, json.dumps(command)
