@@ -30,7 +30,13 @@ SIZE = re.compile(r"([\d.]{1,12}) ([KMG]iB)")
 # torch's message on a full GPU, before and since 2.1.
 OLD_TOTALS = (
     r"GPU (?P<gpu>\d{1,3}); (?P<total>[\d.]{1,8} [MG]iB) total capacity; [^\n]{0,80}already allocated; "
-    r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) free; (?P<own>[\d.]{1,8} [KMG]iB) (?:reserved|cached)"
+    r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) free; (?P<own>[\d.]{1,8} [KMG]iB) reserved"
+)
+# Before 1.4, without what is allocated in "cached".
+OLDEST_TOTALS = (
+    r"GPU (?P<gpu>\d{1,3}); (?P<total>[\d.]{1,8} [MG]iB) total capacity; (?P<own>[\d.]{1,8} [KMG]iB) already "
+    r"allocated; "
+    r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) free; [\d.]{1,8} (?:bytes|[KMG]iB) cached"
 )
 NEW_TOTALS = (
     r"GPU (?P<gpu>\d{1,3}) has a total capacity of (?P<total>[\d.]{1,8} [MG]iB) of which "
@@ -217,7 +223,7 @@ RULES: tuple[EvidenceRule, ...] = (
             f"ends what muster started. If they are ranks of this job, {OWN_GPU}; torch.load(..., map_location='cpu')",
             condition=used_by_others,
         )
-        for number, pattern in enumerate((NEW_TOTALS, OLD_TOTALS))
+        for number, pattern in enumerate((NEW_TOTALS, OLD_TOTALS, OLDEST_TOTALS))
     ),
     EvidenceRule(
         id="memory-fragmented",
@@ -264,6 +270,18 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="shard the optimizer over the ranks: ZeRO stage 2 or 3, or FSDP; offload it to the host "
         "(offload_optimizer); "
         "or a smaller one: 8-bit Adam (bitsandbytes), Adafactor, LoRA. A smaller batch does not help",
+    ),
+    EvidenceRule(
+        id="memory-of-logits",
+        entries=FULL,
+        shows=(r"\blogits\.float\(\)|\blogits\.to\(torch\.float32\)|lm_head\(|F\.cross_entropy\(|, in cross_entropy$",),
+        cause="GPU memory ran out for the logits or their loss, which take 4 bytes times the size of the vocabulary "
+        "for "
+        "each token of the batch, and several copies of that.",
+        remedy="fewer tokens per rank and step: a smaller batch with more gradient accumulation, or shorter samples; "
+        "or a "
+        "fused loss that never keeps all logits (use_liger_kernel=True for the Trainer, cut_cross_entropy). ZeRO and "
+        "FSDP do not shard them",
     ),
     EvidenceRule(
         id="memory-at-load",

@@ -78,10 +78,10 @@ def test_last_lines_come_from_the_rank_that_failed_first(
 
 def test_last_output_of_a_stopped_node_is_kept_in_short(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
-    log.write_text("".join(f"step {number}\n" for number in range(9)))
+    log.write_text("".join(f"step {number}\n" for number in range(19)))
     ranks = [{"rank": 0, "exit_code": -15, "error": "", "log": str(log)}]
     report: Any = {"ranks": ranks, "exit_code": -15, "ended_by_us": True, "launcher_log": "/launcher"}
-    assert last_output(report) == (str(log), "step 6\nstep 7\nstep 8")
+    assert last_output(report) == (str(log), "\n".join(f"step {number}" for number in range(9, 19)))
     report["ended_by_us"] = False
     assert last_output(report) == ("", "")
 

@@ -304,6 +304,19 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
         NOTHING,
     ),
     (
+        "memory-of-others-2",
+        "RuntimeError: CUDA out of memory. Tried to allocate 73.50 MiB (GPU 0; 11.17 GiB total capacity; 732.35 MiB "
+        "already allocated; 60.12 MiB free; 4.90 MiB cached)",
+        [],
+        NOTHING,
+    ),
+    (
+        "memory-of-logits",
+        OOM.format("15.66 GiB"),
+        raised(OOM.format("15.66 GiB"), frame(f"{SITE}/transformers/llama.py", "forward", "logits = logits.float()")),
+        NOTHING,
+    ),
+    (
         "memory-fragmented",
         OOM.format("1.00 GiB")
         + "GPU 1 has a total capacity of 79.15 GiB of which 600.25 MiB is free. Including non-PyTorch memory, this "
