@@ -15,7 +15,7 @@ INSTALL = "in the job's requirements (requirements: [...]), then ansible-playboo
 
 
 @dataclass(frozen=True)
-class Change:
+class ApiChange:
     """A change of a package that breaks others.
 
     Attributes:
@@ -32,114 +32,114 @@ class Change:
 
 
 ARGUMENTS = (
-    Change(
+    ApiChange(
         "(?:dispatch_batches|split_batches|even_batches|use_seedable_sampler)",
         "Accelerator",
         "accelerate 1.0 removed it, and this transformers still passes it; or accelerate is older than the argument",
         "accelerate==0.34.2 with transformers older than 4.46, or newer releases of both",
     ),
-    Change("logging_dir", "Accelerator", "accelerate 0.21 renamed it to project_dir", "accelerate<0.21"),
-    Change(
+    ApiChange("logging_dir", "Accelerator", "accelerate 0.21 renamed it to project_dir", "accelerate<0.21"),
+    ApiChange(
         "num_items_in_batch",
         "compute_loss|training_step",
         "transformers 4.46 passes it to each Trainer.compute_loss, and the one of the project does not take it",
         "transformers<4.46, or add **kwargs to compute_loss",
     ),
-    Change(
+    ApiChange(
         "evaluation_strategy",
         "",
         "transformers 4.46 has only the new name eval_strategy",
         "transformers<4.46, or rename it",
     ),
-    Change(
+    ApiChange(
         "tokenizer",
         "Trainer",
         "newer releases of transformers and trl renamed it to processing_class",
         "trl<0.16 and transformers<5, or rename it",
     ),
-    Change(
+    ApiChange(
         "(?:dataset_text_field|max_seq_length|packing|dataset_kwargs|max_prompt_length|beta)",
         "Trainer",
         "newer releases of trl take it in SFTConfig or DPOConfig, not in the trainer",
         "trl<0.13, or move it to the configuration",
     ),
-    Change(
+    ApiChange(
         "keep_torch_compile",
         "unwrap_model",
         "this transformers needs a newer accelerate",
         "accelerate>=1.4",
     ),
-    Change(
+    ApiChange(
         "_is_hf_initialized",
         "",
         "this accelerate is older than this transformers expects",
         "accelerate and transformers, both the newest",
     ),
-    Change("proxies", "Client", "httpx 0.28 removed it", "httpx<0.28, or a newer openai or anthropic package"),
-    Change(
+    ApiChange("proxies", "Client", "httpx 0.28 removed it", "httpx<0.28, or a newer openai or anthropic package"),
+    ApiChange(
         "(?:forward_prefetch|use_orig_params|limit_all_gathers|sync_module_states)",
         "",
         "it is an argument of FSDP that this torch is too old to know",
         "torch>=2.0, or an older transformers (4.26.1)",
     ),
-    Change("enable_gqa", "", "it needs torch 2.5", "torch>=2.5"),
-    Change("mmap", "load", "torch.load has it since torch 2.1", "torch>=2.1"),
-    Change("weights_only", "load", "torch.load has it since torch 1.13", "torch>=1.13"),
-    Change("serialized_options", "", "the package was generated for an older protobuf", "protobuf<4"),
-    Change(
+    ApiChange("enable_gqa", "", "it needs torch 2.5", "torch>=2.5"),
+    ApiChange("mmap", "load", "torch.load has it since torch 2.1", "torch>=2.1"),
+    ApiChange("weights_only", "load", "torch.load has it since torch 1.13", "torch>=1.13"),
+    ApiChange("serialized_options", "", "the package was generated for an older protobuf", "protobuf<4"),
+    ApiChange(
         "use_auth_token", "", "newer releases renamed it to token", "datasets<3 and huggingface_hub<1, or rename it"
     ),
-    Change("verbose", "", "torch 2.7 removed it from the learning rate schedulers", "torch<2.7, or leave it out"),
+    ApiChange("verbose", "", "torch 2.7 removed it from the learning rate schedulers", "torch<2.7, or leave it out"),
 )
 IMPORTS = (
-    Change(
+    ApiChange(
         "(?:log|_get_socket_with_port)",
         r"torch\.distributed\.elastic",
         "torch 2.4 removed it, and this DeepSpeed still imports it",
         "deepspeed>=0.14.4, or torch<2.4",
     ),
-    Change(
+    ApiChange(
         "cached_download",
         "huggingface_hub",
         "huggingface_hub 0.26 removed it",
         "huggingface_hub<0.26, or newer diffusers and sentence-transformers",
     ),
-    Change("shard_checkpoint", "transformers", "transformers 4.47 removed it", "transformers<4.47, or newer autoawq"),
-    Change(
+    ApiChange("shard_checkpoint", "transformers", "transformers 4.47 removed it", "transformers<4.47, or newer autoawq"),
+    ApiChange(
         "(?:is_flash_attn_available|_expand_mask|_make_causal_mask)",
         "transformers",
         "newer releases of transformers removed it",
         "the release of transformers that the project's requirements name (4.34 or older)",
     ),
-    Change("LlamaFlashAttention2", "transformers", "transformers 4.48 removed it", "transformers<4.48"),
-    Change(
+    ApiChange("LlamaFlashAttention2", "transformers", "transformers 4.48 removed it", "transformers<4.48"),
+    ApiChange(
         "top_k_top_p_filtering", "transformers", "transformers 4.40 removed it", "transformers<4.40, or a newer trl"
     ),
-    Change(
+    ApiChange(
         "EncoderDecoderCache",
         "transformers",
         "this peft needs a newer transformers",
         "transformers>=4.45, or peft<0.14",
     ),
-    Change(
+    ApiChange(
         "(?:clear_device_cache|is_npu_available|is_mlu_available|is_xpu_available)",
         "accelerate",
         "this peft or transformers needs a newer accelerate",
         "the newest accelerate",
     ),
-    Change("packaging", "pkg_resources", "setuptools 70 removed it", "setuptools<70, or newer deepspeed and torch"),
-    Change("DEFAULT_CIPHERS", "urllib3", "urllib3 2 removed it", "urllib3<2, or newer botocore and requests"),
-    Change(
+    ApiChange("packaging", "pkg_resources", "setuptools 70 removed it", "setuptools<70, or newer deepspeed and torch"),
+    ApiChange("DEFAULT_CIPHERS", "urllib3", "urllib3 2 removed it", "urllib3<2, or newer botocore and requests"),
+    ApiChange(
         "(?:Iterable|Mapping|MutableMapping|Sequence|Callable)",
         r"collections['\"]",
         "Python 3.10 moved it to collections.abc",
         "a newer release of the package whose file is last in the traceback",
     ),
-    Change("comm", r"deepspeed['\"]", "this DeepSpeed is too old for this accelerate", "deepspeed>=0.10"),
+    ApiChange("comm", r"deepspeed['\"]", "this DeepSpeed is too old for this accelerate", "deepspeed>=0.10"),
 )
 
 
-def of_argument(change: Change, number: int) -> EvidenceRule:
+def of_argument(change: ApiChange, number: int) -> EvidenceRule:
     """Return the rule for an argument that a release does not know."""
     return EvidenceRule(
         id=f"argument-changed-{number}",
@@ -155,7 +155,7 @@ def of_argument(change: Change, number: int) -> EvidenceRule:
     )
 
 
-def of_import(change: Change, number: int) -> EvidenceRule:
+def of_import(change: ApiChange, number: int) -> EvidenceRule:
     """Return the rule for a name that a release does not have."""
     return EvidenceRule(
         id=f"name-changed-{number}",
