@@ -41,8 +41,8 @@ A run that has failed ends with the node and the rank that failed first, its err
 - `cause:` and `what to do:` as below, with the commands to type, if the error itself is known.
 - `possibly:` if the error has several causes, or if only a line near the end of its log is known. `because its log
   says:` shows that line, or the one that says more about the error: check that it is about the failure. Messages that
-  programs also print when they go on, and lines after which this one went on, are not taken for a cause, unless they
-  are about the same file, path or host as the error.
+  programs also print when they continue, and lines after which this one continued, are not taken for a cause, unless
+  they are about the same file, path or host as the error.
 - `cause:` or `possibly:` as in [What a traceback shows](#what-a-traceback-shows), if the error is not known, or only in
   general, but its log has a traceback: by the exception, by the line of your code that led to it, and by the library
   that raised it. Of chained exceptions and of errors in DataLoader workers, the original one counts.

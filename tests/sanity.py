@@ -29,7 +29,7 @@ WORK = CHECKOUT / "build" / "sanity"
 PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 # ansible-test fetches get-pip.py from the Internet; the pip bundled with every Python suffices.
 GET_PIP = "import ensurepip\nensurepip.bootstrap(default_pip=True)\n"
-GET_PIP_VERSIONS = ("24_2", "25_2")  # of ansible-core 2.19 and of 2.20 to 2.22
+GET_PIP_VERSIONS = ("24_2", "25_2")  # file names in ansible-core 2.19 and in 2.20 to 2.22
 # Tests that depend on ansible-core: its loader, its rules for plugins, the Pythons that it supports. All others run the
 # same programs on the same files with any ansible-core.
 BY_CORE = ("action-plugin-docs", "ansible-doc", "compile", "ignores", "import", "runtime-metadata", "validate-modules")

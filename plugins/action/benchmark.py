@@ -60,7 +60,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "directory": {"type": "path", "default": ""},
     "group": {"type": "str", "default": "training"},
 }
-MIN_SECONDS, MAX_SECONDS = 5.0, 400.0  # at most ten minutes with starts and second measurements
+MIN_SECONDS, MAX_SECONDS = 5.0, 400.0  # including starts and second measurements, a benchmark takes at most ten minutes
 PROGRAM = "benchmark_job.py"
 REMEASURE_SHARE = 0.25  # share of the first measurements' seconds
 # Set by the benchmark itself: the same variables given with -e would override it

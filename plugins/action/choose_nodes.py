@@ -33,7 +33,7 @@ ARGUMENT_SPEC = {
     "ports": {"type": "list", "elements": "int", "default": []},
     "job": {"type": "dict", "default": {}},
 }
-MAX_DIGITS = 6  # of nnodes
+MAX_DIGITS = 6  # digits of nnodes
 EPHEMERAL_PORTS = range(32768, 61000)  # Linux's default net.ipv4.ip_local_port_range
 
 
@@ -63,7 +63,7 @@ def choose(
     """Return the run's nodes in rank order: name, address, and slots from the inventory.
 
     Includes node_rank, renumbered, if the inventory prescribes the order, because some launchers have their own order.
-    Raises AnsibleActionFail with all problems of the group.
+    Raises AnsibleActionFail with all problems in the group.
     """
     members = group_members(group, groups)
     unknown_names = [name for name in names if name not in members]
@@ -103,7 +103,7 @@ def master_candidates(nodes: list[dict[str, Any]]) -> set[str]:
 
 def write_token(directory: str) -> str:
     """Write a new secret to a private file and return its path, not the secret, because -vvv shows results."""
-    descriptor, path = tempfile.mkstemp(prefix="muster-probe-", dir=directory)  # with mode 0600
+    descriptor, path = tempfile.mkstemp(prefix="muster-probe-", dir=directory)  # created with mode 0600
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(secrets.token_hex(16))
     return path
@@ -131,7 +131,7 @@ class ActionModule(ActionBase):
             nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], nnodes, args["nodes"])
         except AnsibleActionFail as error:
             raise AnsibleActionFail(f"{error.message}\n{limit_error}" if limit else error.message) from error
-        # in the run's own play, which continues with all of its hosts
+        # the run's own play would continue with all of its hosts
         if task_vars["inventory_hostname"] in args["nodes"] and len(nodes) < len(args["nodes"]):
             play_error = f"the play runs on {', '.join(args['nodes'])}: set its hosts to exactly the nodes of the run"
             raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {limit_error if limit else play_error}")

@@ -243,7 +243,7 @@ class ActionModule(ActionBase):
             failed_nodes = sorted({name for finding in errors for name in finding.nodes})
             location = f" on {', '.join(failed_nodes)}" if failed_nodes else ""
             ids = ", ".join(dict.fromkeys(finding.id for finding in errors))
-            # without the findings, which are already on the screen: Ansible prints a failed task's whole result
+            # omit the findings, which are already on the screen: Ansible prints a failed task's whole result
             raise UserError(f"nothing was started: {ids}{location}", result={"changed": False, "run_id": job.run_id})
         facts = {node.name: limit_facts(args["facts"][node.name]["facts"], job.gpus) for node in table.nodes}
         machines = describe_machines(facts, prices, table.master.name, args["currency"], bool(job.image))

@@ -44,7 +44,7 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
     "port": {"type": "int", "default": 0},
 }
-CHECK_INTERVAL = 1.0  # seconds between checks whether the terminal still exists
+CHECK_INTERVAL = 1.0  # seconds between checks of whether the terminal still exists
 
 
 def tunnel_hint(port: int) -> list[str]:

@@ -79,7 +79,7 @@ class ActionModule(ActionBase):
         if not unreached:
             return {"changed": False}
         Display().display(render_findings(shorten_names(finding) for finding in connection_findings(unreached)))
-        # on its own line: YAML output would double each quote, so it could not be pasted
+        # put it on its own line: YAML output would double each quote, so it could not be pasted
         if hint := exclusion_hint(list(unreached), nodes):
             Display().display(hint)
         raise UserError(verdict(list(unreached), nodes, args["root"]))

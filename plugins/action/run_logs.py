@@ -38,7 +38,7 @@ ARGUMENT_SPEC = {
 }
 MAX_MEASURED = 512 << 20  # bytes; a node packs less than half of this
 MAX_DEPTH = MAX_DIRECTORY_DEPTH + 8  # directories of a name; a node walks no deeper
-MAX_FILES = 100_000  # in one archive; a node with 16 ranks restarted 100 times has a few thousand
+MAX_FILES = 100_000  # files in one archive; a node with 16 ranks that was restarted 100 times has a few thousand
 
 
 # The replies to a request for logs, from a node that is as little trusted as its job.
@@ -129,7 +129,7 @@ def node_folder(record: Path, node: str) -> str:
         AnsibleActionFail: If the plan has no such node.
     """
     plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))
-    names = [entry["name"] for entry in plan["nodes"]]  # by node_rank
+    names = [entry["name"] for entry in plan["nodes"]]  # the nodes' names, by node_rank
     if node not in names:
         raise AnsibleActionFail(f"{node} is not a node of the run in {record}")
     return f"node{names.index(node)}"

@@ -131,7 +131,7 @@ class ActionModule(ActionBase):
             target, batch_parts(pending, PIECE_BYTES), size, args["progress_interval"], request, task_vars
         )
         if not failures:
-            for part in partial_files(target):  # of former versions of files
+            for part in partial_files(target):  # parts of former versions of files
                 with contextlib.suppress(OSError):
                     part.unlink()
         return {"changed": len(failures) < len(pending), "directory": str(target), "failures": failures}

@@ -49,7 +49,7 @@ ARGUMENT_SPEC = {
 PIECE = {"data": str, "last": bool}
 MAX_STEPS = 1000
 MAX_PACKED = 512 << 20  # bytes of a rank's packed trace
-DIRECTORY = "profiles"  # in the record
+DIRECTORY = "profiles"  # directory in the record
 
 
 def parse_ranks(text: str) -> list[int]:

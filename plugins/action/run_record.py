@@ -210,7 +210,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     outcome = write_verdict(record, plan, verdict, reported, watched)
     show_bad_nodes(args.get("bad_nodes"), plan, verdict)
     if args["fail"] and verdict["state"] != "succeeded":
-        # without the verdict, which was already shown: Ansible prints the result of a failed task
+        # omit the verdict, which was already shown: Ansible prints the result of a failed task
         raise UserError(
             f"run {verdict['run_id']} {verdict['state']}", result={"changed": True, "record": outcome["record"]}
         )

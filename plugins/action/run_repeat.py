@@ -92,7 +92,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "allow_differences": {"type": "bool", "default": False},
 }
 MAX_SNAPSHOT = 32 << 20  # bytes
-RESTORED_CODE = "restored_code"  # in the record of the run to repeat
+RESTORED_CODE = "restored_code"  # directory in the record of the run to repeat
 LISTS = ("/.muster-code.json", "/.muster-code.json.*")  # patterns that the role code adds itself
 
 
@@ -200,7 +200,7 @@ class ActionModule(ActionBase):
         extra = load_extra_vars(self._loader)
         variables = settings_to_use(snapshot, extra)
         variables["__launch_like_values"] = dict(to_mapping(snapshot.get("values")))
-        # with --check into a directory that Ansible removes when it ends
+        # with --check, write into a directory that Ansible removes when it ends
         target = Path(C.DEFAULT_LOCAL_TMP) if self._task.check_mode else record
         source, differences = CodeToRepeat(record, snapshot, target / RESTORED_CODE).find()
         differences += [

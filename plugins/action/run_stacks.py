@@ -37,7 +37,7 @@ ARGUMENT_SPEC = {
 }
 REPLY = {"node": {"name": NAME, "first_rank": RANK, "slots": RANK}, "groups": list}
 FILE = "stacks.json"
-MAX_REASONS = 3  # in a message
+MAX_REASONS = 3  # reasons shown in a message
 
 
 def node_groups(replies: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:

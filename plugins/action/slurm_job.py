@@ -93,7 +93,7 @@ class ActionModule(ActionBase):
         ]
         request = {**args, "operation": "submit", "nodes": nodes}
         node = self._task.delegate_to or task_vars["inventory_hostname"]
-        if args["job"]:  # it has the run's nodes
+        if args["job"]:  # the job has the run's nodes
             request.update(operation="begin", directory=args["directories"][node])
         program = "_slurm.allocation" if args["job"] else "_slurm.run_job"
         reply: dict[str, Any] = call_node(self, program, request, task_vars, CALL_TIMEOUT)
@@ -111,7 +111,7 @@ class ActionModule(ActionBase):
         hostvars, members = task_vars["hostvars"], group_members(args["group"], task_vars["groups"])
         request = {**args, "operation": "allocate", "nodes": candidates_of(members, hostvars)}
         job = call_node(self, "_slurm.allocation", request, task_vars, CALL_TIMEOUT).get("job")
-        if not conforms(job, JOB):  # it becomes an argument and a file name on another node
+        if not conforms(job, JOB):  # the ID becomes an argument and a file name on another node
             raise AnsibleActionFail("the node sent an invalid reply")
         reply = self.await_news("_slurm.allocation", {**args, "job": job}, task_vars)
         if reply is None:  # the launch was interrupted: nobody would use the nodes

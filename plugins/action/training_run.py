@@ -124,5 +124,5 @@ class ActionModule(ActionBase):
         except AnsibleConnectionFailure as error:
             if request["state"] or not self._task.ignore_unreachable:
                 raise
-            # for a read-only call, a later task reports it for all nodes at once
+            # after a read-only call, a later task reports it for all nodes at once
             return {"changed": False, "unreached": True, "msg": str(error)}

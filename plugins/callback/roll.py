@@ -85,7 +85,7 @@ PREPARATORY = (  # a role that is switched off has nothing else
     *("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact"),
     "known_variables",
 )
-COMMAND_CHECKS = ("known_variables", "job_settings", "check_site")  # of what the user typed and wrote, not of a node
+COMMAND_CHECKS = ("known_variables", "job_settings", "check_site")  # these modules check the user's input, not a node
 # Ansible's prefix for the message of a plugin that refuses something.
 ERROR_PREFIX = re.compile(
     r"\ATask failed: (?:Finalization of task args for '[\w.]+' failed: )?"
@@ -214,7 +214,7 @@ class RoleProgress:
 
     role: str
     started: float
-    parts: str = ""  # of the role, if the play imports only some of them
+    parts: str = ""  # parts of the role that the play imports; "" for all
     ok: dict[str, None] = field(default_factory=dict)
     changed: dict[str, None] = field(default_factory=dict)
     failed: dict[str, None] = field(default_factory=dict)
@@ -245,14 +245,14 @@ class CallbackModule(Default):
         self.playbook = ""
         self.started = time.monotonic()
         self.check = False
-        self.with_roles = False  # a play that lists roles; others print through their modules
+        self.with_roles = False  # whether a play lists roles; others print through their modules
         self.header_shown = False
-        self.query = False  # only its result goes to stdout
-        self.nodes: list[str] = []  # of the play
-        self.all_nodes: dict[str, None] = {}  # of all plays with roles
+        self.query = False  # whether only the play's result goes to stdout
+        self.nodes: list[str] = []  # nodes of the play
+        self.all_nodes: dict[str, None] = {}  # nodes of all plays with roles
         self.stage = RoleProgress("", self.started)
         self.task: Any = None
-        self.failures: dict[str, list[str]] = {}  # of this task: text to nodes
+        self.failures: dict[str, list[str]] = {}  # failures of this task: text to nodes
         self.messages: dict[str, list[str]] = {}
         self.self_naming: set[str] = set()  # texts in which the node named itself
         self.diffs: dict[str, list[str]] = {}
@@ -260,10 +260,10 @@ class CallbackModule(Default):
         self.rescued: dict[tuple[str, str], str] = {}  # block and node to the reason why its rescue runs there
         self.shown_roles: set[str] = set()  # roles whose line was shown
         self.unfinished_run: tuple[str, str] | None = None  # a run that has not ended, and its commands
-        self.watched = False  # that run
+        self.watched = False  # whether that run was watched
         self.launched = False  # whether there has been a run
         self.unmatched = False  # whether a play had no nodes
-        self.interrupted = False  # by Ctrl-C
+        self.interrupted = False  # whether Ctrl-C interrupted the playbook
         self.catch_interruption()
         if isinstance(sys.stdout, io.TextIOWrapper):  # otherwise a pipe to a file or tee shows a run only after its end
             sys.stdout.reconfigure(line_buffering=True)
@@ -295,7 +295,7 @@ class CallbackModule(Default):
         return "" if everywhere else self.names(node_set)
 
     def names(self, nodes: Iterable[str]) -> str:
-        """Return some of the play's nodes in its order."""
+        """Return the names of some of the play's nodes as text, in play order."""
         return join_names(sorted(nodes, key=self.position))
 
     def position(self, node: str) -> int:
@@ -413,7 +413,7 @@ class CallbackModule(Default):
 
     def message_of(self, result: Any) -> str:
         """Return the message of a task whose purpose is to show it."""
-        if "msg" not in result.result:  # of a variable
+        if "msg" not in result.result:  # a task that shows a variable
             self._clean_results(result.result, result.task.action)
             return str(self._dump_results(result.result)).strip()
         message = result.result["msg"]
@@ -455,7 +455,7 @@ class CallbackModule(Default):
         gc.freeze()
         self.end_task()
         self.end_stage()
-        self.unfinished_run, self.watched = None, False  # for a run detached on purpose, this has been shown
+        self.unfinished_run, self.watched = None, False  # its commands were shown if it was detached on purpose
         self.stage = RoleProgress("", time.monotonic())
         self.check = bool(play.check_mode)
         self.query = is_query(play)
@@ -473,7 +473,7 @@ class CallbackModule(Default):
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self.watched = self.watched or task.action == WATCH
         if task is self.task and task.action in META:
-            return  # it begins anew for each node
+            return  # a meta task begins again for each node
         if self._display.verbosity:
             self.task = task
             super().v2_playbook_on_task_start(task, is_conditional)

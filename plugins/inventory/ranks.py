@@ -234,7 +234,7 @@ def order_hosts(hosts: list[tuple[HostSpec, tuple[str, ...]]], order: str, rank0
     """Return the hosts in rank order, unless they have explicit ranks. hosts: each with its location."""
     if order == "name":
         hosts = sorted(hosts, key=lambda entry: natural_key(entry[0].name))
-    hosts = sorted(hosts, key=lambda entry: entry[0].name != rank0)  # its part of the network comes first, too
+    hosts = sorted(hosts, key=lambda entry: entry[0].name != rank0)  # rank 0's part of the network comes first, too
     return [hosts[index][0] for index in order_by_location([location for _host, location in hosts])]
 
 

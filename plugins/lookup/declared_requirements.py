@@ -11,7 +11,7 @@ version_added: 0.1.0
 short_description: List all requirements of a project that can be read on the controller
 description:
   - Lists the requirements of the role P(muster.training.python_env#role) before anything is installed, to choose a
-    torch that fits them. Requirements files on the nodes are not read.
+    torch that matches them. Requirements files on the nodes are not read.
 options:
   _terms:
     description: Directories of projects. An empty name means that there is none.

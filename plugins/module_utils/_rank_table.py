@@ -215,7 +215,7 @@ def build_rank_table(
     elif order == "name":
         indexes.sort(key=lambda index: natural_key(group[index].name))
     if rank0 is not None:
-        indexes.sort(key=lambda index: group[index].name != rank0)  # stable: the others keep their order
+        indexes.sort(key=lambda index: group[index].name != rank0)  # stable sort: the others keep their order
 
     nodes: list[Node] = []
     first_rank = 0

@@ -237,8 +237,8 @@ options:
     default: 0
   stall_limit:
     description:
-      - How long a run that was reported as hanging may go on, in seconds or as V(30m), before it is asked to save, and
-        is ended. If empty, there is no limit.
+      - How long a run that was reported as hanging may continue, in seconds or as V(30m), before it is asked to save,
+        and is ended. If empty, there is no limit.
     type: raw
     default: ""
   node_exporter_directory:
@@ -260,7 +260,7 @@ options:
     description:
       - URLs to report events of the run to, which are checked here and used by
         O(muster.training.training_run#module:notify). They are secrets, and the plan does not contain them.
-      - A list of URLs and of dictionaries with C(url), C(kind) and C(events), or a string with blanks between the URLs.
+      - A list of URLs and of dictionaries with C(url), C(kind) and C(events), or a string with spaces between the URLs.
     type: raw
     default: []
   replace:
@@ -271,7 +271,7 @@ options:
     default: false
   scheduler:
     description:
-      - What starts the run. Some options have no effect on a job of Slurm, and are refused.
+      - What starts the run. Some options have no effect on a Slurm job, and are refused.
     type: str
     choices: [ssh, slurm]
     default: ssh

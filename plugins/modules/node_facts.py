@@ -398,7 +398,7 @@ facts:
         processes: []
     health:
       description:
-        - What identifies the machine (C(identity)); GPU errors since the boot in the C(kernel_log), and whether this
+        - What identifies the machine (C(identity)); GPU errors since boot in the C(kernel_log), and whether this
           user may read it; for each of the C(gpus), its C(uuid), memory C(rows), ECC errors, C(throttling) and
           PCI express link; the C(nvlinks) of each GPU; the RDMA C(ports); the C(memory) and swap.
       returned: with the part V(health)

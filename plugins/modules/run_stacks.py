@@ -11,7 +11,7 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Show the source line at which each rank of a run is
 description:
-  - Without O(reads), reads the Python stacks of the ranks on a node from the run's supervisor. The job goes on.
+  - Without O(reads), reads the Python stacks of the ranks on a node from the run's supervisor. The job continues.
   - With O(reads), shows those of all nodes, as groups of ranks that do the same, and names the ranks for which the
     others wait. Connects to nothing then.
 extends_documentation_fragment:

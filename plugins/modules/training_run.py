@@ -252,7 +252,7 @@ run:
     gpus:
       description:
         - Latest sample of the node's GPUs, with one entry each in C(devices), its C(age) in seconds, and the mean
-          utilization of the last minutes in C(trend). Taken every 15 s, and stored as C(gpus.csv) in the run directory.
+          utilization of recent minutes in C(trend). Taken every 15 s, and stored as C(gpus.csv) in the run directory.
           V(null) without a GPU, or if the run is not active.
       type: dict
       sample:

@@ -35,7 +35,7 @@ class CompiledModules(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how to import a module, or None if Ansible imports it."""
+        """Return the import spec of a module, or None if Ansible imports it."""
         if fullname.startswith(PREFIXES):
             for directory in path or ():
                 spec = directory_finder(directory).find_spec(fullname, target)

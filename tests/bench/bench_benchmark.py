@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SECONDS = 10  # that the benchmark is given; the second look may take a quarter of it besides
+SECONDS = 10  # seconds that the benchmark is given; the second measurements may take a quarter of that in addition
 SIZES, ROUNDS = (2, 4), 3
 MANY = 64
 REST = 100.0  # of the ten minutes: what the longest benchmark, 400 s and 100 s for the second look, leaves

@@ -35,7 +35,7 @@ def project(directory: Path, files: int) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"NUMBER = {number}\n" * 40)
     (made / "train.py").write_text("print('done')\n")
-    shutil.copytree(made, directory / "there" / made.name)  # with the times of the files
+    shutil.copytree(made, directory / "there" / made.name)  # preserves the times of the files
     return made
 
 

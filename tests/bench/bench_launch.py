@@ -327,7 +327,7 @@ def versions(lab: Lab) -> str:
 def collect(ways: Sequence[Way], counts: Sequence[int], number: int, keep: bool) -> tuple[dict[int, Figures], str]:
     """The figures of each number of nodes, and what was measured. Raises BenchError and LabError."""
     figures: dict[int, Figures] = {count: {way.key: [] for way in ways} for count in counts}
-    # What the lab says is no part of the result.
+    # The lab's messages are not part of the result.
     with redirect_stdout(sys.stderr), test_hosts(counts[-1], keep) as lab, workplace() as directory:
         prepare(lab, counts)
         output = versions(lab)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure what the lifeline costs rank 0's node while a run goes on. Exit code 1 beyond the limit.
+"""Measure what the lifeline costs rank 0's node during a run. Exit code 1 beyond the limit.
 
     python -m tests.bench.bench_lifeline [PEERS ...]
 

@@ -60,7 +60,7 @@ def make_record(size: Size, directory: Path) -> None:
     from tests.unit.plugins.plugin_utils.report.records import Sample, write_events, write_record
 
     def sample(node: int, gpu: int, second: float) -> Sample:
-        noise = hash((node, gpu, second))  # of numbers: the same in each process
+        noise = hash((node, gpu, second))  # a hash of numbers is the same in each process
         return (noise % 101, noise % 40000, 40 + noise % 45, noise % 400)
 
     record = write_record(

@@ -37,7 +37,7 @@ def by_hand(nodes: int) -> float:
     """Return how long the commands take to print their line, started at the same time."""
     began = time.time()
     command = [sys.executable, "-c", PROGRAM]
-    ranks = [  # in sessions of their own, as a launcher's: the kernel shares the cores among sessions
+    ranks = [  # each in a session of its own, as a launcher's: the kernel shares the cores among sessions
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) for _rank in range(nodes)
     ]
     try:

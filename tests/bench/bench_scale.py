@@ -42,7 +42,7 @@ LIMITS = {"last_job": 20.0, "quiet_cpu": 10.0, "memory": 200.0}
 ROWS = {
     "last_job": ("seconds from the failure to the end of the last job", ".2f"),
     "last_supervisor": ("seconds from the failure to the end of the last supervisor", ".2f"),
-    "quiet_cpu": ("node 0: % of a core while the run goes on", ".2f"),
+    "quiet_cpu": ("node 0: % of a core while the run continues", ".2f"),
     "end_cpu": ("node 0: CPU seconds from the failure to its end", ".2f"),
     "memory": ("node 0: most memory, MB", ".1f"),
     "peer_memory": ("node 1: most memory, MB", ".1f"),
@@ -89,7 +89,7 @@ def ends(processes: Sequence[int], clock: float) -> list[float]:
         for pid in processes:
             try:
                 descriptors.append(os.pidfd_open(pid))
-            except ProcessLookupError:  # it has ended already
+            except ProcessLookupError:  # the process has already ended
                 seconds.append(time.monotonic() - clock)
             else:
                 poll.register(descriptors[-1], select.POLLIN)
@@ -114,7 +114,7 @@ def job_process(path: Path) -> int:
 
 
 def simulate(run: Run, pids: Path, quiet: float) -> Figures:
-    """Start a run, let it go on for a while, kill the job of its last node, and wait for the end of all nodes."""
+    """Start a run, let it continue for a while, kill the job of its last node, and wait for the end of all nodes."""
     from ansible_collections.muster.training.plugins.module_utils._run.status import read
     from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import (
         verdict_from_hub,

@@ -10,7 +10,7 @@ Real supervisors exchange their heartbeats of 2 s, while processes that compute,
 the load of the machine at LOAD (15). The run has the timeout of a real one (10 s), so a false loss would end it: exit
 code 1.
 
-outages: how long a node is silent whose network drops all packets for some seconds, as when a switch or a virtual
+outages: how long a node is silent whose network drops all packets for a few seconds, as when a switch or a virtual
 machine moves: TCP repeats lost data at growing intervals. Needs root and nft.
 """
 
@@ -163,7 +163,7 @@ def measure_outages(directory: Path) -> dict[float, list[float]]:
         run.wait_for("running", seconds=START)
         for number in range(ROUNDS):
             for seconds in OUTAGES:
-                time.sleep(HEARTBEAT * (1 + number / ROUNDS))  # it begins at another time after a heartbeat
+                time.sleep(HEARTBEAT * (1 + number / ROUNDS))  # starts at a varying time after a heartbeat
                 before = len(path.read_text().splitlines())
                 drop_packets(run.plans[1]["node"]["address"])
                 time.sleep(seconds)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long a job takes from the queue of Slurm to its first line, next to srun and sbatch without muster.
+"""How long a job takes from the Slurm queue to its first line, next to srun and sbatch without muster.
 
 By hand: python -m tests.bench.bench_slurm --nodes 2 --rounds 5
 """
@@ -144,7 +144,7 @@ def collect(count: int, rounds: int, keep: bool) -> tuple[Figures, dict[str, lis
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; return 1 if the goal is not met, 2 if something could not be measured."""
-    parser = argparse.ArgumentParser(description="Time from the queue of Slurm to a job's first line.")
+    parser = argparse.ArgumentParser(description="Time from the Slurm queue to a job's first line.")
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--keep", action="store_true", help="keep the test hosts")

@@ -45,7 +45,7 @@ def load() -> None:
 
 
 def load_with_worker() -> None:
-    lock.acquire()  # as a thread of the parent may at the moment of the fork
+    lock.acquire()  # like a lock that a thread of the parent holds at the time of the fork
     batches = iter(DataLoader(Numbers(), num_workers=1, multiprocessing_context="fork"))
     lock.release()
     next(batches)

@@ -1,4 +1,4 @@
-"""A data-parallel job on the CPU that goes on until a file appears; one rank is late in each step.
+"""A data-parallel job on the CPU that runs until a file appears; one rank is late in each step.
 
 Usage: profiled.py LATE_RANK SECONDS FILE
 """

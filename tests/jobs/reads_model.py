@@ -12,10 +12,10 @@ import torch.distributed as dist
 
 
 def main() -> None:
-    probe = importlib.import_module("probe")  # of the image alone
+    probe = importlib.import_module("probe")  # a package that only the image has
     model = Path(huggingface_hub.snapshot_download("org/tiny"))
     sizes = {path.name: path.stat().st_size for path in sorted(model.iterdir())}
-    rank = os.environ["RANK"] = os.environ.get("RANK") or os.environ["NODE_RANK"]  # with env there is no RANK
+    rank = os.environ["RANK"] = os.environ.get("RANK") or os.environ["NODE_RANK"]  # the launcher env does not set RANK
     dist.init_process_group("gloo")
     names: list[str | None] = [None] * dist.get_world_size()
     dist.all_gather_object(names, socket.gethostname())

@@ -50,7 +50,7 @@ def deepspeed_config(world: int, steps_together: int) -> dict[str, Any]:
         "zero_optimization": {"stage": 2},
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
-        "gradient_clipping": 0.0,  # its default cuts them at 1.0
+        "gradient_clipping": 0.0,  # DeepSpeed's default clips gradients at 1.0
     }
 
 
@@ -62,7 +62,7 @@ def train(kind: str, options: argparse.Namespace) -> None:
     if kind == "deepspeed":
         import deepspeed
 
-        deepspeed.ops.__compatible_ops__.clear()  # it would compile its own, for which nodes need a compiler
+        deepspeed.ops.__compatible_ops__.clear()  # DeepSpeed would compile its own, for which nodes need a compiler
         deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
         engine, optimizer, _data, _schedule = deepspeed.initialize(
             model=model, optimizer=optimizer, config=deepspeed_config(dist.get_world_size(), 1)

@@ -27,7 +27,7 @@ def main() -> None:
     if options.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if options.detach:
-        subprocess.Popen(["sleep", "4321"])  # as a worker of a data loader
+        subprocess.Popen(["sleep", "4321"])  # stands for a worker of a data loader
         subprocess.Popen(["setsid", "-f", "sleep", "4322"])  # a daemon of its own session, handed to whoever reaps
     signal.signal(signal.SIGUSR1, interrupt)
     rank, world = os.environ["NODE_RANK"], os.environ["WORLD_SIZE"]

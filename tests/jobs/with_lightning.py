@@ -47,7 +47,7 @@ def main() -> None:
         enable_model_summary=False,
     )
     trainer.fit(Line(), data)
-    del trainer  # which holds the group, and so threads of gloo
+    del trainer  # the trainer holds the group, and therefore gloo's threads
     gc.collect()
     torch.distributed.destroy_process_group()
 

@@ -208,7 +208,7 @@ class Lab:
         moved: set[int] = set()
         while new := _all_processes(pid) - moved:  # a process not yet moved may have started others
             for item in new:
-                with contextlib.suppress(ProcessLookupError):  # it has ended
+                with contextlib.suppress(ProcessLookupError):  # the process has ended
                     (group / "cgroup.procs").write_text(str(item))
             moved |= new
 
@@ -392,7 +392,7 @@ def _all_processes(first: int) -> set[int]:
     own = os.readlink(f"/proc/{first}/ns/pid")
     result = set()
     for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             if os.readlink(path / "ns" / "pid") == own:
                 result.add(int(path.name))
     return result

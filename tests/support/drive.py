@@ -107,7 +107,7 @@ def start(
     if playbook in ("launch.yml", "status.yml", "stop.yml", "logs.yml"):
         kept["launch_fetch_record"] = False
     if playbook in ("launch.yml", "status.yml", "stop.yml"):
-        kept["launch_report"] = False  # it would take a third of a second or more per row; tests/unit makes reports
+        kept["launch_report"] = False  # a report would take a third of a second or more; tests/unit makes reports
     variables.write_text(json.dumps({**kept, **extra}))
 
     program = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
@@ -315,7 +315,7 @@ def terminal(command: list[str], env: dict[str, str]) -> tuple[subprocess.Popen[
     master, slave = pty.openpty()
 
     def as_a_shell_does() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it may be ignored, as under nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the signal may be ignored, as under nohup
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     process = subprocess.Popen(

@@ -204,7 +204,8 @@ class EC2Server:
     def _empty(self) -> None:
         """Reset the state to that of an unused account."""
         self.faults: list[Fault] = []
-        self.network_nodes: list[list[str]] = []  # of the instances in the order of their launch index, in turn
+        # network nodes of the instances, assigned in turn in the order of their launch index
+        self.network_nodes: list[list[str]] = []
         self.hidden = 0
         self.pending = 0
         self.shutting_down = 1
@@ -524,7 +525,7 @@ class EC2Server:
         name, prefix = _LISTED[action]
         state = getattr(self.backend, name)
         seen = copy.copy(state)
-        if action == "DescribeSubnets":  # by zone
+        if action == "DescribeSubnets":  # filtered by zone
             seen.update({zone: copy.copy(of_zone) for zone, of_zone in state.items()})
         for key in [key for key, left in self._lists_left.items() if left > 0 and key.startswith(prefix)]:
             for item in seen.values() if action == "DescribeSubnets" else [seen]:

@@ -23,7 +23,7 @@ class Row:
     directories: dict[str, str] = field(default_factory=dict)  # path: planted link, on the first host
     files: dict[str, str] = field(default_factory=dict)  # the same on the second host
     ends: tuple[str, str] = ("", "")  # the refusal's message on each host; empty: the role does its work
-    role: str = ""  # its name, if a role has several rows, for parts of its work
+    role: str = ""  # a name, if a role has several rows, for parts of its work
 
 
 PLACE = {"path": f"{HOME}/drives/one"}
@@ -119,7 +119,7 @@ ROWS: dict[str, Row] = {
         ("source contains no matching file", "data.bin: Permission denied"),
         role="stage_data",
     ),
-    "stage_data_here": Row(  # by rsync, which runs on the host as the user
+    "stage_data_here": Row(  # copied by rsync, which runs on the host as the user
         {"stage_data_user": USER, "stage_data_destination": "~/here"},  # the source is the test's
         {f"{HOME}/here": DIRECTORY},
         {f"{HOME}/here/train.py": FILE, f"{HOME}/here/package": DIRECTORY, f"{HOME}/here/.muster-partial": DIRECTORY},

@@ -69,7 +69,8 @@ def make_job(**given: Any) -> Job:
     return Job(**{**usual, **given})
 
 
-WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])  # of the processes that run tests concurrently
+# number of this process among those that run tests concurrently
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 
 
 def own_network(number: int) -> str:

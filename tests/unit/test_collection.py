@@ -416,7 +416,7 @@ def ended(role: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("role", [role for role in ROLES if role != "init"])  # which runs on this machine alone
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "init"])  # init runs only on this machine
 def test_roles_do_not_use_the_template_lookup(role: str) -> None:
     """The lookup copies all variables for each text and node: 20 of the 60 ms that a task costs the controller."""
     lookup = re.compile(r"lookup\('(ansible\.builtin\.)?template'")

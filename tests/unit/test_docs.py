@@ -167,7 +167,7 @@ def test_documented_hint_about_a_detached_run_matches_the_output(monkeypatch: py
 # --- Undo -------------------------------------------------------------------------------------------------------------
 
 READ_ONLY = {
-    "/etc/apt/sources.list.d/paperspace.list",  # renamed, which the page says in words
+    "/etc/apt/sources.list.d/paperspace.list",  # renamed, as the page explains
     "/etc/nsswitch.conf",
     "/etc/systemd/system",
 }

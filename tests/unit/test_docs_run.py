@@ -20,7 +20,7 @@ from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
 IN_ORDER = ["docs/getting_started.md", "docs/launchers.md"]
-"""Each goes on in the folder in which the one before has ended, as it says."""
+"""Each continues in the folder in which the previous one ended, as it says."""
 DONE = "the commands were run: "
 SETTINGS = """
 # So that nothing else on this machine is in the way, nor in ours.

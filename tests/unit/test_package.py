@@ -161,7 +161,7 @@ def requirement_closure(distribution: str) -> set[str]:
 
 def test_controller_requirements_are_what_plugins_import_besides_ansible_core() -> None:
     distributions = importlib.metadata.packages_distributions()
-    included = requirement_closure("ansible-core") | {"botocore"}  # of boto3, with which its version changes
+    included = requirement_closure("ansible-core") | {"botocore"}  # boto3's dependency, which follows its version
     imported = {canonicalize_name(distributions[name][0]) for name in controller_imports()}
     assert imported - included == {canonicalize_name(requirement.name) for requirement in DECLARED}
 

@@ -19,7 +19,7 @@ ALL_THERE = "printf installed"
 
 
 def system_packages(dpkg_query: str | None, user: int | None) -> subprocess.CompletedProcess[str]:
-    """Run the script where there is no other program than these, which are functions: anybody may run them."""
+    """Run the script where there are no programs except these, which are functions: anybody may run them."""
     stubs = {"apt-get": 'echo "apt-get $*" >&2', **({"dpkg-query": dpkg_query} if dpkg_query else {})}
     return subprocess.run(
         [shutil.which("bash") or "bash", "-c", SCRIPT.read_text()],

@@ -58,9 +58,9 @@ def begun(directory: Path, arguments: list[str]) -> subprocess.Popen[str]:
 
 
 def killed(process: subprocess.Popen[str]) -> str:
-    """Kill a command and all that it has started, at once; what it has said. A run goes on by itself."""
+    """Kill a command and all that it has started, at once; what it has said. A run continues on its own."""
     for item in family(process.pid):
-        with contextlib.suppress(ProcessLookupError):  # it has exited meanwhile
+        with contextlib.suppress(ProcessLookupError):  # the process has exited meanwhile
             os.kill(item, signal.SIGKILL)
     output, _none = process.communicate(timeout=240)
     return output

@@ -16,7 +16,7 @@ BLOCK = re.compile(r"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLI
 
 
 def normalize(fingerprint: str) -> str:
-    """Return a fingerprint in gpgv's format: no blanks, upper case."""
+    """Return a fingerprint in gpgv's format: no spaces, upper case."""
     return re.sub(r"\s", "", fingerprint).upper()
 
 

@@ -32,7 +32,7 @@ def training_dtype(ranks: Ranks) -> torch.dtype:
 
 
 def run_matmul(ranks: Ranks, seconds: float, size: int) -> JsonDict:
-    """Multiply matrices for some seconds; return the rate over time in TFLOP/s, and whether the product is correct."""
+    """Multiply matrices for a few seconds; return the rate over time in TFLOP/s, and whether the product is correct."""
     dtype = training_dtype(ranks)
     if not size:
         memory = torch.cuda.get_device_properties(ranks.device).total_memory if ranks.cuda else 0

@@ -8,7 +8,7 @@
     checkpoints.py wait SETTINGS RUN_ID TIMEOUT     wait until all of a run's checkpoints are copied, TIMEOUT in seconds
 
 Each run below the runs' directory has a directory of checkpoints. Each entry in it, a file or a directory, is a
-checkpoint. It is copied when it has not changed for some seconds, or when its marker exists. The data is uploaded
+checkpoint. It is copied when it has not changed for a few seconds, or when its marker exists. The data is uploaded
 first, each version under its own key; then latest.json names it, with sizes and SHA-256, so whatever it names is
 complete. An interrupted upload resumes with the parts that S3 has. All state is in S3, none on the node.
 """

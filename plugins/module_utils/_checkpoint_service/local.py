@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._detached.result_l
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json, write_atomically
 
 MAX_DEPTH = 100  # levels of directories in a checkpoint
-STATUS = "checkpoints.json"  # in the run directory: which checkpoints are copied
+STATUS = "checkpoints.json"  # file in the run directory: which checkpoints are copied
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 

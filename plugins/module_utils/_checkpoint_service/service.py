@@ -61,7 +61,7 @@ class CheckpointService:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.manifests: dict[str, dict[str, Any]] = {}
-        self.failures: dict[str, CopyFailure] = {}  # by run directory
+        self.failures: dict[str, CopyFailure] = {}  # failed copies by run directory
         self.warned: set[str] = set()
 
     def log(self, run: LocalRun, text: str) -> None:
@@ -130,7 +130,7 @@ class CheckpointService:
                 continue
             current = read_checkpoint(checkpoint.path, checkpoint.name, self.settings["marker"])
             if current is not None and current.files != checkpoint.files:
-                continue  # it has changed, and will be copied again
+                continue  # the checkpoint has changed, and will be copied again
             try:
                 with contextlib.suppress(FileNotFoundError):  # the run itself may remove it
                     remove_checkpoint(checkpoint, self.settings["marker"])
@@ -175,7 +175,7 @@ class CheckpointService:
         try:
             manifest = self.manifests[run.directory] = self.create_copier(run).copy(current, manifest)
         except FileChangedError:
-            return False  # retried later
+            return False  # the copy is retried later
         duration = time.monotonic() - started
         self.log(run, f"checkpoint {current.name} ({format_size(current.size)}) was copied to S3 in {duration:.1f} s")
         self.prune(run, checkpoints)

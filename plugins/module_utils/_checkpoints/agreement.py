@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from typing import Any, Collection, Mapping, Sequence, TypeVar
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
@@ -108,7 +108,7 @@ def hash_names(names: Collection[str]) -> str:
 def select_agreed(wanted: Mapping[str, Value], agreed: Any) -> dict[str, Value]:
     """Return the parts that were agreed on; agreed: as describe_parts() returns them.
 
-    Raise ValueError if only a hash was agreed on and the parts have another one.
+    Raise ValueError if only a hash was agreed on and the parts have a different hash.
     """
     if isinstance(agreed, list):
         names = {part for part in agreed if isinstance(part, str)}

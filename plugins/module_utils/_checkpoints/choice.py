@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.forma
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.judge import judge
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from typing import Mapping, Sequence
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint, Choice

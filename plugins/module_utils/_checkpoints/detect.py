@@ -14,7 +14,7 @@ import re
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json, read_bytes
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from collections.abc import Iterator
     from typing import Any, Sequence
 

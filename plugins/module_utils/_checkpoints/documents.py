@@ -23,14 +23,14 @@ class Checkpoint(TypedDict):
     path: str
     format: str
     step: int | None
-    unit: str  # of step: "step" or "epoch"
+    unit: str  # unit of the step: "step" or "epoch"
     saved: float  # time of the newest file, seconds since 1970
-    seconds: float  # between the oldest and the newest file: at most what saving took
+    seconds: float  # seconds between the oldest and the newest file: saving took at most this long
     size: int  # bytes
     parts: dict[str, int]  # sizes by relative path; "" if the checkpoint is a file
-    damaged: dict[str, str]  # why, by relative path
+    damaged: dict[str, str]  # why files are damaged, by relative path
     required: dict[str, int]  # least sizes of the files that others refer to
-    recorded: dict[str, dict[str, int]]  # by relative path
+    recorded: dict[str, dict[str, int]]  # numbers that its files record, by relative path
     world_size: int | None  # ranks that saved it
     fixed_world: bool  # whether only this number of ranks can load it
     complete: bool
@@ -41,5 +41,5 @@ class Choice(TypedDict):
     """The checkpoint to resume from, for several nodes."""
 
     checkpoint: Checkpoint | None  # the union of its parts on all nodes; None if no checkpoint is complete
-    missing: dict[str, dict[str, str]]  # by node: its missing parts, each with a node that has it
+    missing: dict[str, dict[str, str]]  # by node: its missing parts, and for each a node that has it
     torn: list[Checkpoint]  # newer ones that are not complete, newest first

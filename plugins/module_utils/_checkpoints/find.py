@@ -27,24 +27,24 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.steps
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import FileWalk
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from collections.abc import Iterator
     from typing import Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
 
-LATEST = posixpath.join("..", deepspeed.LATEST)  # the only part outside of the checkpoint's own directory
+LATEST = posixpath.join("..", deepspeed.LATEST)  # the only part outside the checkpoint's own directory
 MAX_SCANNED = 100_000  # directory entries
-MAX_DEPTH = 6  # of a checkpoint below the directory; Lightning's default is lightning_logs/version_0/checkpoints
+MAX_DEPTH = 6  # maximum depth of a checkpoint below the directory; Lightning uses lightning_logs/version_0/checkpoints
 MAX_PARTS = 20_000  # files of one checkpoint
 MAX_READ_PARTS = 4_000  # files of one checkpoint whose content is read; of the others, only the size
 MAX_INSPECTED = 8  # newest checkpoints whose parts are read
 HOME_OF_FILES = re.compile(r"(.*[-_.])?(checkpoints?|ckpts?|weights|snapshots?)([-_.].*)?\Z", re.I)
-WEIGHTS_ONLY = ("safetensors", "torch")  # formats of single files, which may be a model without the state of a training
+WEIGHTS_ONLY = ("safetensors", "torch")  # formats of single files, which may be a model without the training state
 SKIPPED = frozenset(("lost+found", "node_modules", "wandb", "site-packages", "__pycache__"))
 UNFINISHED = (".torn", ".tmp", ".part", ".incomplete", ".bak")  # suffixes of names that are not checkpoints
 
-# A path that may be a checkpoint. names: of the entries of a directory, None for a file.
+# A path that may be a checkpoint. names: the names of a directory's entries, None for a file.
 Candidate = collections.namedtuple("Candidate", "name format step unit saved")
 
 
@@ -261,7 +261,7 @@ def find_checkpoints(directory: str, limit: int = MAX_INSPECTED) -> list[Checkpo
     """
     candidates = keep_training_states(list(Scan(directory)))
     newest = sorted(candidates, key=order, reverse=True)[:limit]
-    # of files without a step in their name, such as last.ckpt, the step may be inside
+    # files without a step in their name, such as last.ckpt, may contain the step
     unnamed = [candidate for candidate in candidates if candidate.step is None and candidate not in newest][:limit]
     checkpoints = [inspect(directory, candidate) for candidate in [*newest, *unnamed]]
     return sort_newest_first(checkpoints)

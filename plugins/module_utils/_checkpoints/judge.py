@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.regis
 from ansible_collections.muster.training.plugins.module_utils._files.name_list import format_names
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from typing import Mapping, TypeVar
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint

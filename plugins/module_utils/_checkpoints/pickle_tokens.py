@@ -12,14 +12,14 @@ from __future__ import annotations
 import struct
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from collections.abc import Iterator
     from typing import Union
 
     Token = Union[str, int, None]
 
-MAX_BYTES = 4 * 2**20  # of a pickle to walk, about a second
-MAX_TEXT = 512  # bytes of a text; longer ones are no names
+MAX_BYTES = 4 * 2**20  # bytes of a pickle to walk, which takes about a second
+MAX_TEXT = 512  # bytes of a text; longer ones are not names
 # Opcodes by the form of their argument: bytes of a fixed length, bytes of a length prefix, or lines.
 FIXED = {
     **dict.fromkeys(b"(.012NQRabde}l]oste)u\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94\x97\x98", 0),

@@ -20,13 +20,13 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.forma
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.steps import step_of_name
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from typing import Callable, Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
-# recognizes: whether a directory, by its name and the names in it; judge: why its parts are not complete, "" if they
-# are, besides its damaged files, those that its files refer to, and shards.
+# recognizes: whether it accepts a directory, by the directory's name and the names in it. judge: why its parts are not
+# complete, or ""; damaged files, files that others refer to, and shards are judged separately.
 Format = collections.namedtuple("Format", "name recognizes judge")
 
 WEIGHTS = re.compile(r".*\.(pt|pth|ckpt|bin|safetensors|distcp)\Z")

@@ -10,7 +10,7 @@ import functools
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CHECKPOINT_RESUME_TIMEOUT
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Sequence
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 CHECKPOINT = "MUSTER_CHECKPOINT"
 ATTEMPT = "MUSTER_ATTEMPT"
 VARIABLES = (ATTEMPT, CHECKPOINT)
-ATTEMPT_FILE = "attempt.json"  # in the run directory: the variables and arguments that bin/muster-rank adds
+ATTEMPT_FILE = "attempt.json"  # file in the run directory: the variables and arguments that bin/muster-rank adds
 PLACEHOLDER = "{checkpoint}"
 
 

@@ -47,7 +47,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from collections.abc import Iterator
     from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
@@ -59,8 +59,8 @@ MAX_CLIENTS = 64
 MAX_UNPROVEN = 64  # connections that have not yet proved that they have the key
 BLOCK = 2**20  # bytes
 MAC_LENGTH = 64  # hex digits
-SUFFIX = ".muster.part"  # of incomplete files; names with this suffix are not checkpoints
-FREE_SHARE = 0.02  # of a disk that a copy leaves free
+SUFFIX = ".muster.part"  # suffix of incomplete files; files with this suffix are not checkpoints
+FREE_SHARE = 0.02  # share of a disk that a copy leaves free
 
 
 class TransferError(Exception):
@@ -140,14 +140,14 @@ class Channel:
         return hmac.new(self.key, f"{side}|{path}|{size}|".encode(), hashlib.sha256)
 
     def send_file(self, path: str, stream: Any, size: int) -> None:
-        """Send the content of a part. Raise TransferError if the file has become shorter."""
+        """Send the content of a part. Raise TransferError if the file has been truncated."""
         mac = self.content_mac(self.side, path, size)
         self.send({"size": size})
         remaining = size
         while remaining:
             data = stream.read(min(BLOCK, remaining))
             if not data:
-                raise TransferError(f"{path} has become shorter")
+                raise TransferError(f"{path} was truncated during the transfer")
             mac.update(data)
             self.write(data)
             remaining -= len(data)
@@ -356,7 +356,7 @@ def require_complete(directory: str, name: str, staged: Mapping[str, str] | None
     if not checkpoint["complete"]:
         raise TransferError(f"{name} is not complete: {checkpoint['reason']}")
     if LATEST in (staged or ()) and checkpoint["format"] != "deepspeed":
-        raise TransferError(f"{name} is not a checkpoint of DeepSpeed, but has its file {LATEST}")
+        raise TransferError(f"{name} is not a DeepSpeed checkpoint, but has its file {LATEST}")
     if set(staged or ()) > {""} and "" in (staged or ()):
         raise TransferError(f"{name} is both a file and a directory")
 
@@ -421,7 +421,7 @@ def staged_path(stage: str, part: str) -> str:
     """Return the temporary path of a part until all parts have arrived."""
     if part == LATEST:
         return os.path.join(stage, "latest")
-    name = os.path.basename(stage)[1 : -len(SUFFIX)]  # its suffix determines how the file is read
+    name = os.path.basename(stage)[1 : -len(SUFFIX)]  # the file's suffix determines how it is read
     return os.path.join(stage, "files", part) if part else os.path.join(stage, "file", name)
 
 

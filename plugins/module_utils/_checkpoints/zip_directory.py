@@ -9,7 +9,7 @@ import collections
 import struct
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from typing import BinaryIO
 
 MAX_DIRECTORY_BYTES = 64 * 2**20
@@ -22,7 +22,7 @@ LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 STORED = 0
 UNKNOWN_32, UNKNOWN_16 = 0xFFFFFFFF, 0xFFFF
 
-# header: position of the entry's local header; size: bytes in the archive; method: of compression
+# header: position of the entry's local header; size: bytes in the archive; method: compression method
 Entry = collections.namedtuple("Entry", "name header size method")
 # where the directory begins and ends, and how many entries it has
 Location = collections.namedtuple("Location", "start end entries")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         same: bool
         counts: dict[str, int]
         names: dict[str, list[str]]
-        script: bool  # the source contains the job's script, so it exists once the code is copied
+        script: bool  # whether the source contains the job's script, so that it exists once the code is copied
         required: str | None  # hash of the installed requirements; null: not in one of our environments
         required_by: str  # name of another project whose requirements they are
 
@@ -45,7 +45,7 @@ LIST = ".muster-code.json"
 link, null for a directory, whose name ends with a slash. A job may replace it."""
 MAX_LIST_BYTES = 64 << 20  # about half a million files
 KINDS = ("missing", "older", "newer", "other", "extra")
-MAX_NAMES = 3  # per kind
+MAX_NAMES = 3  # names listed per kind
 HASH_LIMIT = 1 << 20  # bytes; up to this size, files that differ only in time are compared by hash
 
 

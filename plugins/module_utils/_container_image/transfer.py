@@ -68,8 +68,8 @@ class ImageTransfer(NodeTransfer):
         super().__init__({"port_variable": "container_image_port", **request}, FirstNodeSource(request["names"][0]))
         self.engine = Engine(request["engine"])
         self.name: str = request["name"]
-        self.needs_nothing = False  # this node has the image or needs none
-        self.shared_archive = ""  # on the first node: path of the archive that is passed on unchanged
+        self.needs_nothing = False  # whether this node has the image or needs none
+        self.shared_archive = ""  # path of the archive that is passed on unchanged; only on the first node
         self.request_modified_at = modified_at(os.path.join(self.state_directory, "request.json"))
         self.step = f"waiting for {request['names'][0]}, which provides the image" if self.rank else ""
 
@@ -427,7 +427,7 @@ class ImageTransfer(NodeTransfer):
             if self.request_modified_at != modified_at(os.path.join(self.state_directory, "request.json")):
                 return
             time.sleep(0.1)
-        time.sleep(0.5)  # for the reply to the last peer
+        time.sleep(0.5)  # let the reply to the last peer leave
 
     def remove_temporary_files(self) -> None:
         """Remove temporary files; on the first node, only if all nodes have the image."""

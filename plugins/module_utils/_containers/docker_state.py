@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of Docker on this machine: its settings, whether they can be read, running containers, GPUs. Needs root."""
+"""Docker's state on this machine: its settings, whether they can be read, running containers, GPUs. Needs root."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def shim_pids() -> list[str]:
         try:
             with open(path, "rb") as stream:
                 arguments = stream.read().split(b"\0")
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if os.path.basename(arguments[0]).startswith(b"containerd-shim") and b"moby" in arguments:
             pids.append(path.split("/")[2])

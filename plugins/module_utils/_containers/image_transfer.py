@@ -72,11 +72,11 @@ class Engine:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.login: list[str] = []  # options that make it use a registry login
+        self.login: list[str] = []  # options that make the engine use a registry login
         self.environment = dict(os.environ)
 
     def run(self, *arguments: str, text: str = "", timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Run the engine, with a text on standard input. Raise StepError if it cannot be run or hangs."""
+        """Run the engine, with text on standard input, and return its result. Raise StepError if it hangs or fails."""
         try:
             return subprocess.run(
                 [self.name, *self.login, *arguments],
@@ -124,7 +124,7 @@ class Engine:
         if self.name == "docker":
             return self.root()
         completed = self.run("info", "--format", "{{.Store.ImageCopyTmpDir}}", timeout=TIMEOUT)
-        # older engines do not report it
+        # older engines do not report the size
         return (completed.stdout.strip() if completed.returncode == 0 else "") or "/var/tmp"
 
     def builder(self) -> list[str]:
@@ -180,7 +180,7 @@ class Engine:
 @contextlib.contextmanager
 def logged_in(engine: Engine, name: str, user: str, password: str, directory: str) -> Iterator[None]:
     """Have the engine pull with a login, stored in a separate directory and removed afterwards. Raise StepError."""
-    shutil.rmtree(directory, ignore_errors=True)  # of a call that was killed
+    shutil.rmtree(directory, ignore_errors=True)  # left by a call that was killed
     if not user:
         yield
         return
@@ -218,7 +218,7 @@ def suggest_remedy(message: str, registry: str, user: str) -> str:
         if user:
             return (
                 "Correct container_image_registry_user, container_image_registry_password, or the image's name: this "
-                "login may not pull it"
+                "login is not allowed to pull it"
             )
         return "Correct the image's name, or set container_image_registry_user and container_image_registry_password"
     docker_hub = registry == "docker.io"
@@ -301,7 +301,7 @@ def unpacked_size(path: str) -> int:
                 start = stream.read(len(ZSTD)) if stream else b""
                 size = member.size
                 if stream and start.startswith(GZIP):
-                    stream.seek(-4, os.SEEK_END)  # modulo 4 GiB, and only the last of several parts
+                    stream.seek(-4, os.SEEK_END)  # the size modulo 4 GiB, and only of the last of several parts
                     size = int.from_bytes(stream.read(4), "little")
                 if start == ZSTD or size < member.size:
                     return 0

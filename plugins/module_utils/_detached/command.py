@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MAX_OUTPUT = 200000  # characters returned from the end of the output
 MAX_LOGS = 20  # logs of failed commands kept per user
-MAX_LOG_BYTES = 200 * 2**20  # in total for these logs; the newest always stays
+MAX_LOG_BYTES = 200 * 2**20  # total bytes of these logs; the newest always stays
 ROOT_LOGS = "/var/log/muster"
 CREDENTIALS = re.compile(r"(://)[^/\s@'\"]+@")  # https://user:token@host
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 VENDOR = "0x1002"  # PCI vendor
-# Classes of accelerators, with or without a display output. The graphics of processors, and cards for desktops, are
+# Classes of accelerators, with or without a display output. Integrated graphics and desktop cards have class
 # 0x0300: they count only if amd-smi shows them.
 ACCELERATOR_CLASSES = ("0x0380", "0x1200")
 MODULE = "/sys/module/amdgpu"

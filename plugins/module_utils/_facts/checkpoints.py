@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
 MAX_LISTED = 4  # newest checkpoints that a node describes
-# Of the role checkpoints, whose program directory is s3_client_directory.
+# Unit and settings of the role checkpoints, whose program directory is s3_client_directory.
 SERVICE = "/etc/systemd/system/multi-user.target.wants/muster_checkpoints.service"
 SERVICE_SETTINGS = "/usr/local/lib/muster/s3/checkpoints.json"
-IN_RUN = ("{run_directory}", "{run_id}")  # in launch_checkpoints: each run has a directory of its own
+IN_RUN = ("{run_directory}", "{run_id}")  # placeholders in launch_checkpoints that give each run a directory of its own
 
 
 def name_directory(configured: str, arguments: Sequence[str], directory: str, home: str) -> tuple[str, str]:

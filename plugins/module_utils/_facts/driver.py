@@ -50,7 +50,10 @@ def parse_packages(text: str) -> list[dict[str, str]]:
 
 
 def parse_dkms(text: str) -> list[dict[str, str]]:
-    """Parse `dkms status`: "nvidia/535.183.01, 5.15.0-91-generic, x86_64: installed", or "nvidia, ..." if older."""
+    """Return the modules in `dkms status`: "nvidia/535.183.01, 5.15.0-91-generic, x86_64: installed".
+
+    Older versions of dkms print "nvidia, 535.183.01, ...".
+    """
     modules = []
     for line in text.splitlines():
         match = re.match(r"nvidia[^/,]*[/,] ?([^,:]+)(?:, ([^,]+), [^:]+)?: (\w+)", line.strip())

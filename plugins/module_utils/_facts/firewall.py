@@ -48,7 +48,7 @@ def read_rules(program: str, files: Sequence[str] = ()) -> Data:
     completed = subprocess.run([sys.executable, "-I", program, "state"], capture_output=True, text=True, check=False)
     try:
         reply: Data = json.loads(completed.stdout)
-    except ValueError:  # it has failed, or is incomplete
+    except ValueError:  # the program has failed, or its output is incomplete
         return {}
     return reply
 

@@ -49,7 +49,7 @@ def git_directory(directory: str) -> str:
         path = os.path.join(current, ".git")
         if os.path.isdir(path):
             return path
-        text = read_text(path)  # in a worktree or a submodule
+        text = read_text(path)  # a file in a worktree or a submodule
         if text.startswith("gitdir: "):
             return os.path.join(current, text[len("gitdir: ") :].rstrip("\n"))
         if current == "/":
@@ -59,7 +59,7 @@ def git_directory(directory: str) -> str:
 
 def commit_of(git: str) -> str:
     """Return the commit that is checked out in a git directory, or "" if it cannot be read."""
-    common = os.path.join(git, read_text(git, "commondir").strip())  # in a worktree, the repository's directory
+    common = os.path.join(git, read_text(git, "commondir").strip())  # for a worktree, the repository's directory
     reference = read_text(git, "HEAD").strip()
     for _reference in range(MAX_REFERENCES):
         if COMMIT.fullmatch(reference):

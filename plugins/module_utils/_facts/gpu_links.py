@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 NVSWITCH_CLASS = "0x0680"  # a bridge; GPUs are 0x03
-FABRIC_FIELDS = ("fabric.state", "fabric.status")  # of drivers since 535
+FABRIC_FIELDS = ("fabric.state", "fabric.status")  # fields of drivers since 535
 FABRIC_MANAGER = "nv-fabricmanager"
 SERVICE = "nvidia-fabricmanager"
 EXTENDED_CAPABILITIES = 0x100
@@ -86,7 +86,7 @@ def has_redirection(config: bytes) -> bool | None:
 
 
 def read_redirections(root: str = PCI_DEVICES) -> list[str] | None:
-    """Return the PCI bridges above NVIDIA GPUs that redirect traffic between devices; None if we may not read it."""
+    """Return the PCI bridges above NVIDIA GPUs that redirect traffic between devices; None if they cannot be read."""
     bridges = set()
     for device in glob.glob(f"{root}/*"):
         if read_text(f"{device}/vendor") == NVIDIA and read_text(f"{device}/class").startswith("0x03"):

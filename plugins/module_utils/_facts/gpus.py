@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 SMI_TIMEOUT = 10.0  # seconds; without persistence mode, a driver with eight GPUs takes 5 s
-# Fields that every driver since 418 supports; an unknown one would make nvidia-smi refuse the whole query.
+# Fields that all drivers since 418 support; an unknown one would make nvidia-smi refuse the whole query.
 GPU_FIELDS = ("index", "uuid", "name", "driver_version", "memory.total", "memory.used", "compute_mode")
 HEALTH_FIELDS = ("ecc.errors.uncorrected.volatile.total", "retired_pages.pending")
 PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
@@ -143,7 +143,7 @@ def find_smi() -> str | None:
 
 
 def smi_query(smi: str, target: str, fields: tuple[str, ...]) -> Command:
-    """Start a query of nvidia-smi."""
+    """Start an nvidia-smi query."""
     environment = {**os.environ, "LC_ALL": "C"}
     return Command([smi, f"--query-{target}={','.join(fields)}", "--format=csv"], env=environment)
 

@@ -33,11 +33,11 @@ DEVICE_QUERIES = (
     gpu_health.DEVICE_FIELDS,
 )
 INVALID_FIELD = "is not a valid field to query"
-JOURNAL_LINES = "20000"  # read at most: the log of weeks on a usual machine
+JOURNAL_LINES = "20000"  # number of lines read at most: weeks on a usual machine
 
 
 class KernelLogQuery:
-    """The query of the kernel log since the boot, started on creation."""
+    """The query of the kernel log since boot, started on creation."""
 
     def __init__(self, ring: str = RING) -> None:
         self.command: Command | None = None

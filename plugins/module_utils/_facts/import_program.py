@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-MARK = "MUSTER-IMPORTS "  # before each line of the result; libraries print, too
-MAX_FILES = 60  # of the job, the nearest first
+MARK = "MUSTER-IMPORTS "  # prefix of each line of the result; libraries print, too
+MAX_FILES = 60  # files of the job that are read, the nearest first
 MAX_FILE_BYTES = 2**20
 MAX_FAILURES = 20
 MAX_ERROR = 1500  # characters of an exception
 MAX_CACHE_BYTES = 65536
 MAX_CACHE_FILES = 32
-CACHE_LIFETIME = 86400.0  # seconds; no sign of a change in a package's files shows in its directory
-CUDA_LIFETIME = 3600.0  # seconds for which working GPUs count as working
+CACHE_LIFETIME = 86400.0  # seconds; the directory of a package shows no sign of changes in its files
+CUDA_LIFETIME = 3600.0  # seconds for which GPUs that worked count as working
 LIBRARY_DIRECTORIES = {"site-packages", "dist-packages"}
-# Libraries that act when they are imported: MPI starts, or a text or a browser appears.
+# Libraries that do something when they are imported: start MPI, print a text or open a browser.
 ACTING_LIBRARIES = {"mpi4py", "this", "antigravity", "idlelib", "turtledemo"}
 # Code with which a job can import modules that this program cannot find.
 PATH_CHANGES = (
@@ -56,7 +56,7 @@ class ImportStatement:
         self.path = path
         self.line = line
         self.text = text
-        self.name = name  # of the top-level module
+        self.name = name  # name of the top-level module
 
 
 def catches_import_errors(handlers: list[ast.ExceptHandler]) -> bool:
@@ -129,10 +129,10 @@ class Sources:
         self.features: set[str] = set()
         self.statements: list[ImportStatement] = []
         self.seen_paths: set[str] = set()
-        self.kinds: dict[str, str] = {}  # of top-level modules: library, local, missing or unknown
-        self.directories: dict[str, list[str]] = {}  # of local packages
+        self.kinds: dict[str, str] = {}  # kinds of top-level modules: library, local, missing or unknown
+        self.directories: dict[str, list[str]] = {}  # directories of local packages
         self.changes_path = False
-        self.sets_variables = False  # they may affect what a library imports
+        self.sets_variables = False  # environment variables may affect what a library imports
         self.failures: list[dict[str, Any]] = []
 
     def read(self, path: str, module: str, is_main: bool) -> None:
@@ -279,7 +279,7 @@ def import_libraries(sources: Sources, report: Reporter) -> list[dict[str, Any]]
             exec(compile(statement.text, statement.path, "exec"), {"__name__": "muster_import_test"})
         except BaseException as error:  # libraries may also call sys.exit
             entry = failure(statement.path, statement.line, statement.text, describe(error))
-            # the job may find a module that this program does not, or its library may import another one
+            # the job may find a module that this program does not, or a library may import a different module
             is_own = isinstance(error, ImportError) and sources.changes_path
             is_other = isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] != statement.name
             entry["certain"] = not (is_own or (is_other and sources.sets_variables))
@@ -306,7 +306,7 @@ def run_kernels(report: Reporter) -> list[dict[str, Any]]:
         torch.cuda.init()
         count = torch.cuda.device_count()
     except ImportError:
-        return []  # the job does not use it, or its import has been reported
+        return []  # the job does not use it, or its failed import has been reported
     except Exception as error:
         return [{"gpu": -1, "error": describe(error)[:MAX_ERROR]}]
     failures = []

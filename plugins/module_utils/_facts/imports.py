@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
     from ansible_collections.muster.training.plugins.module_utils._facts.commands import CommandOutput
 
-REMOVAL_TIMEOUT = 10.0  # for the container of a test that took too long
+REMOVAL_TIMEOUT = 10.0  # seconds to remove the container of a test that took too long
 TIMEOUT = 60.0  # seconds; torch takes 2 s from a local disk, and up to a minute from a network drive
-KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")  # of a run's launcher
+# variables of a run's launcher that a test keeps
+KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
 MAX_OUTPUT = 1500  # characters of what a crashed interpreter printed last
-MAX_ENTRIES = 200  # of each list in a result
+MAX_ENTRIES = 200  # entries of each list in a result
 CACHE = "~/.muster/import_tests"
 GPU_OPTIONS = {"docker": ["--gpus=all"], "podman": ["--device=nvidia.com/gpu=all", "--security-opt=label=disable"]}
 
@@ -177,7 +178,7 @@ def parse_result(output: CommandOutput) -> dict[str, Any]:
     if result:
         return {**clean_result(result), "ended": ""}
     unknown = {"tested": True, "cached": False, "cuda": [], "libraries": [], "features": [], "files": 0}
-    if not progress:  # it could not be started, or its Python is too old
+    if not progress:  # the test could not be started, or its Python is too old
         text = "\n".join(line for line in printed if line.strip())[-MAX_OUTPUT:]
         return {**unknown, "tested": False, "failures": [], "python_h": None, "ended": "unknown", "error": text}
     statement = str(progress.get("importing") or "")

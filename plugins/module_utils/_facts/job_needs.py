@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-SERVICE_TIMEOUT = 3.0  # seconds; a working service responds within a tenth
+SERVICE_TIMEOUT = 3.0  # seconds; a working service responds within a tenth of that
 METADATA = ("169.254.169.254", 80)  # a cloud's service with the machine's role
 METADATA_TIMEOUT = 0.5
 # Variables of cache directories, and where the cache is without them.
@@ -111,7 +111,7 @@ def checkpoint_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def read_checkpoint(path: str) -> dict[str, Any]:
-    """Return path, exists, readable, and the ZeRO optimizer shards in a checkpoint of DeepSpeed: their rank numbers."""
+    """Return path, exists, readable, and shards: the ranks whose ZeRO optimizer states a DeepSpeed checkpoint has."""
     directory = path
     names: list[str] = []
     with contextlib.suppress(OSError, UnicodeDecodeError):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 NODES = "/sys/devices/system/node"
-DRIVER_GPUS = "/proc/driver/nvidia/gpus"  # a directory for each GPU of the driver, named by its PCI address
+DRIVER_GPUS = "/proc/driver/nvidia/gpus"  # contains a directory for each GPU of the driver, named by its PCI address
 MAX_GPUS = 256
 CPU_LIST = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?){0,2000}")
 

@@ -376,7 +376,7 @@ def has_live_thread(pid: str) -> bool:
         try:
             with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as stream:
                 state = stream.read().rpartition(")")[2].split()[0]
-        except OSError:  # it has ended
+        except OSError:  # the thread has ended
             continue
         if state not in ("Z", "X"):
             return True

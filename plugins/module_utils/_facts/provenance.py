@@ -43,7 +43,7 @@ MAX_INPUTS = 16
 MAX_INPUT_FILES = 20_000
 LISTING_TIMEOUT = 1.0  # seconds
 MAX_HASHED_FILE = 1 << 20  # bytes; larger files are identified by their size
-MAX_HASHED_BYTES = 32 << 20  # of all inputs together
+MAX_HASHED_BYTES = 32 << 20  # bytes of all inputs together
 MAX_REPOSITORIES = 200
 MAX_INDEX_BYTES = 64 << 20
 # Options whose value is a file or directory that the job reads. Directories that it writes change with each run.
@@ -92,7 +92,7 @@ class ProvenanceQuery:
         if not line:
             return empty
         python, _prefix, *search_path = line.split("\0")
-        # not the interpreter's own prefix: the role writes its files next to the environment's directory
+        # do not use the interpreter's own prefix: the role writes its files next to the environment's directory
         environment = os.path.dirname(os.path.dirname(self.interpreter))
         manager = read_text(os.path.join(environment, ".muster"))
         home = os.path.dirname(environment) if manager else ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DEVICES = "/sys/class/infiniband"
 MAX_PORTS = 64
-MAX_GIDS = 16  # of a port's table, which has up to 256 entries; those of addresses come first
+MAX_GIDS = 16  # entries read from a port's table, which has up to 256; those of addresses come first
 NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 IPV4_PREFIX = "0000:0000:0000:0000:0000:ffff:"
 

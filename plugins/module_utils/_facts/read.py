@@ -175,7 +175,7 @@ def read_network(context: FactsContext) -> dict[str, Any]:
         routes = {peer: network.read_route(channel, peer) for peer in dict.fromkeys(peers.values())}
     addresses = network.addresses_of(interfaces)
     interface = network.interface_of(address, addresses) if address else None
-    binds = bind_errors(address, ports) if interface else {}  # before listeners(): stops a listener of ours
+    binds = bind_errors(address, ports) if interface else {}  # before listeners(), since it stops a listener of ours
     return {
         "machine": network.machine_id(),
         "interfaces": interfaces,
@@ -346,7 +346,7 @@ def start_imports(context: FactsContext, directory: str, is_readable: bool) -> N
     is_outdated = not context.facts.get("code", {"same": True})["same"] and job["copies_code"]
     if not has_program or job["no_python"] or is_outdated or not os.path.isdir(directory):
         return
-    is_busy = bool(context.facts["runs"])  # its memory may leave no room on the GPUs
+    is_busy = bool(context.facts["runs"])  # the memory of a run may leave no room on the GPUs
     request = {**job, "cuda": job["cuda"] and not is_busy}
     if image:
         if shutil.which(image["engine"]) and job["test"]:
@@ -419,7 +419,7 @@ def read_names(context: FactsContext) -> None:
     context.facts["names"] = network.read_names(peers, query_resolver="resolver" in context.parts)
 
 
-# In this order. ROOT_PARTS run before we become the run's user.
+# Executed in this order. ROOT_PARTS run before we become the run's user.
 ROOT_PARTS: dict[str, Callable[[FactsContext], None]] = {
     "gpus": start_gpus,
     "links": start_links,
@@ -430,7 +430,7 @@ PARTS: dict[str, Callable[[FactsContext], None]] = {
     "ssh": start_ssh,
     "checkout": start_checkout,
     "paths": read_paths,  # always
-    "code": read_code,  # if the request has it
+    "code": read_code,  # only if the request has it
     "software": start_software,
     "image": start_image,  # if the request has it
     "job": start_job,  # if the request has it

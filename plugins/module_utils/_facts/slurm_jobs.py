@@ -28,6 +28,6 @@ def read_slurm_jobs(proc: str = "/proc", owner: int = ROOT) -> list[str]:
             # users can choose the titles of their processes
             if match and os.stat(f"{proc}/{name}").st_uid == owner:
                 jobs.add(int(match.group(1)))
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     return [str(job) for job in sorted(jobs)]

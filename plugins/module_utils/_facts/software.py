@@ -72,7 +72,7 @@ class SoftwareQuery:
         self.kernels = kernels
         self.deadline = time.monotonic() + INTERPRETER_TIMEOUT
         cwd = directory if os.path.isdir(directory) else "/"
-        # as in a run, which does not get this login's PYTHONPATH
+        # like a run, which does not get this login's PYTHONPATH
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self.command = Command([interpreter, "-B", "-c", PATH_PROGRAM], cwd=cwd, env=environment)
 

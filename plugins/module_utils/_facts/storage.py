@@ -38,8 +38,8 @@ PRIVATE = re.compile(r"fuse\.(gvfsd-fuse|portal|lxcfs|fuse-overlayfs|snapfuse)\Z
 
 # How the job needs a mount, according to the node's configuration.
 REQUESTED = "wanted"  # requested by the caller, or by one of our units
-AT_BOOT = "boot"  # in /etc/fstab
-OPTIONAL = "optional"  # in /etc/fstab, a local disk that the machine can boot without (nofail)
+AT_BOOT = "boot"  # mounted at boot by /etc/fstab
+OPTIONAL = "optional"  # a local disk in /etc/fstab that the machine can boot without (nofail)
 UNREQUESTED = ""  # mounted, but not configured
 
 
@@ -90,7 +90,7 @@ def read_units() -> dict[str, dict[str, str]]:
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as stream:
                 units.update((normalize(point), unit) for point, unit in parse_unit(stream.read()).items())
-        except OSError:  # another user's, or just removed
+        except OSError:  # the mount is another user's, or was just removed
             continue
     return units
 

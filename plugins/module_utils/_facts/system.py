@@ -106,7 +106,7 @@ class LimitsQuery:
 
     def result(self) -> dict[str, Any]:
         """Return a run's nofile and memlock (bytes), -1: unlimited, and from: what sets them."""
-        if self.raised_by_unit:  # the run's unit raises them
+        if self.raised_by_unit:  # the run's unit raises the limits
             return {"nofile": 1048576, "memlock": UNLIMITED, "from": "the run's unit"}
         if self.command:
             values = dict(re.findall(r"^DefaultLimit(\w+)Soft=(\w+)$", self.command.output(self.deadline).text, re.M))

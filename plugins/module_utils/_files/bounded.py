@@ -18,15 +18,15 @@ import re
 import stat
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from collections.abc import Iterator
     from typing import Any
 
-MAX_JSON_BYTES = 8 * 2**20  # of a JSON file, unless its reader sets another limit
+MAX_JSON_BYTES = 8 * 2**20  # bytes of a JSON file, unless its reader sets another limit
 MAX_JSON_DEPTH = 64  # nested objects and lists
-MAX_DIGITS = 20  # of an integer; 64 bits need fewer
-MAX_DIRECTORY_DEPTH = 64  # below the directory that is walked
-MAX_ENTRIES = 2_000_000  # of one directory
+MAX_DIGITS = 20  # digits of an integer; 64 bits need fewer
+MAX_DIRECTORY_DEPTH = 64  # levels below the directory that is walked
+MAX_ENTRIES = 2_000_000  # entries of one directory
 ESCAPED = re.compile(r"\\.", re.DOTALL)
 STRING = re.compile(r'"[^"]*"')
 BRACKET = re.compile(r"[\[\]{}]")
@@ -43,7 +43,7 @@ def open_regular(path: str, flags: int, mode: int = 0o600) -> int:
 
 def open_linked(path: str, flags: int, mode: int = 0o600) -> int:
     """Open a regular file like open_regular(), but follow links. For files whose path the user chose."""
-    truncate = flags & os.O_TRUNC  # only once the file is known to be regular
+    truncate = flags & os.O_TRUNC  # truncate only once the file is known to be regular
     descriptor = os.open(path, (flags & ~os.O_TRUNC) | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -79,7 +79,7 @@ def read_bytes(path: str, limit: int, follow_links: bool = False) -> bytes:
 def nesting(text: str) -> int:
     """Return how deeply objects and lists are nested in a JSON text, without parsing it."""
     if text.count("[") + text.count("{") <= MAX_JSON_DEPTH:
-        return 0  # not deeper than allowed, whatever the strings contain
+        return 0  # never deeper than allowed, whatever the strings contain
     depth = deepest = 0
     for bracket in BRACKET.findall(STRING.sub("", ESCAPED.sub("", text))):
         depth += 1 if bracket in "[{" else -1

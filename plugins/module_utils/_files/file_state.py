@@ -40,7 +40,7 @@ def read_file(path: str, mark: str) -> dict[str, str]:
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
             return {}
         if parent.st_uid not in (0, status.st_uid) or parent.st_mode & 0o022:
-            return {}  # another user could replace it
+            return {}  # another user could replace such a file
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read()
     finally:

@@ -14,7 +14,7 @@ import stat
 
 FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 ROOT = 0
-MAX_LINKS = 40  # as the kernel follows at most
+MAX_LINKS = 40  # the kernel's own limit
 
 
 class PathError(Exception):
@@ -109,13 +109,13 @@ def root_link(name: str, directory: int) -> str:
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
         return os.readlink(name, dir_fd=directory) if status.st_uid == ROOT else ""
-    except OSError:  # not a link
+    except OSError:  # the path is not a link
         return ""
 
 
 def root_only_error(path: str) -> str:
     """Return why anyone but root could change or replace a directory, or "". Missing directories are safe."""
-    reason = parent_error(os.path.join(path, "."), links=True)  # also the directory itself
+    reason = parent_error(os.path.join(path, "."), links=True)  # check the directory itself, too
     if not reason and os.path.isdir(path) and others_can_write(os.stat(path)):  # the sticky bit protects only parents
         reason = f"{path} is writable by users other than root"
     return reason

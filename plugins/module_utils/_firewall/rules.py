@@ -85,7 +85,7 @@ def format_own_table(rules: Rules) -> str:
 
 
 def format_iptables_lines(rules: Rules, version: int) -> list[str]:
-    """Return the same rules for ufw, in iptables' format."""
+    """Return the rules for ufw, in iptables format, to add to those that ufw already has."""
     chain = "ufw-before-input" if version == 4 else "ufw6-before-input"
     lines = [f"-A {chain} -s {address} -j ACCEPT" for address in split_by_family(rules["nodes"])[version]]
     for opening in list_openings(rules):

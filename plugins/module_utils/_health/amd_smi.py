@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DIRECTORIES = ("/opt/rocm/bin", "/usr/bin", "/usr/local/bin")
 STATIC = ("static", "--asic", "--bus", "--vram", "--driver", "--json")
 METRIC = ("metric", "--usage", "--mem-usage", "--power", "--temperature", "--json")
-ECC = ("metric", "--ecc", "--json")  # apart: virtual machines do not have the option
+ECC = ("metric", "--ecc", "--json")  # queried separately: virtual machines do not have the option
 LIST = ("list", "--json")
 PROCESS = ("process", "--json")
 MAX_OUTPUT = 4 << 20  # characters; 64 partitions print 300 KiB

@@ -22,10 +22,11 @@ DIRECTORIES = ("/usr/bin", "/usr/local/bin", "/usr/local/dcgm/bin")
 ROW = re.compile(r"\|\s*(?P<name>[^|]*?)\s*\|\s*(?P<value>[^|]*?)\s*\|?\s*\Z")
 RESULT = re.compile(r"(?P<result>Pass|Fail|Warn|Skip|Not Run)\b(?P<details>.*)", re.IGNORECASE)
 RESULT_OF_GPU = re.compile(r"GPU ?[0-9]+: (?:Pass|Skip|Fail)\Z", re.IGNORECASE)
-DETAIL_NAMES = re.compile(r"(?:Error|Warning|Info|GPU ?[0-9]+)\b", re.IGNORECASE)  # first cells of rows about a test
+# first cells of rows that describe a test
+DETAIL_NAMES = re.compile(r"(?:Error|Warning|Info|GPU ?[0-9]+)\b", re.IGNORECASE)
 MAX_TESTS = 100
-MAX_DETAILS = 2000  # characters of a test
-NO_ENGINE = "unable to establish a connection"  # without a running nv-hostengine
+MAX_DETAILS = 2000  # characters of a test's details
+NO_ENGINE = "unable to establish a connection"  # printed if nv-hostengine is not running
 
 
 def find_dcgmi() -> str | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-# Fields of all drivers since 418.
+# Fields that all drivers since 418 have.
 DEVICE_FIELDS = (
     "index",
     "uuid",
@@ -28,7 +28,7 @@ DEVICE_FIELDS = (
     "pcie.link.width.max",
     "ecc.errors.uncorrected.aggregate.total",
 )
-# Of drivers since 450, for GPUs since Ampere.
+# Fields of drivers since 450, for GPUs since Ampere.
 ROW_FIELDS = (
     "gpu_uuid",
     "remapped_rows.correctable",
@@ -36,17 +36,17 @@ ROW_FIELDS = (
     "remapped_rows.pending",
     "remapped_rows.failure",
 )
-# Fields that change while a job runs. The first name of the throttle reasons is that of drivers before 535.
+# Fields that change while a job runs. The first of the two throttle fields is its name before driver 535.
 PACE_FIELDS = ("index", "uuid", "clocks.current.sm", "clocks.max.sm", "power.draw", "power.limit", "utilization.gpu")
 THROTTLE_FIELDS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
-# Bits of the reasons (nvml.h, nvmlClocksEventReasons) that make a GPU slower than expected.
+# Bits of the throttle reasons (nvml.h, nvmlClocksEventReasons) that make a GPU slower than expected.
 THROTTLE_REASONS = {
     0x8: "hardware slowdown",
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-POWER_CAP = 0x4  # usual under load
+POWER_CAP = 0x4  # this reason is normal under load
 MAX_GPUS = 64
 NVLINK_GPU = re.compile(r"GPU (?P<index>[0-9]{1,3}): ")
 NVLINK_STATE = re.compile(r"\s*Link (?P<link>[0-9]{1,3}): (?P<state>[^:\n]+)\Z")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PORTS = "/sys/class/infiniband"
 MEMINFO = "/proc/meminfo"
 MAX_PORTS = 64
-# Counters of a port (kernel documentation, sysfs-class-infiniband) that grow with a bad cable or connector.
+# Counters of a port (kernel documentation, sysfs-class-infiniband) that increase because of a bad cable or connector.
 PORT_COUNTERS = (
     "link_downed",
     "link_error_recovery",

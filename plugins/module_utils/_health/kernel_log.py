@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._health.xid_catalogue import GpuError
 
 RING = "/dev/kmsg"
-MAX_RECORD = 8192  # bytes; the kernel's own limit of a record (CONSOLE_EXT_LOG_MAX)
-MAX_RECORDS = 200_000  # read at once; a ring buffer of 16 MiB has fewer
-MAX_ERRORS = 100  # kept; a broken GPU repeats itself
+MAX_RECORD = 8192  # bytes; the kernel's own limit on a record (CONSOLE_EXT_LOG_MAX)
+MAX_RECORDS = 200_000  # records read at once; a ring buffer of 16 MiB has fewer
+MAX_ERRORS = 100  # errors that are kept; a broken GPU repeats itself
 RECORD = re.compile(rb"(?P<priority>[0-9]+),[0-9]+,(?P<time>[0-9]+),[^;\n]*;(?P<text>[^\n]*)")
 JOURNAL = ("-k", "-b", "-q", "--no-pager", "-o", "short-unix")
 JOURNAL_LINE = re.compile(r"(?P<time>[0-9]+(?:\.[0-9]+)?) (?P<text>.*)")
-KERNEL = 8  # priorities from here on are of other facilities: a program's own messages
+KERNEL = 8  # priorities from here on belong to other facilities: a program's own messages
 
 
 def journal_command(*options: str) -> list[str]:
@@ -95,7 +95,7 @@ class KernelLog:
     """The kernel messages that arrive from now on; reading never blocks."""
 
     def __init__(self, path: str = RING) -> None:
-        self.error = ""  # why they cannot be read
+        self.error = ""  # why the records cannot be read
         self.descriptor: int | None = None
         try:
             self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -19,8 +19,8 @@ SOURCE = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
 
 # What an Xid means for the machine.
 NOTHING = "nothing"  # informational
-JOB = "job"  # the job may have caused it, or has to start again; the GPU works
-MACHINE = "machine"  # the GPU must not be used until it was reset, or the machine was rebooted or repaired
+JOB = "job"  # the job may have caused it, or must be restarted; the GPU works
+MACHINE = "machine"  # the GPU must not be used until it is reset, or the machine is rebooted or repaired
 
 # The action for each of NVIDIA's resolution buckets, and the meaning of the error for the machine.
 Action = collections.namedtuple("Action", "text level")

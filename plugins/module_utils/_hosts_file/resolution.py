@@ -88,7 +88,7 @@ def differences(block: str) -> list[str]:
                 expected = full if function == "getfqdn" else address
                 if reply != [expected] and not (
                     function == "gethostbyname" and ":" in address
-                ):  # it supports only IPv4
+                ):  # this method supports only IPv4
                     lines.append(f"{function}({name}) returns {', '.join(reply)}, expected {expected}")
     return lines
 

@@ -90,7 +90,7 @@ def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> 
     if "RevisionNotFoundError" in kinds:
         return f"{label} has no revision {item['revision']}. Set it to a branch, a tag or a commit of {page}"
     if response.status_code in (401, 404):
-        visibility = "the token's account may not see it" if has_token else "it is private and no token is set"
+        visibility = "the token's account cannot see it" if has_token else "it is private and no token is set"
         advice = f"Correct its name (data sets are listed separately), or {SET_TOKEN}"
         return f"{endpoint} has no {label}, or {visibility}. {advice}"
     return (
@@ -100,7 +100,7 @@ def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> 
 
 
 def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item: dict[str, Any]) -> Result:
-    """Call the hub, with retries while they may help. Raise StepError."""
+    """Return the result of a call to the hub, retried while that may help. Raise StepError."""
     pause, failing_since = 1.0, 0.0
     while True:
         started = time.monotonic()

@@ -230,7 +230,7 @@ def find_run_users(user: str, uids: Collection[int]) -> set[int]:
             names.update(entry.gr_mem)
     users = {ROOT}
     for uid in set(uids):
-        with contextlib.suppress(KeyError):  # a process of a container, or of an account that was removed
+        with contextlib.suppress(KeyError):  # a process in a container, or of an account that was removed
             account = pwd.getpwuid(uid)
             if account.pw_name in names or account.pw_gid in groups:
                 users.add(uid)

@@ -48,7 +48,7 @@ def share_of(source: str) -> str:
 
 
 def credential_problems(credentials: Mapping[str, str]) -> list[str]:
-    """Return the problems of credentials, without showing a password."""
+    """Return the problems with credentials, without showing a password."""
     problems = []
     unknown_keys = sorted(set(credentials) - set(CREDENTIALS))
     if unknown_keys:
@@ -215,7 +215,7 @@ class Cifs(MountDriver):
         return problems
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
-        """Return the file that mount.cifs reads: a value is all text after the =, including blanks and quotes."""
+        """Return the file that mount.cifs reads: a value is all text after the =, including spaces and quotes."""
         if not credentials:
             return ""
         return "".join(f"{name}={credentials[name]}\n" for name in CREDENTIALS if name in credentials)

@@ -28,7 +28,7 @@ class DesiredMount:
     path: str
     source: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    credentials: Mapping[str, str] = field(default_factory=dict)  # without empty values
+    credentials: Mapping[str, str] = field(default_factory=dict)  # credentials without empty values
     read_only: bool = False
     uid: int = 0
     gid: int = 0
@@ -60,7 +60,7 @@ class MountDriver:
     name = ""
     program = ""  # required program
     role = ""  # role that installs it
-    filesystem = ""  # required file system of the kernel: fuse, cifs
+    filesystem = ""  # file system that the kernel must support: fuse, cifs
     device = ""  # required device, "" for none
     kernel_pattern = ""  # regular expression of the kernel's messages to show, "" for none
     causes: tuple[KnownFailure, ...] = ()

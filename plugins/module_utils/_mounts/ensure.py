@@ -73,7 +73,7 @@ def desired_files(kind: MountDriver, mount: DesiredMount) -> MountFiles:
 
 
 def validate(kind: MountDriver, mount: DesiredMount) -> None:
-    """Raise MountError with all problems of the requested mount."""
+    """Raise MountError that lists all problems with the requested mount."""
     problems = kind.problems(mount)
     path = mount.path
     if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "//"):

@@ -106,7 +106,7 @@ class MountS3(MountDriver):
         unknown = sorted(name for name in mount.options if name not in OPTIONS)
         both = [name for name in ("allow-other", "allow-root") if mount.options.get(name)]
         problems = [
-            # these options may hold escaped commas
+            # these options may contain escaped commas
             *super().problems(
                 DesiredMount(mount.path, "", {name: strip_commas(value) for name, value in mount.options.items()})
             ),

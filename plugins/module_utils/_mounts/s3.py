@@ -26,7 +26,7 @@ def bucket_and_prefix(source: str) -> tuple[str, str]:
 
 
 def source_problems(source: str) -> list[str]:
-    """Return the problems of a source."""
+    """Return the problems with a source."""
     bucket, colon, prefix = source.partition(":")
     if not BUCKET.fullmatch(bucket) or prefix.startswith("//"):
         return [f"the source is {source!r}: write BUCKET or BUCKET:/PREFIX, without s3://"]
@@ -38,7 +38,7 @@ def source_problems(source: str) -> list[str]:
 
 
 def credential_problems(credentials: Mapping[str, str]) -> list[str]:
-    """Return the problems of credentials, without showing their values."""
+    """Return the problems with credentials, without showing their values."""
     problems = []
     names = set(credentials)
     if names and not names >= {"access_key", "secret_key"}:
@@ -71,7 +71,7 @@ def credential_text(credentials: Mapping[str, str]) -> str:
     return environment_text({name: credentials[key] for key in names if key in credentials for name in names[key]})
 
 
-# In order: after each refusal s3fs tries an older signature, whose AccessDenied means nothing.
+# Checked in this order: after each refusal s3fs tries an older signature, whose AccessDenied means nothing.
 CAUSES = (
     KnownFailure(
         "RequestTimeTooSkewed|difference between the request time and the current time",
@@ -101,7 +101,7 @@ CAUSES = (
     ),
     KnownFailure(
         r"AuthorizationHeaderMalformed|PermanentRedirect|must be addressed using the specified endpoint",
-        "the bucket is in another region than the mount is set to",
+        "the bucket is in a different region from the one set for the mount",
         "set the region of the mount to the bucket's (aws s3api get-bucket-location --bucket BUCKET), "
         "and the endpoint's URL if it names a region",
     ),
@@ -151,7 +151,7 @@ FUSE_CAUSES = (
     ),
     KnownFailure(
         "/dev/fuse.*(denied|not permitted)|fusermount.*not permitted",
-        "this node may not use /dev/fuse",
+        "this node is not allowed to use /dev/fuse",
         "start a container with --device /dev/fuse --cap-add SYS_ADMIN",
     ),
 )

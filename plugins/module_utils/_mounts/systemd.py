@@ -28,7 +28,7 @@ CONNECTIONS = "/sys/fs/fuse/connections"
 
 
 def call(*argv: str, seconds: float = QUERY_TIMEOUT) -> CommandOutput:
-    """Run a command until it ends or times out."""
+    """Run a command until it ends or times out, and return its output."""
     return Command(argv, env={**os.environ, "LC_ALL": "C.UTF-8"}).output(time.monotonic() + seconds)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 IDLE_TIMEOUT = 600  # seconds without a request that has the token, after which the file server ends
 REQUEST_TIMEOUT = 60  # seconds for which a connection may be silent
-MAX_CONNECTIONS = 256  # at once; a cluster has at most 64 nodes, each with a few downloads
+MAX_CONNECTIONS = 256  # simultaneous connections; a cluster has at most 64 nodes, each with a few downloads
 
 
 class StoreHandler(http.server.SimpleHTTPRequestHandler):

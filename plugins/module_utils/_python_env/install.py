@@ -180,7 +180,7 @@ def install(request: Data) -> Data:  # noqa: C901
         "needs": sorted(distribution_names(lock)),
         "put": sorted(managed & distribution_names(lock)),
     }
-    record["project"] = lock.get("project", "")  # so that a launch can report a later change
+    record["project"] = lock.get("project", "")  # allows a launch to report a later change
     record["project_name"] = lock.get("project_name", "")
     write(paths.installed(lock["layer"]), json.dumps(record))
     if request["url"]:  # a copy; the first node keeps the original for nodes added later

@@ -22,7 +22,7 @@ CHUNK = 1 << 20
 WHEEL = re.compile(
     r"([A-Za-z0-9](?:[A-Za-z0-9._]{0,100}[A-Za-z0-9])?)-([A-Za-z0-9][A-Za-z0-9_.+!]{0,100})-[A-Za-z0-9_.+-]{1,200}\.whl"
 )
-WHEEL_KINDS = ("wheel", "build", "tool")  # of a lock's files
+WHEEL_KINDS = ("wheel", "build", "tool")  # kinds of a lock's files
 
 
 def read(path: str) -> str:

@@ -54,7 +54,7 @@ def link(source: str, target: str) -> bool:
         os.unlink(target + ".link")
     try:
         os.link(source, target + ".link", follow_symlinks=False)
-    except OSError:  # another file system, or too many links
+    except OSError:  # the link would cross file systems, or the file has too many links
         return False
     os.replace(target + ".link", target)
     return True

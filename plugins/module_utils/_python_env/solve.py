@@ -82,7 +82,8 @@ def earlier_packages(paths: EnvironmentPaths, request: Data) -> dict[str, Data]:
 def torch_index_url(request: Data, earlier: dict[str, Data]) -> str:
     """Return the index of the installed torch, or "" if torch is missing or its index is unknown.
 
-    Role pytorch, which chooses the build, may not run together with this one: then it is that of the installed version.
+    Role pytorch, which chooses the build, does not always run together with this one: if not, return the index of the
+    installed version.
     """
     url = str(request["torch_index_url"])
     if "torch" not in earlier:
@@ -152,7 +153,7 @@ def project_files(paths: EnvironmentPaths, request: Data) -> list[str]:
 
 
 def check_torch(request: Data, earlier: dict[str, Data]) -> None:
-    """Raise StepError, with the setting to change, if the project requires another torch than the installed one."""
+    """Raise StepError, with the setting to change, if the project requires a torch other than the installed one."""
     installed = earlier.get("torch", {}).get("version", "")
     texts = {**request["project"].get("texts", {}), **{path: read(path) for path in request["files"]}}
     for name, text in texts.items():
@@ -302,7 +303,7 @@ def build_requirements(paths: EnvironmentPaths, request: Data) -> list[str]:
 
 
 def read_lock(request: Data) -> Data:
-    """Return the lock of a layer, empty until it was solved for the current request."""
+    """Return the lock of a layer, empty until it has been solved for the current request."""
     paths = EnvironmentPaths(request)
     lock = json.loads(read(paths.lock(request["layer"])) or "{}")
     files_exist = all(os.path.exists(os.path.join(paths.store, file["file"])) for file in lock.get("files", []))

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     class Omissions(TypedDict):
         """Content of left_out.json."""
 
-        limit: int  # limit of the bytes packed of the job's measurements
-        limit_count: int  # limit of the number of these files
+        limit: int  # limit on the bytes of the job's measurements that are packed
+        limit_count: int  # limit on the number of these files
         files: list[OmittedFile]  # at most MAX_OMITTED_LISTED
-        count: int  # of all omitted files
-        size: int  # bytes of them that were not packed
+        count: int  # number of all omitted files
+        size: int  # bytes of these files that were not packed
 
 
 FILE = "left_out.json"
@@ -57,9 +57,9 @@ MEASURED_LIMIT = 64 * 2**20  # bytes of measurements packed per node
 MEASURED_COUNT = 10_000  # files of measurements packed per node
 NAMED_LIMIT = 32 * 2**20  # bytes packed from the end of a file in SUMMARY_FILES, unless all logs are requested
 LOG_LIMIT = 8 * 2**20  # bytes packed from the end of a log of rank 0
-MAX_SCANNED_FILES = 100_000  # in a run directory
+MAX_SCANNED_FILES = 100_000  # files that are scanned in a run directory
 MAX_OMITTED_LISTED = 1000  # files
-MAX_WORK_FILES = 20_000  # to scan in the working directory, which may be a home on a network drive
+MAX_WORK_FILES = 20_000  # files that are scanned in the working directory, which may be a home on a network drive
 CLOCK_TOLERANCE = 5.0  # seconds by which the clock of a file server may be behind
 PROGRAM = "supervisor.py"  # in the run directory, written when the run starts
 SNAPSHOT_FILE = "nvidia-smi.txt"  # nvidia-smi's full output, taken once in the middle of the run
@@ -195,7 +195,7 @@ def read_end(path: str, limit: int) -> tuple[bytes, int]:
 
 
 class SteadySize:
-    """Reads a file that may still change as if it had a certain size: cut if it grows, with zeros if it shrinks."""
+    """Reads a file that may still change as if it had a fixed size: cut off if it grows, with zeros if it shrinks."""
 
     def __init__(self, stream: IO[bytes], size: int) -> None:
         self.stream = stream

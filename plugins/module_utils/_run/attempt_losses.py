@@ -9,7 +9,7 @@ import collections
 import re
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping, Sequence
 
 # The step or epoch that a line of a job's output names: "step 40", "global_step=40", {"epoch": 3}, "step: 40/100".
@@ -18,7 +18,7 @@ STEP = re.compile(
 )
 SUCCEEDED = "succeeded"
 
-# The loss of an attempt. steps: None if unknown; unit: of the steps; seconds of the job's time, None if unknown.
+# The loss of an attempt. steps: None if unknown; unit: unit of the steps; seconds: the job's time, None if unknown.
 Loss = collections.namedtuple("Loss", "steps unit seconds")
 
 

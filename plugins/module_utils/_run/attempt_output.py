@@ -26,7 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._run.watch import read_new, skip_backlog
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 RANKS = {"first_rank": range(10**6), "slots": range(10**6)}

@@ -22,13 +22,13 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CONTAINER_RETRY_INTERVAL
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-OPTION = "--remove-container"  # of supervisor.py
+OPTION = "--remove-container"  # command-line option of supervisor.py
 MARKER = "container.creating"  # exists from before a client is started until it has the container's ID, or has ended
 ID_FILE = "container.id"  # written by the client once the engine has created the container
 # A container engine's message if the container was removed already, or is being removed.

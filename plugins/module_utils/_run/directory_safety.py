@@ -14,7 +14,7 @@ import stat
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, user_name
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from collections.abc import Iterator
 
 MAX_LINKS = 40  # the kernel's own limit

@@ -34,7 +34,7 @@ class Hardware(TypedDict):
     """The GPUs of a node."""
 
     gpu: str  # model as nvidia-smi names it, without the vendor; several are comma-separated; "" without GPUs
-    gpus: int  # their number
+    gpus: int  # number of GPUs
     memory_mib: int | None  # memory of one GPU, the smallest if they differ
     driver: str | None  # version of the NVIDIA driver
 
@@ -44,7 +44,7 @@ class Software(TypedDict):
 
     python: str | None
     torch: str | None
-    cuda: str | None  # that torch was built for
+    cuda: str | None  # CUDA version that torch was built for
 
 
 class GitCheckout(TypedDict):
@@ -69,13 +69,13 @@ class RunMachine(TypedDict):
     identity: MachineIdentity | None
     hardware: Hardware | None
     software: Software | None
-    price_per_hour: float | None  # in the plan's currency
+    price_per_hour: float | None  # price in the plan's currency
 
 
 class PlanPeerReplacement(TypedDict, total=False):
     """Additional field of a node that has joined the run in place of a missing node."""
 
-    generation: int  # how often the node of this number was replaced
+    generation: int  # how often the node with this number has been replaced
 
 
 class Member(TypedDict):
@@ -106,28 +106,28 @@ class Lifeline(TypedDict):
 class TestTimeouts(TypedDict, total=False):
     """Timeouts that only tests change."""
 
-    gpu_free: float  # until the GPU memory of the last attempt is free
+    gpu_free: float  # seconds to wait until the GPU memory of the last attempt is free
 
 
 class Timeouts(TestTimeouts):
     """Timeouts and intervals."""
 
-    start: float  # for all nodes to check in
+    start: float  # seconds for all nodes to check in
     heartbeat: float
-    sample: float  # between two samples of the GPUs
-    silence: float  # until a node counts as lost
-    grace: float  # between SIGTERM and SIGKILL
-    hang: float  # without output until a run may hang; 0: never
+    sample: float  # seconds between two samples of the GPUs
+    silence: float  # seconds of silence after which a node counts as lost
+    grace: float  # seconds between SIGTERM and SIGKILL
+    hang: float  # seconds without output after which a run may hang; 0: never
 
 
 class NoticeSettings(TypedDict):
     """Which notices end the run, and how its ranks receive them."""
 
     signal: str  # SIGTERM | SIGUSR1 | SIGUSR2 | none
-    grace: float  # for the ranks to save
-    time_limit: float  # 0: none
-    cost_limit: float  # in the plan's currency; 0: none
-    stall_limit: float  # for a hang; 0: none
+    grace: float  # seconds for the ranks to save
+    time_limit: float  # seconds; 0: no limit
+    cost_limit: float  # amount in the plan's currency; 0: no limit
+    stall_limit: float  # seconds that the run may hang; 0: no limit
     metadata: dict[str, str]  # HOST:PORT of metadata services by provider, for tests
 
 
@@ -138,8 +138,8 @@ class SaveNotice(TypedDict):
     node: str
     text: str
     ends: bool  # the run ends after it
-    machine: bool  # it is about the machine of the node
-    seconds: float  # until the machine is taken away or the limit is reached; 0: unknown
+    machine: bool  # whether it concerns the node's machine
+    seconds: float  # seconds until the machine is taken away or the limit is reached; 0: unknown
     time: float
 
 
@@ -148,8 +148,8 @@ class Debugger(TypedDict):
 
     rank: int
     node: str
-    port: int  # on the loopback address of its node
-    directory: str  # in which the job runs
+    port: int  # port on the loopback address of its node
+    directory: str  # working directory of the job
 
 
 class Container(TypedDict, total=False):
@@ -182,8 +182,8 @@ class RestartPlan(TypedDict):
     min_nodes: int
     wait: float  # seconds for which an attempt waits for new nodes if there are too few
     spares: int  # nodes that wait, the last ones of `nodes`
-    slots: list[int]  # of each node
-    master_port: int  # of the first attempt
+    slots: list[int]  # slots of each node
+    master_port: int  # master port of the first attempt
     sorted: bool  # the launcher itself orders the nodes, as `nodes` is ordered
     counts_progress: bool  # the job writes checkpoints where the supervisor looks for them
     fields: AttemptFields
@@ -200,7 +200,7 @@ class AttemptExtras(TypedDict, total=False):
 class Attempt(AttemptExtras):
     """One start of the job within a run."""
 
-    number: int  # from 0
+    number: int  # counted from 0
     members: list[int]  # the nodes that take part, by their number in the plan's `nodes`, in the order of their ranks
     master_port: int
     checkpoint: str  # path of the checkpoint from which the ranks resume; "" if there is none
@@ -209,9 +209,9 @@ class Attempt(AttemptExtras):
 class AttemptDetails(TypedDict, total=False):
     """Additional fields of an attempt that has ended, if known."""
 
-    checkpoint_name: str  # of the checkpoint at its end, relative to each node's directory of checkpoints
-    step: int | None  # of that checkpoint
-    unit: str  # of the step: "step" or "epoch"
+    checkpoint_name: str  # name of the checkpoint at its end, relative to each node's directory of checkpoints
+    step: int | None  # step of that checkpoint
+    unit: str  # unit of the step: "step" or "epoch"
     saved: float  # when that checkpoint was saved
     reached: int | None  # the last step that rank 0 printed
     unusable: dict[str, str]  # why nodes could not take part in the next attempt, by name
@@ -232,9 +232,9 @@ class AttemptRecord(AttemptDetails, AttemptPhases):
     started: float
     ended: float
     end_class: str  # see restart_policy.py
-    node: str  # that ended it, or "" if it is unknown
+    node: str  # node that ended it, or "" if it is unknown
     reason: str
-    checkpoint: str  # the newest complete one at its end, or "" if there is none
+    checkpoint: str  # path of the newest complete one at its end, or "" if there is none
 
 
 class Restartable(TypedDict, total=False):
@@ -256,16 +256,16 @@ class Plan(Container, OtherGpus, Restartable, Launched):
     """plan.json: the part of one node in a run. Holds no secret."""
 
     run_id: str
-    unit: str  # of systemd, without ".service"
+    unit: str  # name of the systemd unit, without ".service"
     supervision: str  # auto: a unit where there is systemd | process
     launcher: str
     program: str  # the script or module of the job, as the user wrote it
-    program_sha256: str  # of the script; "" if it was not read
-    arguments: list[str]  # of the script or module
+    program_sha256: str  # hash of the script; "" if it was not read
+    arguments: list[str]  # arguments of the script or module
     rank_logs: str  # which program writes the ranks' logs: torchrun | ranks (bin/muster-rank) | launcher
     node: PlanNode
     nodes: list[PlanPeer]
-    code: GitCheckout | None  # on rank 0's node; None if the job does not start in a checkout
+    code: GitCheckout | None  # checkout on rank 0's node; None if the job does not start in a checkout
     currency: str
     world_size: int
     elastic: bool
@@ -283,11 +283,11 @@ class Plan(Container, OtherGpus, Restartable, Launched):
     variables: list[str]  # names of the user's variables
     temporary_directory: str
     mounts: list[str]  # mount points that are watched
-    gpus: list[int]  # that the run uses on this node, as nvidia-smi numbers them; [] for all
+    gpus: list[int]  # GPUs that the run uses on this node, as nvidia-smi numbers them; [] for all
     gpu_samples: list[str]  # the command that takes one sample; [] if no GPU can be queried
     log_limit: int  # bytes of disk; 0: no limit
-    node_exporter_directory: str  # into which the node writes its metrics; "" for none
-    debugger: Debugger | None  # the rank that waits for a debugger; None without one
+    node_exporter_directory: str  # directory into which the node writes its metrics; "" for none
+    debugger: Debugger | None  # the rank that waits for a debugger; None if there is none
     stacks: bool  # the job's Python processes offer their stacks
     on_hang: str  # report | stop
     metrics: list[str]  # regular expressions whose named groups are metrics in the job's output
@@ -329,20 +329,20 @@ class NodeReport(TypedDict):
     launcher_error: str
     launcher_log: str
     oom_kills: int  # processes on this machine that the kernel killed for lack of memory during the run
-    limit_hits: int  # how often a container or service on it reached its memory limit meanwhile
+    limit_hits: int  # how often a container or service on it reached its memory limit during the run
     stuck: list[int]  # pids that SIGKILL did not end
     mounts: dict[str, str]  # error by mount point that has died
-    gpus: str  # the error of nvidia-smi, or "" if all are well
-    health: list[dict[str, str]]  # problems of the node: text, gpu (UUID or ""), hardware ("yes" or "")
+    gpus: str  # the error of nvidia-smi, or "" if all GPUs are healthy
+    health: list[dict[str, str]]  # problems with the node: text, gpu (UUID or ""), hardware ("yes" or "")
     ended_by_us: bool
     shutdown: bool  # it ended because its machine was rebooted or shut down
     container: str  # why the container may still exist
     unwritten: str  # why the run directory could not be written; "" if it could
     shortened: str  # how logs beyond log_limit were shortened
     last_log: str  # of the rank that failed first, the launcher, or the first rank that was ended; "" if nothing failed
-    last_lines: str  # of that log
+    last_lines: str  # last lines of that log
     stacks: list[Data]  # activity of its ranks before they were ended: groups as in _run/hang_analysis.py
-    operations: list[Data]  # in which collectives its ranks were, by torch's flight recorder: _run/flight_records.py
+    operations: list[Data]  # collectives in which its ranks were, by torch's flight recorder: _run/flight_records.py
 
 
 class NodeStatus(TypedDict):
@@ -366,19 +366,19 @@ class NodeResult(NodeStatus):
 class NodeView(NodeResult):
     """The state of a node that rank 0's supervisor keeps."""
 
-    broken: float | None  # when its connection broke, by the monotonic clock
-    heard: float  # when its last message arrived, by the monotonic clock
-    remote_started: bool  # with a launcher that starts all nodes: whether it started this one
-    answered: bool  # and whether bin/ssh has received its exit code
-    return_by: float  # until when a silent node may return, by the monotonic clock
-    excluded: bool  # not to be used again, such as a node with a broken GPU
+    broken: float | None  # monotonic time at which its connection broke
+    heard: float  # monotonic time at which its last message arrived
+    remote_started: bool  # whether a launcher that starts all nodes has started this one
+    answered: bool  # whether bin/ssh has received its exit code
+    return_by: float  # monotonic time until which a silent node may return
+    excluded: bool  # whether it must not be used again, such as a node with a broken GPU
 
 
 class RankZeroStatus(TypedDict, total=False):
     """Additional fields of rank 0's status."""
 
     nodes: list[NodeStatus]
-    hang: Data | None  # as in the result
+    hang: Data | None  # the hang, as in the result
     attempt: int
     slow: list[str]  # GPUs or ranks that are slower than the others
     hub: int  # node_rank of the node whose supervisor leads the run; of all nodes of a run that may restart
@@ -401,8 +401,8 @@ class Status(RankZeroStatus):
     updated: float
     launcher_pid: int | None
     report: NodeReport | None
-    health: list[str]  # current problems of this node
-    ended_ranks: dict[str, float]  # when ranks exited while the launcher runs: this node's, on rank 0 all nodes'
+    health: list[str]  # current problems with this node
+    ended_ranks: dict[str, float]  # when ranks exited while the launcher runs: this node's ranks, on rank 0 all nodes'
 
 
 class Result(TypedDict):
@@ -421,7 +421,7 @@ class Result(TypedDict):
     hang: Data | None  # the hang that was reported and had not ended: text, since, culprits, groups
     attempts: list[AttemptRecord]  # [] if the run was not to restart
     not_restarted: str  # why no attempt followed the last one
-    notice: SaveNotice | None  # which ended the run
+    notice: SaveNotice | None  # the notice that ended the run
     broken: list[dict[str, str]]  # hardware, in all attempts: node and text
     hub: int  # node_rank of the node whose supervisor wrote this
-    cut_off: bool  # it reached fewer than half of the nodes: the others may have continued
+    cut_off: bool  # whether it reached fewer than half of the nodes: the others may have continued

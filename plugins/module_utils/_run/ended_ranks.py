@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-MAX_NODES_LISTED = 3  # in a message
+MAX_NODES_LISTED = 3  # names of nodes in a message
 RANK_NUMBER = re.compile(r"[0-9]{1,7}")  # str.isdigit accepts characters that int() refuses
 
 

@@ -10,10 +10,10 @@ import re
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK, plain_output
 
 MAX_ERROR = 2000  # characters of an error ...
-MAX_ERROR_LINES = 12  # ... and lines: some messages name each parameter that does not fit
+MAX_ERROR_LINES = 12  # ... and lines: some messages name each parameter that does not match
 MAX_BANNER_LINES = 40  # between two lines of dashes; Open MPI's longest help text has 30
 MAX_TAIL_LINES = 120  # lines to search for a cause ...
-MAX_TAIL = 12288  # ... and characters: a watchdog of NCCL writes 300 in a line
+MAX_TAIL = 12288  # ... and characters: an NCCL watchdog writes 300 in a line
 MIN_PROGRESS = 3  # lines of progress after an error that the program survived
 
 # torch puts it before each line of a traceback
@@ -31,8 +31,8 @@ NEXT_MESSAGE = re.compile(
     r"\[W |\[E |wandb: |srun: |slurmstepd|terminate called|Fatal Python error|\S{0,200}: UserWarning|-{10}|={10}|"
     r"\*{10}|Set the environment variable HYDRA_FULL_ERROR=1"
 )
-IGNORED = "Exception ignored in"  # in a destructor, above the traceback
-ORIGINAL = "Original Traceback (most recent call last):"  # of a DataLoader's worker, as part of the message
+IGNORED = "Exception ignored in"  # printed for an exception in a destructor, above its traceback
+ORIGINAL = "Original Traceback (most recent call last):"  # from a DataLoader's worker, inside the message
 FRAME = re.compile(r"(?:\[(?:rank|default)\d{1,9}\]:\s?)?frame #\d{1,9}: ")
 # Lines of a program that continues: "step 20 loss 0.3", "Epoch 2/10", "45%|####", "3.2it/s".
 PROGRESS = re.compile(
@@ -66,7 +66,7 @@ def first_error(text: str) -> str:
     """
     text = plain_output(text)
     ranks = list(dict.fromkeys(RANK_OF_TRACEBACK.findall(text)))[:MAX_RANKS]
-    if len(ranks) > 1:  # their lines may alternate
+    if len(ranks) > 1:  # the lines of several ranks may alternate
         errors = (last_exception(lines_of_rank(text, rank)) for rank in ranks)
         return next(filter(None, errors), "")
     return last_exception(without_prefix(RANK_PREFIX.sub("", text)).splitlines())

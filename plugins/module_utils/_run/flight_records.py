@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RANK, conforms
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Dict, Iterable, Mapping, Sequence
 
     Data = Dict[str, Any]

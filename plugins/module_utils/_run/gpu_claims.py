@@ -11,7 +11,7 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_plan
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Iterable
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data

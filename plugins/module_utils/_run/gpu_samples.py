@@ -36,8 +36,8 @@ ACCOUNTING_QUERIES = (
 )
 INDEX = re.compile(r"[0-9]{1,9}\Z")  # the job may write to the file, too
 NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?\Z")
-TREND_PARTS = 12  # of the samples at the end of gpus.csv
-LEGACY_COLUMN_COUNT = 7  # of a file started by a version without the power limit
+TREND_PARTS = 12  # parts of the trend, from the samples at the end of gpus.csv
+LEGACY_COLUMN_COUNT = 7  # columns of a file started by a version without the power limit
 HEADER = ", ".join(COLUMNS) + "\n"
 
 
@@ -69,7 +69,7 @@ def amd_sampler(smi: str, selected: list[str], facts: Mapping[str, Any], run_dir
     ]
 
 
-SAMPLERS = {"nvidia": nvidia_sampler, "amd": amd_sampler}  # by vendor of the GPUs
+SAMPLERS = {"nvidia": nvidia_sampler, "amd": amd_sampler}  # sampler by vendor of the GPUs
 
 
 def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
@@ -144,7 +144,7 @@ def seconds(timestamp: str) -> float | None:
     year, month, day, hour, minute, second = fields
     try:
         return calendar.timegm((year, month, day, hour, minute, 0)) + second
-    except (OverflowError, ValueError):  # such as month 13
+    except (OverflowError, ValueError):  # an impossible time, such as month 13
         return None
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import read_line
 
-WAITING_SAMPLES = 3  # the newest ones, in all of which the GPU must be busy at low power
-EARLIER_SAMPLES = 4  # at least, in which it was busy before
+WAITING_SAMPLES = 3  # number of the newest samples, in all of which the GPU must be busy at low power
+EARLIER_SAMPLES = 4  # number of earlier samples in which it must have been busy, at least
 BUSY = 50.0  # percent of utilisation
 FULLY_BUSY = 95.0
-LOW_POWER = 0.6  # of the power that the GPU used while it was busy before
+LOW_POWER = 0.6  # share of the power that the GPU used while it was busy before
 
 
 def busy_samples(text: str) -> dict[int, list[tuple[float, float]]]:

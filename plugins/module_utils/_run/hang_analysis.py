@@ -23,18 +23,18 @@ from ansible_collections.muster.training.plugins.module_utils._run.stack_dump im
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RANK, conforms, is_a
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Dict, Iterable, Mapping, Sequence
 
     Data = Dict[str, Any]
 
 HANG = "hang: "  # prefix of the reason of a run that was ended because it hung
 WAITING = (COLLECTIVE, IN_BACKWARD, ON_GPU)
-STATES = ("", "R", "S", "D", "T", "t", "I", "Z", "X", "W", "P", "K")  # of a process, as in /proc/PID/stat
+STATES = ("", "R", "S", "D", "T", "t", "I", "Z", "X", "W", "P", "K")  # states of a process, as in /proc/PID/stat
 GPU_WAITS = "waits"  # a group's `gpu` if the GPUs of its ranks are busy at low power: see gpu_waits.py
 CPU = ("", "moving", "still")  # whether its CPU time grew between two samples
-MAX_GROUPS = 64  # of a run
-MAX_WORKERS = 8  # of a rank
+MAX_GROUPS = 64  # groups of a run
+MAX_WORKERS = 8  # worker processes of a rank
 GROUP = {"ranks": [RANK], "kind": KINDS, "line": range(10**9), "state": STATES, "cpu": CPU}
 TEXTS = (("call", MAX_NAME), ("function", MAX_NAME), ("file", MAX_PATH), ("text", MAX_PATH))
 KEY = ("kind", "call", "function", "file", "line")
@@ -162,7 +162,7 @@ def activity(group: Mapping[str, Any]) -> str:
     if group["state"] == "D":
         clause += ", in uninterruptible sleep (process state D: a disk or network file system does not respond)"
     if group.get("gpu"):
-        clause += ", and the GPU is busy at low power, as in a wait of NCCL"
+        clause += ", and the GPU is busy at low power, as in an NCCL wait"
     if group["workers"]:
         clause += f", and its worker process in {group['workers'][0]}"
     return clause

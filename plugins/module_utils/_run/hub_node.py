@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
-LEAST_NODES = 3  # of two nodes, the remaining one is not a majority
+LEAST_NODES = 3  # with only two nodes, the remaining one would not be a majority
 
 
 def leads_run(plan: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from collections.abc import Callable
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data

@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 # First parts of paths. Those that begin with "supervisor" are internal as well, and the files that the plan lists.
 INTERNAL_NAMES = frozenset(
     (
-        "attempt.json",  # of _checkpoints/resume.py
+        "attempt.json",  # belongs to _checkpoints/resume.py
         "asked",  # commands of a launcher that starts the other nodes: remote_start.py
         "bin",
-        "container.creating",  # of container_creation.py
+        "container.creating",  # belongs to container_creation.py
         "container.id",
-        "checkpoints.json",  # of the role checkpoints
+        "checkpoints.json",  # belongs to the role checkpoints
         archive_selection.FILE,
-        "hooks",  # of stack_hook.py, and the stacks that it writes
+        "hooks",  # belongs to stack_hook.py, as do the stacks that it writes
         "stacks",
         "stacks.json",
         "stacks.request",
-        "debugger.json",  # of debug_rank.py
-        "join.json",  # of new_members.py
+        "debugger.json",  # belongs to debug_rank.py
+        "join.json",  # belongs to new_members.py
         "join.request",
-        "notice.json",  # of node_notices.py
+        "notice.json",  # belongs to node_notices.py
         "slurm-end",
-        "profile.json",  # of profile.py, and the traces
+        "profile.json",  # belongs to profile.py, as do the traces
         "profile.request",
         "profiles",
         "logs.tar.gz",  # the archive of logs.py
         "program",  # the supervisor's modules
-        "samples.jsonl",  # of live_samples.py
-        "ranks.json",  # of journal.py
-        "reserve",  # disk space of journal.py
+        "samples.jsonl",  # belongs to live_samples.py
+        "ranks.json",  # belongs to journal.py
+        "reserve",  # disk space reserved by journal.py
         "stop",
-        "earlier",  # of lives.py: the files of earlier lives, and what another life needs, with the secrets
+        "earlier",  # belongs to lives.py: the files of earlier lives, and what another life needs, with the secrets
         queued_run.KEPT,
         ACCOUNTING_FILE,
         archive_selection.SNAPSHOT_FILE,

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 FILE = "samples.jsonl"
-MAX_FILE_BYTES = 4 * 2**20  # beyond which older samples are thinned out
+MAX_FILE_BYTES = 4 * 2**20  # bytes beyond which older samples are thinned out
 CHUNK = 524288  # bytes in one reply
-MAX_GPUS = 64  # of a node
+MAX_GPUS = 64  # GPUs per node
 HEADER = re.compile(rb'\{"node": ("(?:[^"\\]|\\.)*"), "number": [0-9]{1,12}, "time": ([0-9]{1,11}(?:\.[0-9]{1,9})?), ')
 VALUE = Maybe(Between(0, 1e15))
 GPU = {

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.rank_logs imp
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 PIECE_BYTES = 8 * 1024 * 1024  # bytes of the archive in one reply

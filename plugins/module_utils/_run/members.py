@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Member, Plan
@@ -35,7 +35,7 @@ JOIN = {  # a request
     "name": NAME,
     "address": ADDRESS,
     "gpus": range(1001),
-    "price_per_hour": Maybe(Between(0, 1e6)),  # in the plan's currency
+    "price_per_hour": Maybe(Between(0, 1e6)),  # price in the plan's currency
 }
 MEMBER = {"node_rank": RANK, "name": NAME, "address": ADDRESS, "generation": range(1, MAX_GENERATION)}
 

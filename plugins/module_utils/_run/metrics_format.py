@@ -13,7 +13,7 @@ import math
 import re
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Iterable, Mapping, Tuple
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data

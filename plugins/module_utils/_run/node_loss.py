@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-SHUT_DOWN = "was rebooted or shut down"  # of a node whose supervisor could still report it
+SHUT_DOWN = "was rebooted or shut down"  # says that of a node whose supervisor could still report it
 RESTARTED = "the node was restarted during the run"
 SUPERVISOR_DIED = "the supervisor was killed, or stopped because it hung, while the node itself stayed up"
 UNKNOWN = "the supervisor died without reporting a result (killed, stopped because it hung, or the node went down)"

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         mtime: int  # nanoseconds since 1970
 
 
-MAX_LISTED_FILES = 100_000  # listed per node
-MAX_SCANNED_FILES = 2_000_000  # in a directory, including files that are not the job's
+MAX_LISTED_FILES = 100_000  # files listed per node
+MAX_SCANNED_FILES = 2_000_000  # files in a directory, including those that are not the job's
 MAX_UNLISTED = 20  # names of files and directories that are no outputs
 PIECE_BYTES = 16 * 2**20  # bytes of file data in one reply
 BLOCK = 2**20  # bytes read at a time

@@ -15,15 +15,15 @@ from ansible_collections.muster.training.plugins.module_utils._run.rank_logs imp
 from ansible_collections.muster.training.plugins.module_utils._run.watch import watch
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-SEARCHED_BYTES = 16 * 2**20  # of each log, from its end
+SEARCHED_BYTES = 16 * 2**20  # bytes searched at the end of each log
 BLOCK = 2**20  # bytes that are read at a time
 MAX_REMAINDER = 2**20  # bytes of a line that are searched
-MAX_MATCHES = 50  # of each rank: the last ones
+MAX_MATCHES = 50  # number of the last matches shown for each rank
 MAX_LINE = 400  # characters of a match that are sent
 
 

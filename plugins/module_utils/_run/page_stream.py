@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 FILES = (FILE, "status.json", "events.jsonl", "result.json", "plan.json")

@@ -14,7 +14,7 @@ import subprocess
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from collections.abc import Iterable
 
 # This runs on a node without an AnsibleModule, so its run_command is not available.
@@ -85,7 +85,7 @@ def local_rank_of(pid: int, directory: str) -> int | None:
     try:
         with open(f"/proc/{pid}/environ", "rb") as stream:
             variables = stream.read().split(b"\0")
-    except OSError:  # it has ended, or belongs to another user
+    except OSError:  # the process has ended, or belongs to another user
         return None
     if b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) not in variables:
         return None
@@ -147,7 +147,7 @@ def handled_signals(status: dict[bytes, bytes]) -> set[int]:
 def signal_all(pids: Iterable[int], number: int) -> None:
     """Send a signal to each process that this user may signal."""
     for pid in pids:
-        # it has ended, or is root's, which the unit's cgroup ends
+        # the process has ended, or is root's: the unit's cgroup ends the latter
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
@@ -179,7 +179,7 @@ def describe_exit(code: int | None) -> str:
             return f"signal {signal.Signals(-code).name}"
         except ValueError:
             return f"signal {-code}"
-    name = FATAL_SIGNALS.get(code - 128)  # as a shell or container engine reports it
+    name = FATAL_SIGNALS.get(code - 128)  # the code as a shell or container engine reports it
     return f"exit code {code} ({name})" if name else f"exit code {code}"
 
 

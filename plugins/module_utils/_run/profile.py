@@ -46,11 +46,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 MAX_TRACE = 256 * 2**20  # bytes of a rank's trace
-PIECE_BYTES = 8 * 2**20  # in one reply
+PIECE_BYTES = 8 * 2**20  # bytes of a trace in one reply
 NO_HANDLER = "the rank is not a Python process that muster can signal, or it has ended"
 
 

@@ -10,7 +10,7 @@ import re
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RANK, TIME
 
 PROFILE_REQUEST = "profile.request"  # in the run directory: what profile.yml asks for
-PROFILE_REPLY = "profile.json"  # of the supervisor, which the ranks read as well
+PROFILE_REPLY = "profile.json"  # the supervisor's reply, which the ranks read as well
 DIRECTORY = "profiles"
 IDENTIFIER = re.compile(r"[0-9a-f]{16}")
 REQUEST_SCHEMA = {"id": IDENTIFIER, "steps": range(1, 1001), "ranks": [RANK], "finish": bool}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Iterable
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
@@ -22,7 +22,7 @@ KERNEL_ARGUMENTS = re.compile(r"[(<].*", re.DOTALL)
 MAX_NAME = 120
 MAX_OPERATIONS = 50
 MAX_COLLECTIVES = 5000
-MAX_NUMBER = 1e20  # beyond nanoseconds since 1970
+MAX_NUMBER = 1e20  # larger than any time in nanoseconds since 1970
 MAX_TIME = 1e12  # microseconds: longer ones are not real
 
 
@@ -62,7 +62,7 @@ def base_time(trace: Any) -> float:
 
 def self_times(events: Iterable[Data]) -> list[tuple[str, float]]:
     """Return the name of each CPU operation, and its microseconds without the operations that it called."""
-    stacks: dict[tuple[str, str], list[list[Any]]] = {}  # by thread: [end, name, own time] of the open operations
+    stacks: dict[tuple[str, str], list[list[Any]]] = {}  # open operations by thread: [end, name, own time]
     times: list[tuple[str, float]] = []
     for event in events:
         stack = stacks.setdefault(event["thread"], [])

@@ -10,10 +10,10 @@ import os
 import re
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
-MAX_DIRECTORIES = 10_000  # of ranks that are considered; a job may make any number
+MAX_DIRECTORIES = 10_000  # directories of ranks that are considered; a job may create any number
 ATTEMPT_LOGS = re.compile(r"|attempt-[1-9][0-9]{0,2}")  # directory of an attempt's logs in the run directory
 RANKS_FILE = "ranks.json"  # beside an attempt's logs: the ranks that the node had
 ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")

@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.lost_peers im
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
 MAX_TEXT = 1000  # characters of each text

@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.identity impo
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RUN_ID, read_supervisor_pid
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 GUARD = "--guard"
@@ -54,7 +54,7 @@ def is_private_to(user: int, directory: str) -> bool:
         except PermissionError:
             directory = os.path.dirname(directory)
             continue
-        except OSError:  # it does not exist
+        except OSError:  # the directory does not exist
             return False
         return stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077
 

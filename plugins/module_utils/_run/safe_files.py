@@ -19,13 +19,13 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 TAIL_BYTES = 65536  # read from the end of a log to find an error
-MAX_RANK_FILE_BYTES = 1048576  # of a file in which a rank records how or why it ended
+MAX_RANK_FILE_BYTES = 1048576  # bytes of a file in which a rank records how or why it ended
 
 
 def write_json(path: str, value: Any, mode: int = 0o600) -> None:

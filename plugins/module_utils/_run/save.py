@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 EVENT = {"time": float, "event": str, "text": str}

@@ -13,24 +13,24 @@ import posixpath
 import re
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Dict
 
     Data = Dict[str, Any]
 
-MAX_FRAMES = 100  # as faulthandler writes for a thread
+MAX_FRAMES = 100  # frames of a thread, the limit of faulthandler
 MAX_THREADS = 100
 MAX_SHOWN = 12  # frames of a stack that a report keeps
 MAX_PATH = 300  # characters
 MAX_NAME = 100
 
 THREAD = re.compile(r"(?:Stack|(?:Current thread|Thread) 0x[0-9a-fA-F]{1,16}(?: \[.*\])?) \(most recent call first\):")
-HOOK_FILE = "/hooks/sitecustomize.py"  # whose frame is the innermost if Python itself handled the signal
+HOOK_FILE = "/hooks/sitecustomize.py"  # end of the path of the innermost frame if Python itself handled the signal
 DEBUGGER_FILE = "/hooks/debug_rank.py"  # whose wrapper extends the timeout of init_process_group
 FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}|\?\?\?) in (?P<function>.*)')
 TRACEBACK = "Traceback (most recent call last):"
 TRACEBACK_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}), in (?P<function>.*)')
-RANK_PREFIX = re.compile(r"^\[(?:rank|default)[0-9]{1,7}\]:\s?", re.MULTILINE)  # which torch puts before each line
+RANK_PREFIX = re.compile(r"^\[(?:rank|default)[0-9]{1,7}\]:\s?", re.MULTILINE)  # torch's prefix of each line
 Frame = collections.namedtuple("Frame", "file line function")
 
 INSTALLED = re.compile(r"/(?:site|dist)-packages/|/torch/(?:distributed|nn|utils|autograd|optim|cuda|_\w+)/")
@@ -41,7 +41,7 @@ GPU = re.compile(r"/torch/(?:cuda|xpu|accelerator)/")
 DECORATORS = ("wrapper", "wrapped", "inner", "_fn", "decorate_context", "func_wrapper", "log_wrapper")
 # A line that waits in a method written in C, which has no Python frame.
 WAITING_LINE = re.compile(r"\.(?:wait|synchronize|monitored_barrier|barrier)\(")
-# A line that waits for the GPU there: a method that copies a tensor from it.
+# A line that waits for the GPU: it calls a method that copies a tensor from the GPU.
 GPU_LINE = re.compile(r"\.(?P<call>item|tolist|cpu)\(\)")
 
 # Activities of a rank; the first three may all be a wait for other ranks.

@@ -58,7 +58,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.unit import (
 from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from collections.abc import Iterator
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
@@ -181,7 +181,7 @@ def start_lock() -> Iterator[None]:
     finally:
         if lock >= 0:
             with contextlib.suppress(OSError):
-                os.unlink(path)  # before it is released: whoever waits for it checks that it is still this file
+                os.unlink(path)  # unlink before releasing: whoever waits for it checks that it is still this file
             os.close(lock)
 
 
@@ -196,7 +196,7 @@ def take_lock(path: str) -> int:
         if os.fstat(lock).st_uid != uid:
             os.close(lock)
             return -1
-        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # it is held, or its last holder removed it
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # the lock is held, or its last holder removed it
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(lock), os.lstat(path)):
                 return lock

@@ -28,11 +28,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 ACTIVE_STATES = ("starting", "running", "stopping", "restarting", "spare")
-METRICS_BYTES = 32768  # of rank 0's output, in which the controller looks for metrics
+METRICS_BYTES = 32768  # bytes of rank 0's output in which the controller looks for metrics
 UNFINISHED_STATES = (*ACTIVE_STATES, "ended")  # "ended": waiting for rank 0's result
 
 

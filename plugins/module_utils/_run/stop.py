@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._slurm import queued_run
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 
@@ -79,7 +79,7 @@ def stop_run(path: str, plan: Data, alive: bool) -> list[int]:
         in_unit = plan["unit"] in map(unit_of, pids)  # ask the kernel: a job in a unit may start a run without one
         if not in_unit or run_as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError, PermissionError):  # it has just ended, or is root's
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # the process just ended, or is root's
                     os.kill(pid, signal.SIGTERM)  # ignored by the guard, obeyed by the supervisor
         while is_alive(path) and time.monotonic() < deadline:
             time.sleep(STOP_POLL_INTERVAL)
@@ -101,7 +101,7 @@ def stop_run(path: str, plan: Data, alive: bool) -> list[int]:
 
 def remove(request: Data) -> Data:
     """Stop a run on this node and remove its directory."""
-    runs = [path for path, _plan in node_directories(request)]  # before, while a damaged run has processes
+    runs = [path for path, _plan in node_directories(request)]  # listed while a damaged run still has processes
     reply = stop(request)
     if not request["check"]:
         for path in filter(os.path.lexists, runs):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the documents of a run directory. The job may have removed or replaced each of them with anything.
+"""Read the documents of a run directory. The job may have removed any of them, or replaced it with anything.
 
 A document counts only if its fields have their types and ranges; otherwise it counts as missing. The controller checks
 the documents in a node's replies in the same way.
@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import ATTEMPT_LOGS
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport
@@ -27,7 +27,7 @@ Between = collections.namedtuple("Between", "low high")
 Maybe = collections.namedtuple("Maybe", "schema")
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-NAME = re.compile(r"[^\x00-\x1f\x7f]{1,255}")  # of a node, on one line
+NAME = re.compile(r"[^\x00-\x1f\x7f]{1,255}")  # name of a node, on one line
 PATH = re.compile(r"/[^\0]{0,4095}")
 RANK = range(10**6)
 TIME = Between(-1e11, 1e11)  # seconds since 1970
@@ -166,7 +166,7 @@ RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
 )
 HEALTH_FIELDS = ("text", "gpu", "hardware")
 MAX_HEALTH, MAX_HEALTH_TEXT = 50, 1000
-MARKS = ("closed", "first", "ended_by_us")  # of a rank, present only if true
+MARKS = ("closed", "first", "ended_by_us")  # properties of a rank, present only if true
 
 
 def is_a(kind: type, value: object) -> bool:

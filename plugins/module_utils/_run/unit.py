@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 CAP_SYS_RESOURCE = 24  # linux/capability.h
@@ -48,7 +48,7 @@ def keep_shared_memory() -> None:
 def may_raise_limits() -> bool:
     """Return whether systemd may raise limits.
 
-    In many containers it may not, and a unit that requests higher limits would not start.
+    In many containers it cannot, and a unit that requests higher limits would not start.
     """
     with open("/proc/1/status", encoding="ascii") as stream:
         for line in stream:

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.content imp
 
 PART_SIZE = 16 * MIB  # bytes per part of an upload; S3 allows at most 10000 parts, of at least 5 MiB
 MAX_PARTS = 9999
-# Part sizes that upload tools use, the most common one first: an ETag does not reveal it.
+# Part sizes that upload tools use, the most common first: an ETag does not reveal which one was used.
 COMMON_PART_SIZES = tuple(size * MIB for size in (8, 16, 5, 64, 32, 15, 10, 50, 100, 128, 256, 512))
 FIX_CREDENTIALS = "Correct s3_client_access_key_id and s3_client_secret_access_key and run the same command again"
 ERROR_MESSAGES = {

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-JOB_NAME = "muster"  # of a job that has no run yet
+JOB_NAME = "muster"  # name of a job that has no run yet
 STEPS = "~/.muster/slurm"
 ENDED = ("", "CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE")
 
@@ -119,7 +119,7 @@ def wait(request: Data) -> Data:
         try:
             reply = look(request["job"])
         except RunError as error:
-            if "Invalid job id" in str(error):  # Slurm forgets a job some minutes after its end
+            if "Invalid job id" in str(error):  # Slurm forgets a job a few minutes after its end
                 return {"state": "ended", "message": f"Slurm job {request['job']} has ended"}
             reply = {"state": "waiting", "message": f"cannot read Slurm's queue: {error}"}  # it may be restarting
         if reply["state"] != "waiting" or reply["message"] != request["message"] or time.monotonic() > deadline:

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 JobEnd = collections.namedtuple("JobEnd", "notice requeue")
 NO_REQUEUE = "--no-requeue"
 REQUEUE = "--requeue"
-EXPEDITED_REQUEUE = "--requeue=expedite"  # immediately and before all other jobs
+EXPEDITED_REQUEUE = "--requeue=expedite"  # requeue immediately, before all other jobs
 UNANNOUNCED = JobEnd(0, NO_REQUEUE)
 EXPEDITED_RELEASE = (25, 11)
-# To the batch script, for its exit code: the run is over, although srun waits for tasks of lost nodes.
+# Tell the batch script its exit code: the run is over, although srun still waits for tasks of lost nodes.
 END_SIGNALS = {0: "HUP", 1: "USR2"}
-MAX_NOTICE = 65535  # seconds, what sbatch accepts
+MAX_NOTICE = 65535  # seconds, the limit of sbatch
 OPTIONS = ("partition", "account", "qos", "time", "gres", "exclude", "reservation", "dependency")
 """Options of sbatch that a user may set."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "/etc/muster/slurm_health.json"  # written by the role slurm
 BASELINE = "/var/lib/muster/slurm_health.json"  # the node's known hardware
-DRAINED = "/run/muster_slurm_health.json"  # for which findings it was drained since the boot
+DRAINED = "/run/muster_slurm_health.json"  # the findings for which it has been drained since boot
 SCHEMA = {"node": str, "gpu_files": [str], "skip": [str]}
 MODES = ("check", "prolog")
 REFUSED = 3  # exit status of the prolog on an unfit node; differs from that of a failure of the program itself

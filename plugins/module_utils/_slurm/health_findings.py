@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Data = Dict[str, Any]
 
-PREFIX = "muster: "  # of the reason of a node that the health check drains
+PREFIX = "muster: "  # prefix of the reason of a node that the health check drains
 MAX_REASON = 200  # characters; squeue and sinfo cut longer ones
 MIN_FREE_BYTES = 1 << 30
 MIN_FREE_INODES = 1000

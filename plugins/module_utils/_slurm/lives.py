@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 EARLIER = "earlier"  # the files of earlier lives, in a directory per life
-MAX_BYTES = 4 * 2**20  # of a file that is kept
-# Files of a life. What else is in the run directory, such as checkpoints, stays.
+MAX_BYTES = 4 * 2**20  # bytes of a file that is kept
+# Files of a life. Other files in the run directory, such as checkpoints, stay.
 OF_A_LIFE = (
     *("result.json", "status.json", "supervisor.json", "events.jsonl", "launcher.log", "gpus.csv"),
     *("notice.json", "attempt.json", "ranks", "ranks.json", "hooks", "stacks", "attempt-*"),
     "asked",  # with it, a launcher such as mpirun could start nothing on other nodes
-    "samples.jsonl",  # whose numbers begin again
+    "samples.jsonl",  # the numbers of its samples begin again
     *("debugger.json", "profile.json", "profile.request", "stacks.json", "stacks.request", "join.json", "join.request"),
-    REQUEST,  # if nobody has read it
+    REQUEST,  # exists if nobody has read it
     *("nvidia-smi.txt", ACCOUNTING_FILE, "nccl.*.log", "flight_recorder_rank_*"),
 )
 CURABLE = (restart_policy.NODE_LOST, restart_policy.HARDWARE, restart_policy.INTERRUPTED, restart_policy.HANG)

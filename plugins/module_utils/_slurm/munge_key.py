@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PATH = "/etc/munge/munge.key"
 USER = "munge"
 MODE = 0o400
-MIN_BYTES = 32  # what munged accepts
+MIN_BYTES = 32  # minimum length that munged accepts
 
 
 def read_key() -> bytes:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 UNITS = ("munge", "slurmctld", "slurmd", "slurmdbd", "mariadb")
-# Of GPUs that nvidia-smi lists, without starting it: the driver's own description of each device.
+# The driver's own description of each GPU that nvidia-smi lists; reading it does not start nvidia-smi.
 NVIDIA_DESCRIPTIONS = "/proc/driver/nvidia/gpus/*/information"
 CPUS = "/sys/devices/system/cpu"
 PAM_SSHD, PAM_MARK = "/etc/pam.d/sshd", "# muster: logins of Slurm"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The queue of Slurm, as seen by the user who runs the jobs. A run's job has the name of the run."""
+"""The Slurm queue, as seen by the user who runs the jobs. A run's job has the name of the run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNKNOWN = ("", "N/A", "Unknown", "None", "(null)")
 
 
 def run(*argv: str, stdin: str = "") -> str:
-    """Return the output of a command of Slurm. Raise RunError with its message if it fails."""
+    """Return the output of a Slurm command. Raise RunError with its message if it fails."""
     program = shutil.which(argv[0])
     if program is None:
         raise RunError(
@@ -83,7 +83,7 @@ def submit(arguments: Sequence[str], script: str) -> str:
 
 
 def parse_entry(text: str) -> Data | None:
-    """Return the first job in the output of squeue with FIELDS; None without one."""
+    """Return the first job in the output of squeue with FIELDS; None if it lists no job."""
     for line in text.splitlines():
         parts = line.strip().split("|")
         if len(parts) == len(FIELDS.split("|")):
@@ -148,7 +148,7 @@ def cancel(run_id: str) -> None:
 
 
 def final_state(job: str) -> str:
-    """Return how a job ended, as Slurm remembers it for some minutes: its state and the reason."""
+    """Return how a job ended, which Slurm remembers for a few minutes: its state and the reason."""
     try:
         text = run("scontrol", "show", "job", job, "--oneliner")
     except RunError:

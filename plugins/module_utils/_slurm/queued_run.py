@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import write_json, write_private
 
 MARKER = "supervisor.slurm.json"
-LOG = "supervisor.slurm.log"  # of the batch script
+LOG = "supervisor.slurm.log"  # log of the batch script
 KEPT = "requeue"  # directory with what another life of the run needs, see lives.py
 
 
@@ -34,12 +34,12 @@ def compile_program(directory: str) -> None:
     import py_compile
 
     for path in glob.glob(os.path.join(glob.escape(directory), "program", "**", "*.py"), recursive=True):
-        with contextlib.suppress(OSError, py_compile.PyCompileError):  # it also starts from source
+        with contextlib.suppress(OSError, py_compile.PyCompileError):  # the program also starts from source
             py_compile.compile(path, doraise=True)
 
 
 def has_started(directory: str) -> bool:
-    """Return whether the supervisor of this run directory was started at some time."""
+    """Return whether the supervisor of this run directory was ever started."""
     return os.path.lexists(os.path.join(directory, "supervisor.json"))
 
 
@@ -80,7 +80,7 @@ def cancel(directory: str, run_id: str) -> None:
     cancel_job(run_id)
     with contextlib.suppress(OSError):
         remove_tree(os.path.join(directory, KEPT))
-    status = {"state": "stopped", "message": "removed from the queue of Slurm", "since": time.time()}
+    status = {"state": "stopped", "message": "removed from the Slurm queue", "since": time.time()}
     with contextlib.suppress(OSError):
         write_json(os.path.join(directory, "status.json"), status)
     with contextlib.suppress(OSError):

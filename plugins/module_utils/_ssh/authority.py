@@ -212,7 +212,7 @@ def ssh_keygen(*arguments: str) -> None:
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of OpenSSH."""
+    """Run an OpenSSH program, and return its result."""
     try:
         # pylint: disable=ansible-bad-function
         return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)

@@ -142,7 +142,7 @@ def state(options: Data) -> Data:
         "user_key": user_key,
         "unusable": key_error,
         "host_key": public,
-        # not from our file: the default port counts only if no other file has a Port line
+        # from the other files: the default port counts only if none of them has a Port line
         "ports": [int(port) for text in other_files for port in re.findall(r"(?mi)^\s*Port\s+(\d+)", text)] or [22],
         "has_port_line": any(re.search(r"(?mi)^\s*Port\s+\d+", text) for text in other_files),
         # if systemd listens for sshd (Ubuntu >= 22.10), a new port must be set on its socket

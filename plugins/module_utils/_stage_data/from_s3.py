@@ -149,7 +149,7 @@ class BucketSource:
             except s3_errors() as error:
                 reason = explain(error, self.bucket)
                 if error_code(error) in ("412", "PreconditionFailed"):
-                    reason = "it changed meanwhile. Run this again"
+                    reason = "it has changed since it was listed. Run this again"
                 if error_code(error) in PERMANENT_ERRORS:
                     raise StepError(f"object {entry.key} cannot be read: {reason}") from None
             if transfer.failure or time.monotonic() > deadline:

@@ -138,7 +138,7 @@ class Peers:
                 return ""
             timer.cancel()
             self.last_seen[peer] = time.monotonic()
-            if response.status == 410:  # it has failed
+            if response.status == 410:  # the peer has failed
                 self.unavailable[peer] = True
             if response.status != 200:
                 return ""

@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.rank_logs imp
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import conforms
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Attempt, Data, Plan
 
 MAX_ATTEMPTS = 1000

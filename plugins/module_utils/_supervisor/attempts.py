@@ -41,7 +41,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.restar
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from collections.abc import Callable, Iterable
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
@@ -73,10 +73,10 @@ class Attempts:
         self.started = time.time()
         self.history: list[AttemptRecord] = []
         self.refused = ""  # why no attempt follows
-        self.exit_code = 1  # of a run that failed
+        self.exit_code = 1  # exit code of a run that failed
         self.waiting = ""  # what the next attempt waits for
-        self.lacks_nodes = False  # whether that is new nodes
-        self.preparation: HubPreparation | None = None  # of the next attempt; set by the hub
+        self.lacks_nodes = False  # whether it waits for new nodes
+        self.preparation: HubPreparation | None = None  # the preparation of the next attempt; set by the hub
         self.newest_checkpoint: Callable[[Plan], Checkpoint | None] = newest_local
         self.initial_checkpoint = plan.get("checkpoint", "")
         self.is_unreadable = False  # whether the directory of checkpoints did not answer once
@@ -300,7 +300,7 @@ class Attempts:
 
 
 def is_usable(node: NodeView) -> bool:
-    """Return whether a node can take part in the next attempt: its processes have ended, and it is well."""
+    """Return whether a node can take part in the next attempt: its processes have ended, and it is healthy."""
     shuts_down = bool(node["report"] and node["report"]["shutdown"])
     return node["state"] in ("ended", "spare") and not (node["excluded"] or shuts_down or leaves_something(node))
 

@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.progra
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Tuple
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
@@ -41,7 +41,7 @@ def write_debug_hook(directory: str, plan: Plan) -> None:
         "port": debugger["port"],
         "timeout": DEBUG_COLLECTIVE_TIMEOUT,
     }
-    remove_entry(os.path.join(directory, debug_rank.STATE))  # of an earlier attempt
+    remove_entry(os.path.join(directory, debug_rank.STATE))  # left by an earlier attempt
     write_atomically(os.path.join(directory, HOOKS, debug_rank.SETTINGS), json.dumps(settings))
     with open(debug_rank.__file__, encoding="utf-8") as stream:
         write_atomically(os.path.join(directory, HOOKS, DEBUG_PROGRAM), stream.read())
@@ -50,7 +50,7 @@ def write_debug_hook(directory: str, plan: Plan) -> None:
 class DebuggerWatch:
     """Reports when the debugged rank of this node begins to wait for a debugger, and when one is attached.
 
-    In a later attempt, the rank may be on another node than in the plan of the launch, or not exist.
+    In a later attempt, the rank may be on a different node from the one in the launch's plan, or not exist.
     """
 
     def __init__(self, directory: str, plan: Plan) -> None:

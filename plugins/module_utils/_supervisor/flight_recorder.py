@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the files that torch's flight recorder writes when a collective of NCCL times out."""
+"""Read the files that torch's flight recorder writes when an NCCL collective times out."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import flight_reader
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
 
-FILE = "flight_recorder_rank_"  # in the run directory, followed by the rank
+FILE = "flight_recorder_rank_"  # prefix of a file in the run directory, followed by the rank
 
 
 def read_operations(directory: str, plan: Plan, since: float, timeout: float = FLIGHT_RECORDER_TIMEOUT) -> list[Data]:

@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor.heartbeat_file import GUARD_PIPE
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
 
@@ -145,13 +145,13 @@ def remove_new_container(plan: Data, directory: str, was_requested: bool) -> Non
 
 
 def remove_container(command: list[str], log: str, timeout: float) -> None:
-    """Run the command that removes this node's container, for some seconds at most."""
+    """Run the command that removes this node's container, with a time limit in seconds."""
     start_in_background(command, log)
     wait_for_children(timeout)
 
 
 def wait_for_children(timeout: float) -> None:
-    """Wait until all children have ended, and kill those that remain after some seconds."""
+    """Wait until all children have ended, and kill those that remain after the timeout."""
     deadline = time.monotonic() + timeout
     while descendants(os.getpid()) and time.monotonic() < deadline:
         reap()

@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping, Sequence
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
@@ -89,10 +89,10 @@ class HangRule:
 
     def __init__(self, timeout: float, least: float = LEAST_HANG_TIMEOUT) -> None:
         self.timeout = timeout  # 0: never
-        self.least = min(least, timeout)  # below which the threshold is not adapted
+        self.least = min(least, timeout)  # the threshold is never adapted to less than this
         self.longest_gap: float | None = None  # None until the first progress
-        self.quiet = 0.0  # at the last call
-        self.postponed = 0.0  # until which silence the rule is not asked again
+        self.quiet = 0.0  # seconds of silence at the last call
+        self.postponed = 0.0  # seconds of silence before which the rule is not asked again
 
     def threshold(self) -> float:
         """Return from which silence on the run may hang, in seconds."""
@@ -123,7 +123,7 @@ class HangRule:
 
 
 def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, Any]], ended: Sequence[int]) -> bool:
-    """Return whether two collections of stacks, some seconds apart, show that no rank can continue.
+    """Return whether two collections of stacks, a few seconds apart, show that no rank can continue.
 
     Ranks that wait for others must do so in the same call and line in both. Either they use no CPU time meanwhile, or,
     as a wait for a GPU uses some, all ranks must stay in their lines, and some of them be waited for or all GPUs be
@@ -168,17 +168,17 @@ class HangWatch:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         timeout = plan["timeouts"].get("hang", 0) if plan.get("stacks") else 0
-        # to end a healthy run, such as one whose first rank evaluates, would cost more than a late report
+        # ending a healthy run, such as one whose first rank evaluates, would cost more than a late report
         self.rule = HangRule(timeout, timeout if plan.get("on_hang") == "stop" else LEAST_HANG_TIMEOUT)
         self.quiets: dict[int, float] = {}  # seconds of silence as last reported, by node_rank
-        self.progressed: dict[int, float] = {}  # when a node made progress last, by node_rank and the monotonic clock
-        self.replies: dict[int, list[Data]] = {}  # groups by node_rank, of the collection in progress
-        self.asked = 0.0  # when that began, by the monotonic clock; 0.0: none is in progress
+        self.progressed: dict[int, float] = {}  # monotonic time at which each node last made progress, by node_rank
+        self.replies: dict[int, list[Data]] = {}  # groups by node_rank, from the collection in progress
+        self.asked = 0.0  # monotonic time at which that collection began; 0.0: none is in progress
         self.earlier: list[Data] | None = None  # the groups of the first collection
         self.next_due = 0.0
         self.hang: Data | None = None  # the hang that was reported and has not ended
-        self.resumed = 0.0  # when the first output after the hang came, by the monotonic clock; 0.0: none did
-        self.news = ""  # what to report, once
+        self.resumed = 0.0  # monotonic time of the first output after the hang; 0.0: none yet
+        self.news = ""  # a text to report once
 
     def note_quiet(self, node_rank: int, quiet: Any, now: float) -> None:
         """Take the seconds of silence on a node, as its supervisor sends them with each heartbeat."""
@@ -221,13 +221,13 @@ class HangWatch:
         return True
 
     def judge_output(self, groups: list[Data]) -> None:
-        """Forget a hang if the stacks some seconds after the ranks' next output show progress.
+        """Forget a hang if the stacks a few seconds after the ranks' next output show progress.
 
         That output may be the error that ends them: NCCL's watchdog ends a rank up to a minute after printing it.
         """
         if self.hang is not None and positions(self.hang["groups"]) != positions(groups):
             self.hang = None
-            self.news = f"the ranks go on, after {format_age(self.rule.longest_gap or 0.0)} without output"
+            self.news = f"the ranks continue, after {format_age(self.rule.longest_gap or 0.0)} without output"
 
     def judge(self, now: float, groups: list[Data], ended: Sequence[int]) -> None:
         """Compare a collection with the one before, and describe the hang if there is one."""

@@ -90,7 +90,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.succes
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import (
         Attempt,
         AttemptPhases,
@@ -104,8 +104,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
 OF_ATTEMPT = ("ready", "running", "report", "failing", ENDED_RANKS)  # messages that concern one attempt
-MAX_BROKEN = 100  # in the result
-MAX_UNAUTHENTICATED = 64  # limit of the connections that have not proved they hold the token
+MAX_BROKEN = 100  # entries about broken hardware in the result
+MAX_UNAUTHENTICATED = 64  # limit of the connections that have not yet proved that they hold the token
 
 
 class Hub(LifelineEnd):
@@ -116,24 +116,24 @@ class Hub(LifelineEnd):
         self.own = plan["node"]["node_rank"]
         self.listener: socket.socket | None = None
         self.go = False
-        self.go_deadline = 0.0  # by when a launcher that starts all nodes must have started them
+        self.go_deadline = 0.0  # when a launcher that starts all nodes must have started them
         self.first_node: str | None = None  # the node that ended the run
-        self.deadline: float | None = None  # until when rank 0 waits for the last reports
+        self.deadline: float | None = None  # time until which rank 0 waits for the last reports
         self.nodes = initial_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
         self.attempts = Attempts(plan)
         self.attempts.preparation = HubPreparation(plan, self.send_request, self.tell_preparation)
         self.phases: AttemptPhases = {}  # when the failure that ends the attempt was noticed
-        self.end_class = ""  # of the attempt's end, if the one who ends it knows: see restart_policy.py
-        self.ended_ranks: dict[int, float] = {}  # when ranks exited while others run, in seconds since 1970
+        self.end_class = ""  # class of the attempt's end, if known to whoever ends it: see restart_policy.py
+        self.ended_ranks: dict[int, float] = {}  # when ranks exited while others still run, in seconds since 1970
         self.hangs = HangWatch(plan)
         self.ended_early: list[int] = []  # ranks that had exited with 0 when the run began to end
-        self.named_ranks: set[int] = set()  # those of which an event was written
+        self.named_ranks: set[int] = set()  # ranks about which an event was written
         self.notices = HubNotices(plan)
         self.pace = PaceWatch(plan)
         self.idle = IdleWatch(plan)
         self.samples = SampleLog(journal, plan)
-        self.broken: list[dict[str, str]] = []  # hardware, in all attempts: node and text
+        self.broken: list[dict[str, str]] = []  # broken hardware in all attempts: node and text
         self.save_watch = SaveWatch(plan, self.send_request)
         self.is_cut_off = False  # whether the other nodes may continue without this one
         self.replicator = Replicator(self)
@@ -205,7 +205,7 @@ class Hub(LifelineEnd):
         self.nodes[rank]["broken"] = None
         connection.send({"mac": handshake_mac(self.token, "server", run_id, rank, connection.nonce, message["nonce"])})
         connection.open(rank, handshake_mac(self.token, "key", run_id, rank, connection.nonce, message["nonce"]))
-        connection.side, connection.other_side = "server", "peer"  # also if it is a replacement of node 0
+        connection.side, connection.other_side = "server", "peer"  # even if it replaces node 0
         self.new_members.arrive(rank)
         for replacement in self.new_members.messages():
             connection.send(replacement)
@@ -385,11 +385,11 @@ class Hub(LifelineEnd):
             if not self.stop_reason:
                 self.node_failed(node, node["why"])
         elif self.stop_reason or not self.go or self.has_quorum():
-            self.journal.event("spare", f"{node['why']}; the run goes on, with a spare less", node=node["name"])
+            self.journal.event("spare", f"{node['why']}; the run continues with one spare fewer", node=node["name"])
         else:
             self.is_cut_off = True
             reason = (
-                f"{node['why']}: fewer than half of the nodes can be reached, and the others may go on by themselves"
+                f"{node['why']}: fewer than half of the nodes can be reached, and the others may continue on their own"
             )
             self.first_node = node["name"]
             self.journal.event("failure", reason, node=node["name"])
@@ -503,7 +503,7 @@ class Hub(LifelineEnd):
         member = self.nodes[self.names.index(notice["node"])]
         is_reclaimed = notice["ends"] and notice["machine"]
         if is_reclaimed and not self.plan["elastic"]:
-            member["excluded"] = True  # from the next attempts, even if this one is ending
+            member["excluded"] = True  # excluded from the next attempts, even if this one is ending
         elif notice["ends"] and not notice["machine"]:
             self.attempts.policy = None  # a person or a limit ends the run, even between two attempts
         if self.stop_reason is not None:
@@ -569,7 +569,7 @@ class Hub(LifelineEnd):
         return range(node["first_rank"], node["first_rank"] + node["slots"])
 
     def note_ended_ranks(self, node_rank: int, text: str) -> None:
-        """Remember which ranks of a node have exited; text: their numbers, separated by blanks."""
+        """Remember which ranks of a node have exited; text: their numbers, separated by spaces."""
         numbers = {int(number) for number in text[:65536].split() if RANK_NUMBER.fullmatch(number)}
         for rank in self.ranks_of(node_rank):
             if rank not in numbers:
@@ -681,8 +681,8 @@ class Hub(LifelineEnd):
         if attempt is not None or self.attempts.lacks_nodes:
             names, total = ", ".join(self.names[rank] for rank in sorted(connected)), len(self.names)
             self.attempts.refused = (
-                f"only {names} of the {total} nodes that started can be reached: fewer than half, so the others may go "
-                "on by themselves"
+                f"only {names} of the {total} nodes that started can be reached: fewer than half, so the others may "
+                "continue on their own"
             )
 
     def hand_over(self) -> None:
@@ -693,7 +693,7 @@ class Hub(LifelineEnd):
         self.replicator.send_news()
         for connection in self.admitted_connections():
             connection.send({"type": "handover", "reason": reason})
-        self.journal.set_state("failed", f"{reason}; the run goes on without this node")
+        self.journal.set_state("failed", f"{reason}; the run continues without this node")
         self.result_state = "failed"
 
     def begin_attempt(self, attempt: Attempt, now: float) -> None:

@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.rank_logs imp
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private, write_json
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from collections.abc import Callable, Iterator
     from typing import Any
 
@@ -50,10 +50,10 @@ class Journal:
         self.started = time.monotonic()
         self.since = time.time()  # when the state began
         self.status_due = 0.0
-        self.identities: dict[str, tuple[int, ...] | None] = {}  # of the documents that identify the run
+        self.identities: dict[str, tuple[int, ...] | None] = {}  # identities of the documents that identify the run
         self.directory_modes: dict[str, int] = {}  # permissions of the run directory and its parent, as they were set
         self.events: list[str] = []  # the last lines of events.jsonl
-        self.event_count = 0  # of all of them
+        self.event_count = 0  # number of all events
         self.damage = ""  # what the job has done to the run directory
         self.on_event: Callable[[str, str], None] | None = None  # called with the kind and text of each event
         self.unwritten = ""  # the error if the run directory could not be written
@@ -80,7 +80,7 @@ class Journal:
 
     def begin_attempt(self, plan: Plan) -> None:
         """Record the plan of a new attempt, and make the directory of its logs."""
-        self.record_ranks()  # of the attempt that has ended
+        self.record_ranks()  # record the ranks of the attempt that has ended
         self.plan = plan
         with self.tolerate_full_disk():
             for directory in (self.log_path(""), self.log_path("ranks")):
@@ -175,11 +175,11 @@ class Journal:
                 os.chmod(directory, 0o700)
             write_atomically(self.path("plan.json"), json.dumps(self.plan, indent=1, sort_keys=True))
             self.identify()
-            if self.events and not os.path.lexists(self.path("events.jsonl")):  # who has read a part of it continues
+            if self.events and not os.path.lexists(self.path("events.jsonl")):  # a reader continues where it stopped
                 write_atomically(self.path("events.jsonl"), "".join(self.events))
             self.damage = (
                 f"the job on {self.plan['node']['name']} removed, replaced or locked files in its run directory "
-                f"{self.directory}: the run goes on, but output that was removed is lost"
+                f"{self.directory}: the run continues, but output that was removed is lost"
             )
 
     def is_private(self) -> bool:

@@ -70,7 +70,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Tuple
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import (
@@ -133,7 +133,7 @@ class LauncherProcess:
         self.grace = plan["timeouts"]["grace"]
         self.temporary = plan["temporary_directory"]
         self.attempt = int(plan.get("environment", {}).get("MUSTER_ATTEMPT", 0))
-        self.checkpoint = plan.get("checkpoint", "")  # from which this attempt resumes
+        self.checkpoint = plan.get("checkpoint", "")  # the checkpoint from which this attempt resumes
         self.phase: Waiting | Running | Ending | Killing | LauncherEnded = Waiting()
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None
@@ -141,11 +141,12 @@ class LauncherProcess:
         self.ended_by_us = False  # whether this node was stopped before it failed
         self.rank_failed = ""  # the rank that failed first, with its exit code
         self.shutdown = False  # whether this node ends its part because its machine shuts down
-        self.newest_attempt: tuple[str | None, float] = (None, -math.inf)  # its directory, and when it was first seen
+        # the newest attempt's directory, and when it was first seen
+        self.newest_attempt: tuple[str | None, float] = (None, -math.inf)
         self.failing = ""  # why this node ends its part, if announced before the report
-        self.closing: dict[int, float] = {}  # when torchrun began to end a rank because another failed, by pid
+        self.closing: dict[int, float] = {}  # by pid: when torchrun began to end a rank because another failed
         self.noticed = False  # whether torchrun has noticed that a rank failed
-        self.log_size = 0  # of the launcher's log when it was last searched for those ranks
+        self.log_size = 0  # size of the launcher's log when it was last searched for those ranks
         self.remover: int | None = None  # pid of the process that removes this node's container, 0 if it did not start
         self.removed: int | None = None  # the remover's exit code
         self.creation = ContainerCreation(journal.directory)
@@ -403,12 +404,12 @@ class LauncherProcess:
         if remaining and not stuck:
             return notices
         if self.process is not None and self.code is None:
-            # it ended after reap() and before descendants(): the next turn has its status
+            # the launcher ended after reap() and before descendants(): the next turn has its status
             if self.process.pid not in remaining:
                 return notices
             self.code = -signal.SIGKILL
         if self.remover and self.removed is None and self.remover not in remaining:
-            return notices  # the same for the remover
+            return notices  # likewise, the next turn has the remover's status
         self.phase = LauncherEnded(ending, killed, self.describe_container(self.remover in remaining))
         return notices
 

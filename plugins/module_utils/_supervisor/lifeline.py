@@ -23,7 +23,7 @@ line. So no third party can add, replace, reorder or repeat a line.
   server: {"type": "prepare", "request"} before another attempt: check the node, offer or copy a checkpoint
   server: {"type": "collect"} to ask for the stacks of a run that may hang
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
-  server: {"type": "save", "number", "notice"} if the ranks shall save
+  server: {"type": "save", "number", "notice"} if the ranks must save
   server: {"type": "attempt", "number", "members", "hub", ...} before another attempt
   server: {"type": "state", ...} | {"type": "record", "record"} | {"type": "event", "event"}: see replica.py
   server: {"type": "handover", "reason"} if its node leaves a run that continues: another node must lead it
@@ -42,7 +42,7 @@ import socket
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Container
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
@@ -96,7 +96,7 @@ class LifelineConnection:
         self.last_heard = now
         self.nonce = os.urandom(16).hex()
         self.node_rank: int | None = None  # set once the other side has proved the token
-        self.stage = "nonce"  # of a peer's connection to rank 0: nonce | mac | open
+        self.stage = "nonce"  # stage of a peer's connection to rank 0: nonce | mac | open
         self.expected = ""  # the proof that rank 0 must send
         self.lines_key = ""  # the key for lines after that
         self.key: bytes | None = None

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.node_loss imp
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import FLUSH_TIMEOUT
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport, Plan, Result
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
     from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import LifelineConnection
@@ -33,11 +33,11 @@ RestartRanks = collections.namedtuple("RestartRanks", "last_heard")
 CollectStacks = collections.namedtuple("CollectStacks", "")
 # The next attempt at the job, once the last one has ended on this node.
 NewAttempt = collections.namedtuple("NewAttempt", "attempt")
-# A step in the preparation of the next attempt; request: of rank 0, see preparation/node_preparation.py.
+# A step in the preparation of the next attempt; request: rank 0's request, see preparation/node_preparation.py.
 Prepare = collections.namedtuple("Prepare", "request")
-# The ranks of this node shall save; number: of the notice in this run.
+# The ranks of this node must save; number: the notice's number in this run.
 Save = collections.namedtuple("Save", "notice number")
-# This node shall lead the run from now on.
+# This node must lead the run from now on.
 TakeOver = collections.namedtuple("TakeOver", "")
 
 
@@ -63,8 +63,8 @@ class LifelineEnd:
         self.stop_reason: str | None = None
         self.stop_requested = False  # whether a person requested the stop
         self.quiet = 0.0  # seconds since this node's job made progress
-        self.local_report: NodeReport | None = None  # this node's
-        self.result: Result | None = None  # as rank 0 has written it; None elsewhere
+        self.local_report: NodeReport | None = None  # the report of this node
+        self.result: Result | None = None  # the result that rank 0 has written; None elsewhere
         self.result_state: str | None = None  # how the run ended, as far as this node knows
         self.failure_code = 1  # the supervisor's exit code after a failure
 
@@ -136,7 +136,7 @@ class LifelineEnd:
         raise NotImplementedError
 
     def raise_notice(self, fields: Data) -> None:
-        """Report that this node's ranks, and so those of all nodes, shall save."""
+        """Report that this node's ranks, and therefore those of all nodes, must save."""
         raise NotImplementedError
 
     def report(self, report: NodeReport) -> None:

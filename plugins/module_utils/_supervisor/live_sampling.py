@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health.idle import JobCpu
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Tuple
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     Notice = Tuple[str, str]  # kind, as on the lifeline, and text
 
 SAMPLE_KIND = "sample"
-GPU_TAIL_BYTES = 16384  # of gpus.csv; a sample of 64 GPUs has less than 8 KiB
+GPU_TAIL_BYTES = 16384  # bytes at the end of gpus.csv; a sample of 64 GPUs has less than 8 KiB
 
 
 def disk_space(path: str) -> tuple[int | None, int | None]:
@@ -100,7 +100,7 @@ class SampleLog:
         self.path = journal.path(FILE)
         self.interval = plan["timeouts"]["sample"]
         self.number = 0
-        self.taken: dict[str, float] = {}  # when the last sample of each node was taken, by the monotonic clock
+        self.taken: dict[str, float] = {}  # monotonic time of each node's last sample
 
     def take(self, node: str, text: str) -> Data | None:
         """Append a node's sample, and return it, unless it is invalid or follows the previous one too soon."""

@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.rank_logs imp
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
 LOG_HEAD = 1048576  # bytes kept at the beginning of a shortened log

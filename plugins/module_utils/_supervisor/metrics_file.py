@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.metrics_forma
 from ansible_collections.muster.training.plugins.module_utils._supervisor.live_sampling import take_sample
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Tuple
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan

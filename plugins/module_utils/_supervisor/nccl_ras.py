@@ -16,7 +16,7 @@ import time
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import RAS_TIMEOUT
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Mapping
 
 ADDRESS = "NCCL_RAS_ADDR"  # variable by which a job moves the port: HOST:PORT
@@ -24,9 +24,9 @@ DEFAULT_PORT = 28028
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 LOOPBACK = ("127.0.0.1", "::1")  # the second one on nodes whose network is IPv6
 MAX_REPLY = 262_144  # bytes
-MAX_DIFFERENCES = 3  # in a message
-MAX_COUNTS = 4  # of one operation in a message
-REQUESTS = ((b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL"), (b"TIMEOUT 1\n", b"OK"))  # with the beginning of each reply
+MAX_DIFFERENCES = 3  # number of differences shown in a message
+MAX_COUNTS = 4  # number of counts of one operation shown in a message
+REQUESTS = ((b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL"), (b"TIMEOUT 1\n", b"OK"))  # each with the start of its reply
 
 # As in src/ras/client_support.cc; until 2.26, the operation was just "collective". Numbers of at most 9 or 18 digits.
 COMMUNICATOR = re.compile(r"#(?P<name>[0-9]{1,9}-[0-9]{1,9}) \([0-9a-f]{1,16}\) (?P<kind>MISMATCH|INCOMPLETE|ERROR)\s*")
@@ -92,7 +92,7 @@ class Differences:
 
     def __init__(self) -> None:
         self.communicator = ""
-        self.operations: list[tuple[str, list[str]]] = []  # each with what ranks have launched
+        self.operations: list[tuple[str, list[str]]] = []  # each operation, and what ranks have launched
         self.missing: list[str] = []
 
     def take(self, line: str) -> None:

@@ -34,7 +34,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.restar
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import majority
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Iterator, Protocol
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Member, NodeView, Plan
@@ -63,7 +63,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
             """Close a connection."""
 
 
-KIND = "member"  # of messages
+KIND = "member"  # type of the messages about new members
 
 
 class NewMembers:
@@ -71,12 +71,12 @@ class NewMembers:
 
     def __init__(self, hub: JoinableHub) -> None:
         self.hub = hub
-        self.request: Data | None = None  # that waits for an answer
-        self.deadline = 0.0  # for it
-        self.member: Member | None = None  # that was chosen for it
-        self.acknowledged: set[int] = set()  # nodes that know it, by node_rank
-        self.awaited: dict[int, Member] = {}  # those that have not connected yet
-        self.is_fixed = os.path.lexists(hub.journal.path(queued_run.MARKER))  # no node can join a job of Slurm
+        self.request: Data | None = None  # the request that has not been answered yet
+        self.deadline = 0.0  # when that request must have been answered
+        self.member: Member | None = None  # the member chosen in response to that request
+        self.acknowledged: set[int] = set()  # node_ranks of the nodes that know the new member
+        self.awaited: dict[int, Member] = {}  # members that have not connected yet
+        self.is_fixed = os.path.lexists(hub.journal.path(queued_run.MARKER))  # no node can join a Slurm job
 
     # - the state of the run
 

@@ -60,7 +60,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.succes
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Attempt, Data, NodeReport, Plan
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
@@ -86,19 +86,19 @@ class Peer(LifelineEnd):
         self.current: Attempt = first_attempt(plan)
         self.hub = plan.get("hub", 0)  # node_rank of the node that leads the run
         self.candidate = self.hub  # the node to which this one connects
-        self.port_number = 0  # of the lifeline's port there: see ports.py
+        self.port_number = 0  # number of the lifeline's port on that node: see ports.py
         self.replica = Replica()
         self.election: float | None = None  # when this node began to look for another hub
         self.election_due = math.inf
         self.admitted = False  # whether this node has ever checked in
         self.lost_at: float | None = None  # when rank 0 was given up
         self.loss = ""  # why
-        self.deadline = math.inf  # until when a stopped node waits for rank 0's result
-        self.unsent_notices: list[Data] = []  # those that arose while there was no connection
-        self.notice_number = 0  # of the newest notice from rank 0
+        self.deadline = math.inf  # time until which a stopped node waits for rank 0's result
+        self.unsent_notices: list[Data] = []  # notices that arose while there was no connection
+        self.notice_number = 0  # number of the newest notice from rank 0
         self.is_ending = False  # whether a notice ends the run
         self.stepped = time.monotonic()
-        self.woke = -math.inf  # when this supervisor went on after it had hung, which the hub took for a loss
+        self.woke = -math.inf  # when this supervisor resumed after a hang that the hub took for a loss
 
     @property
     def connection(self) -> LifelineConnection | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import socket
 
-LIFELINE_PORTS = 4  # that a node which succeeds the first one may use: another run on it may use the planned one
-PORTS = 16  # that an attempt may use, from the master port: another program may have taken the first
+LIFELINE_PORTS = 4  # number of ports that the first node's successor may use: another run on it may use the planned one
+PORTS = 16  # number of ports that an attempt may use, from the master port: another program may have taken the first
 
 
 def lifeline_port(planned: int, number: int) -> int:

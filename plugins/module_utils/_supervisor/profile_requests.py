@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.launch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.stack_hook import PROFILE_SIGNAL
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
     from ansible_collections.muster.training.plugins.module_utils._supervisor.launcher import LauncherProcess

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.safe_files im
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import is_exit_code
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport, RankReport
@@ -90,7 +90,7 @@ def rank_reports(  # noqa: C901
         elif code not in (0, *KILLED):  # a killed rank survived any error it logged
             recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
             text = read_tail(stderr)
-            if code is None and not recorded:  # it may have survived errors without torch's prefix
+            if code is None and not recorded:  # the rank may have survived errors without torch's prefix
                 recorded = (shared_errors(text, [rank]) or {}).get(rank, "")
             error = recorded or (first_error(text) if code is not None else "")
             if not error and code is not None and code < 0:

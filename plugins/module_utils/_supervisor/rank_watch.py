@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import rank_end
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Tuple
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
@@ -22,14 +22,14 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     Notice = Tuple[str, str]  # kind, as on the lifeline, and text
 
-ENDED_RANKS = "ended_ranks"  # kind of the notice: the global ranks that have exited, separated by blanks
+ENDED_RANKS = "ended_ranks"  # kind of the notice: the global ranks that have exited, separated by spaces
 
 
 class RankWatch:
-    """Watches this node's ranks: by the exit codes that bin/muster-rank records, or as processes of torchrun.
+    """Watches this node's ranks: by the exit codes that bin/muster-rank records, or as torchrun's processes.
 
     torchrun ends its other ranks and itself soon after a rank has failed, so a rank that is gone has exited with 0.
-    Not if torchrun may restart ranks, which are gone meanwhile.
+    This does not hold if torchrun may restart ranks, since they are gone in the meantime.
     """
 
     def __init__(self, directory: str, plan: Plan) -> None:
@@ -45,7 +45,7 @@ class RankWatch:
         return {self.plan["node"]["first_rank"] + number: since for number, since in sorted(self.ended.items())}
 
     def step(self, now: float, launcher: LauncherProcess) -> list[Notice]:
-        """Return a notice if the ranks that have exited are others than before."""
+        """Return a notice if the set of ranks that have exited has changed."""
         if now < self.due:
             return []
         self.due = now + RANK_CHECK_INTERVAL

@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.hub_node impo
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RESULT, Between, conforms
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Iterator, Protocol
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import (
@@ -42,9 +42,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
             """Return the connections to nodes that have proved that they hold the token."""
 
 
-KINDS = ("state", "record", "event")  # of messages
-MAX_EVENTS = 200  # that each node keeps, the last ones
-MAX_EVENT = 4000  # characters of one
+KINDS = ("state", "record", "event")  # types of messages
+MAX_EVENTS = 200  # number of the last events that each node keeps
+MAX_EVENT = 4000  # characters of an event
 MAX_RECORD = 32000  # characters; an attempt on thousands of nodes has a longer one, which is not sent
 MAX_ATTEMPTS = 1000
 STATE = {
@@ -53,7 +53,7 @@ STATE = {
     "excluded": [range(10**6)],
     "elapsed": Between(0, 1e9),  # seconds since the job first started
     "began": Between(0, 1e11),  # when the job of the current attempt started
-    "checkpoint": str,  # before the first attempt
+    "checkpoint": str,  # the checkpoint that existed before the first attempt
 }
 EVENT = {"time": Between(0, 1e11), "event": str, "text": str}
 
@@ -65,7 +65,7 @@ class Replica:
         self.is_final = False
         self.lost: list[int] = []
         self.excluded: list[int] = []
-        self.started: float | None = None  # when the job first started, by the monotonic clock
+        self.started: float | None = None  # monotonic time at which the job first started
         self.began = time.time()
         self.checkpoint = ""
         self.records: list[AttemptRecord] = []
@@ -101,11 +101,11 @@ class Replicator:
         self.hub = hub
         self.is_needed = can_succeed(hub.plan)
         self.due = 0.0
-        self.state: Data = {}  # as it was last sent, without the time
-        self.records = self.events = 0  # how many were sent
+        self.state: Data = {}  # the state that was last sent, without the time
+        self.records = self.events = 0  # numbers of records and events that were sent
 
     def step(self, now: float) -> None:
-        """Send events and records at once, and the state in the rhythm of the heartbeats."""
+        """Send events and records immediately, and the state once per heartbeat interval."""
         journal, attempts = self.hub.journal, self.hub.attempts
         has_news = (journal.event_count, len(attempts.history)) != (self.events, self.records)
         if self.is_needed and (has_news or now >= self.due):

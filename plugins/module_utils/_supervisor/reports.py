@@ -11,7 +11,7 @@ import signal
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import MAX_LINE
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, NodeReport
 
 

@@ -12,7 +12,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.lost_peers im
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Mapping, Sequence
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import (
@@ -126,7 +126,7 @@ def decide(policy: RestartPlan, history: Sequence[AttemptRecord], initial: str =
 
 REASONS = {
     DETERMINISTIC: "the same error would end the next attempt as well",
-    RANK_FAILED: "a rank failed, on a node that is well",
+    RANK_FAILED: "a rank failed on a healthy node",
     HARDWARE: "hardware failed",
     NODE_LOST: "a node was lost",
     INTERRUPTED: "the run was interrupted",

@@ -68,7 +68,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.stack_
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan, RankReport
@@ -86,7 +86,7 @@ EXTEND_PYTHONPATH = 'PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; export PYTHONPA
 
 def write_hook(directory: str) -> None:
     """Write the hook into a run directory. Raise OSError."""
-    remove_entry(os.path.join(directory, STACKS))  # those of an earlier attempt
+    remove_entry(os.path.join(directory, STACKS))  # the stacks of an earlier attempt
     make_private_directory(os.path.join(directory, STACKS))
     make_private_directory(os.path.join(directory, HOOKS))
     make_private_directory(os.path.join(directory, HOOKS, "__pycache__"))  # Python would let others read it
@@ -124,11 +124,11 @@ class Process:
         self.pid = pid
         self.parent = parent
         self.state = state
-        self.inner = pid  # its pid in its own container
+        self.inner = pid  # the process's pid in its own container
         self.has_handler = False
         self.has_profile_handler = False
-        self.path = ""  # of its file, or "" if it shares that of its parent
-        self.local_rank: int | None = None  # if it is a rank
+        self.path = ""  # path of its stack file, or "" if it shares its parent's
+        self.local_rank: int | None = None  # its local rank if it is a rank
 
     def read_status(self) -> None:
         """Read from the kernel whether it handles both signals: otherwise they would kill it."""
@@ -166,7 +166,7 @@ class StackCollector:
         self.ticks: dict[int, int] = {}  # CPU time at the previous collection, by pid
         self.consumed: dict[str, int] = {}  # bytes of each file that were read
         self.last: list[Data] = []  # the groups of the last collection
-        self.since = time.time()  # time from which on dumps of the flight recorder belong to this attempt
+        self.since = time.time()  # dumps of the flight recorder since this time belong to this attempt
 
     # - processes
 
@@ -260,7 +260,7 @@ class StackCollector:
     def read_stacks(self, processes: list[Process], timeout: float) -> dict[int, list[Frame]]:
         """Return the stack of each process's main thread, by pid."""
         files = StackFiles({process.pid: process.path for process in processes})
-        late = request_stacks(files, timeout)  # on a busy machine; final_groups() will read their stacks
+        late = request_stacks(files, timeout)  # slow processes: final_groups() will read their stacks
         for process in processes:
             self.consumed[process.path] = (files.before if process.pid in late else files.sizes)[process.pid]
         before = files.before

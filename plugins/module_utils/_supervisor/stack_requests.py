@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.stacks import
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_groups
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
     from ansible_collections.muster.training.plugins.module_utils._supervisor.launcher import LauncherProcess
 

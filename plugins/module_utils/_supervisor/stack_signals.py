@@ -26,7 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.progra
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Iterable, Mapping
 
 ASLEEP = (b"S", b"D")  # first letters of a state
@@ -54,7 +54,7 @@ class StackFiles:
     """The files into which some processes write their stacks, and how far each has been written."""
 
     def __init__(self, paths: Mapping[int, str]) -> None:
-        self.paths = dict(paths)  # by pid
+        self.paths = dict(paths)  # the stack file of each process, by pid
         self.before = {pid: file_size(path) for pid, path in self.paths.items()}
         self.sizes = dict(self.before)
 
@@ -65,7 +65,7 @@ class StackFiles:
             time.sleep(STACK_POLL_INTERVAL)
             for pid in list(waiting):
                 size = file_size(self.paths[pid])
-                if size == self.sizes[pid] and size > self.before[pid]:  # it has stopped growing
+                if size == self.sizes[pid] and size > self.before[pid]:  # the file has stopped growing
                     waiting.remove(pid)
                 self.sizes[pid] = size
         return waiting

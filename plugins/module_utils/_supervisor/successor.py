@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.ports 
 from ansible_collections.muster.training.plugins.module_utils._supervisor.succession import gather_timeout, majority
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Attempt, NodeView, Plan
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
     from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
@@ -54,7 +54,7 @@ class Successor(Hub):
         self.leads = False  # whether a majority follows
         self.abandoned = ""  # why this node does not lead the run
         self.gather_by = time.monotonic() + gather_timeout(len(self.names))
-        self.settled: float | None = None  # when no more nodes are waited for
+        self.settled: float | None = None  # when this node stopped waiting for more nodes
 
     def inherit(self, peer: Peer, attempt: Attempt) -> None:
         """Take over what this node knows as a peer; attempt: the current one."""
@@ -79,7 +79,7 @@ class Successor(Hub):
             node["state"] = "lost"
             node["excluded"] = rank in replica.excluded or rank not in (self.own, *followers)
         self.broken = find_broken(replica.events, self.names)
-        self.nodes[0]["launcher_log"] = ""  # on another node
+        self.nodes[0]["launcher_log"] = ""  # the log is on another node
         self.nodes[self.predecessor]["why"] = self.loss
         own = self.nodes[self.own]
         own["report"] = peer.local_report
@@ -124,8 +124,8 @@ class Successor(Hub):
             needed, total = majority(len(self.names)), len(self.names)
             here = ", ".join(self.names[rank] for rank in self.followers())
             self.give_up(
-                f"{self.loss}; to go on without it, {needed} of the {total} nodes that started must reach each other, "
-                f"and only {here} can"
+                f"{self.loss}; to continue without it, {needed} of the {total} nodes that started must reach each "
+                f"other, and only {here} can"
             )
 
     def followers(self) -> list[int]:

@@ -86,7 +86,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.succes
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import Watchers
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Attempt, NodeReport, Plan

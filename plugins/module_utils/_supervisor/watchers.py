@@ -34,7 +34,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor.log_limit import all_logs, bound_logs
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Tuple
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
@@ -93,7 +93,7 @@ def read_sample(text: str, code: int, known_indices: set[str], tool: str = "nvid
 
 
 class Watchers:
-    """Watches in child processes, since a mount or GPU may hang; reports each change once."""
+    """Watches a node's mounts, GPUs and logs, in child processes since they may hang; reports each change once."""
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
@@ -114,7 +114,7 @@ class Watchers:
         self.accounts = False  # whether the driver's accounting is on
         self.sample_start = 0  # offset of the newest sample in gpus.csv
         self.gpus: set[str] = set()  # the indices in the first sample
-        self.gpus_error = ""  # nvidia-smi's error while not all GPUs are well
+        self.gpus_error = ""  # nvidia-smi's error while any GPU is faulty
         self.logs_due = 0.0
         self.shortened = ""  # how logs over the limit were shortened, or the error
         self.final_check: float | None = None  # when the final checks began
@@ -205,7 +205,7 @@ class Watchers:
             code = exit_code(ended[self.sampler])
             pid, self.sampler = self.sampler, None
             if pid == self.snapshot:
-                self.snapshot = 0  # its pid may be reused
+                self.snapshot = 0  # the pid may be reused
             elif pid == self.accountant:
                 self.accountant = 0
                 self.read_accounting()

@@ -70,7 +70,7 @@ def build_environment() -> dict[str, str]:
     """Return the environment variables: without those of other jobs, the environment's programs first in PATH."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
     path = os.path.dirname(sys.executable) + os.pathsep + inherited.get("PATH", "/usr/bin:/bin")
-    # without a GPU, choose the CPU: DeepSpeed does not rely on torch alone
+    # without a GPU, request the CPU explicitly: DeepSpeed does not rely on torch alone
     return {**inherited, "PATH": path, **({} if glob.glob("/dev/nvidia[0-9]*") else {"DS_ACCELERATOR": "cpu"})}
 
 

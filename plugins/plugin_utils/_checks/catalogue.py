@@ -92,7 +92,7 @@ IDS = {
     "gpu-pcie-narrow": "a GPU uses fewer PCI express lanes than it could",
     "gpu-peer-access": "GPUs without NVLink, whose traffic the PCI bridges or the IOMMU redirect",
     "gpu-throttled": "a GPU runs at a reduced clock",
-    "gpu-xid": "the driver has reported an error of a GPU since the boot, after which it needs a reset or a repair",
+    "gpu-xid": "since boot, the driver has reported a GPU error after which it needs a reset or a repair",
     "gpudirect-acs": "PCI bridges redirect the traffic between GPUs and RDMA adapters",
     "gpudirect-rdma": "RDMA adapters cannot access the memory of the GPUs",
     "host-memory-small": "the node has less memory than DeepSpeed offloads",
@@ -126,7 +126,7 @@ IDS = {
     "mixed-gpus": "the nodes have GPUs of different vendors",
     "mixed-processors": "the nodes have different processor architectures",
     "name-differs": "a name resolves to a different address than on the other nodes",
-    "name-elsewhere": "a name resolves to another address than node_address on all nodes",
+    "name-elsewhere": "on all nodes, a name resolves to an address other than node_address",
     "name-unanswered": "the resolver did not respond in time",
     "name-unknown": "a node cannot resolve a name",
     "no-gpu": "the node has no visible GPU, and the number of processes to start is not set",
@@ -142,7 +142,7 @@ IDS = {
     "port-blocked": "a port of the run is closed between two nodes",
     "port-in-use": "a port of the run is in use on the first node",
     "program-missing": "a program the launcher calls is missing",
-    "rank-order": "torch numbers the nodes in another order than node_rank",
+    "rank-order": "torch numbers the nodes in a different order from node_rank",
     "rdma-errors": "an RDMA port has many errors",
     "rdma-gid": "RoCE v2 addresses are at different indexes, or not at the configured one",
     "rdma-ports": "the active RDMA ports differ between nodes",
@@ -182,7 +182,7 @@ IDS = {
     "wandb-no-key": "the job logs to W&B, and the first node has no key",
     "wandb-unreachable": "the first node does not reach W&B, to which the job logs",
     "working-directory-missing": "the job's working directory is missing",
-    "wrong-interface": "the route to a peer uses another interface than node_address",
+    "wrong-interface": "the route to a peer uses a different interface from node_address",
 }
 
 

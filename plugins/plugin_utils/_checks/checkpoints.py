@@ -71,7 +71,7 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
     )
     requirement = "checkpoints that outlive the node that saved them"
     make_finding = warning
-    if context.job.restarts:  # they exist for restarts after the loss of a node
+    if context.job.restarts:  # restarts need checkpoints that survive the loss of a node
         make_finding, requirement = error, f"{requirement}, since the run restarts after the loss of one"
         remedy += ". To launch anyway, if only rank 0 saves and loads them: -e preflight_skip=checkpoint-node-local"
     return [make_finding("checkpoint-node-local", nodes, problem=problem, requirement=requirement, remedy=remedy)]

@@ -272,7 +272,7 @@ def check_ssh(context: CheckContext) -> list[Finding]:
 
 
 def check_connections(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     findings: list[Finding] = []
     checks: tuple[Callable[[CheckContext], list[Finding]], ...] = (
         check_tcp,

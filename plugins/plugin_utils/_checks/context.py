@@ -23,7 +23,7 @@ class Thresholds:
     """Limits beyond which a value becomes a finding."""
 
     clock_skew: float = 1.0  # seconds between a node's clock and the others
-    disk_gib: float = 5.0  # free where runs and checkpoints are written
+    disk_gib: float = 5.0  # free space where runs and checkpoints are written
     shm_gib: float = 1.0  # size of /dev/shm; containers default to 0.06, too little for NCCL and data loaders
     memlock_mib: float = 8.0  # the kernel's default since 5.16
     nofile: int = 1024  # the kernel's default
@@ -35,7 +35,7 @@ class ControllerCode:
 
     source: str = ""
     problem: str = ""  # why the source could not be read
-    requirements: str = ""  # its requirements file
+    requirements: str = ""  # path of the requirements file
     required: str = ""  # the hash of the requirements
     skip_reason: str = ""  # why it was not copied to the nodes: launch_plan's code_left
     files: tuple[str, ...] = ()  # paths of its files, relative to the source; empty if there are too many

@@ -131,5 +131,5 @@ def check_image_environment(context: CheckContext) -> list[Finding]:
 
 
 def check_environments(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     return [*check_project_environment(context), *check_image_environment(context)]

@@ -23,7 +23,7 @@ def names_by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def split_remedy(names: dict[str, list[str]]) -> str:
-    """Return how to launch on the largest group of equal nodes."""
+    """Return the remedy: a launch on the largest group of equal nodes."""
     largest = max(names.values(), key=len)
     return f"launch only on nodes of the same kind: -e nodes={','.join(largest)}"
 
@@ -94,5 +94,5 @@ def check_torch_vendor(context: CheckContext) -> list[Finding]:
 
 
 def check_gpu_vendors(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     return [*check_mixed_vendors(context), *check_mixed_processors(context), *check_torch_vendor(context)]

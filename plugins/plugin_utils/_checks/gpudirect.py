@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.plugin_utils._checks.context import CheckContext
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, warning
 
-EFA_DRIVER = "efa"  # it has its own support for GPU memory
+EFA_DRIVER = "efa"  # this driver has its own support for GPU memory
 
 
 def nodes_with_rdma(context: CheckContext) -> set[str]:
@@ -77,5 +77,5 @@ def check_adapter_access(context: CheckContext) -> list[Finding]:
 
 
 def check_gpudirect(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     return [*check_gpudirect_rdma(context), *check_adapter_access(context)]

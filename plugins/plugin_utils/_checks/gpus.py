@@ -253,5 +253,5 @@ def describe_process(process: dict[str, Any]) -> str:
 
 
 def check_gpus(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     return [*check_driver(context), *check_health(context), *check_count(context), *check_free(context)]

@@ -26,11 +26,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.findings i
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-MAX_ECC_ERRORS = 10  # uncorrected, in a GPU's life, from which on it is reported
-MAX_NVLINK_ERRORS = 100  # since the driver was loaded
-MIN_MEMORY_SHARE = 0.05  # of a machine's memory that should be available
-MAX_SWAP_SHARE = 0.5  # of its swap that may be in use
-# Errors of an RDMA port since the boot from which on it is reported; a link goes down once or twice at a boot.
+MAX_ECC_ERRORS = 10  # uncorrected errors in a GPU's life at which it is reported
+MAX_NVLINK_ERRORS = 100  # errors since the driver was loaded at which a link is reported
+MIN_MEMORY_SHARE = 0.05  # share of a machine's memory that should be available
+MAX_SWAP_SHARE = 0.5  # share of a machine's swap that may be in use
+# Number of errors of an RDMA port since boot at which it is reported; a link goes down once or twice at boot.
 MAX_PORT_ERRORS = {
     "link_downed": 10,
     "link_error_recovery": 10,
@@ -67,8 +67,8 @@ def check_errors(context: CheckContext) -> Iterator[Finding]:
                 "gpu-xid",
                 [node.name],
                 problem=f"{age} ago the driver reported {text}",
-                requirement="GPUs without such errors since the boot",
-                remedy=f"{REPLACE_REMEDY}. If it was reset since, add -e preflight_skip=gpu-xid",
+                requirement="GPUs without such errors since boot",
+                remedy=f"{REPLACE_REMEDY}. If the GPU has been reset since then, add -e preflight_skip=gpu-xid",
             )
 
 
@@ -224,6 +224,6 @@ def check_memory(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_node_health(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     checks = (check_errors, check_rows, check_speed, check_nvlinks, check_ports, check_memory)
     return [finding for check in checks for finding in check(context)]

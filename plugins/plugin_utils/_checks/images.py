@@ -187,7 +187,7 @@ def check_memory_limit(context: CheckContext) -> list[Finding]:
 
 
 def check_images(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file. program-missing reports a missing engine."""
+    """Return the findings of all checks in this file. program-missing reports a missing engine."""
     if not context.job.image:
         return []
     return [

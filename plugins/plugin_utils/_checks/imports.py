@@ -170,7 +170,7 @@ def has_old_requirements(context: CheckContext, name: str) -> bool:
 
 
 def install_remedy(modules: list[str], is_certain: bool, is_outdated: bool) -> str:
-    """Return how to install missing modules.
+    """Return the remedy for missing modules.
 
     Args:
         modules: their names.
@@ -361,5 +361,5 @@ def check_compilers(context: CheckContext) -> list[Finding]:
 
 
 def check_imports(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     return [*check_import_failures(context), *check_cuda(context), *check_compilers(context)]

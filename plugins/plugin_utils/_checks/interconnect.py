@@ -109,7 +109,7 @@ def rdma_ports(context: CheckContext) -> dict[str, list[dict[str, Any]]]:
 
 
 def check_rdma_states(context: CheckContext) -> list[Finding]:
-    """Check that as many RDMA ports are active on each node, with the same link layers."""
+    """Check that each node has the same number of active RDMA ports, with the same link layers."""
     ports = rdma_ports(context)
     findings = []
     active = {
@@ -218,7 +218,7 @@ def check_requested_gid(indexes: dict[str, tuple[tuple[int, ...], ...]], request
 
 
 def check_interconnect(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     return [
         *check_fabric(context),
         *check_peer_access(context),

@@ -312,7 +312,7 @@ def check_wandb_key(context: CheckContext) -> list[Finding]:
 
 
 def check_job_environment(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     return [
         *check_interfaces(context),
         *check_caches(context),

@@ -26,7 +26,7 @@ TRAINER_LIBRARIES = {"transformers", "trl", "peft", "accelerate"}
 # parameters in half precision.
 OPTIMIZER_BYTES, PARAMETER_BYTES = 12, 2
 MODEL_SIZE = re.compile(r"(?<![\w.x×])([0-9]{1,4}(?:\.[0-9]{1,3})?)[bB](?![A-Za-z0-9])")
-ACTIVE_SIZE = re.compile(r"[-_]A[0-9]")  # of a mixture
+ACTIVE_SIZE = re.compile(r"[-_]A[0-9]")  # the active parameters in the name of a mixture-of-experts model
 MODEL_OPTION = re.compile(r"--?(model|pretrained)[-_\w]*")
 TRUE = ("true", "1", "yes")
 
@@ -74,7 +74,7 @@ def check_checkpoints(context: CheckContext) -> list[Finding]:
 
 
 def check_shards(context: CheckContext, option: str, entries: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """Check that a checkpoint of DeepSpeed has the optimizer state of as many ranks as the run."""
+    """Check that a DeepSpeed checkpoint has the optimizer states of as many ranks as the run has."""
     ranks = {rank for entry in entries.values() for rank in entry["shards"]}
     world = context.table.world_size
     if not ranks or len(ranks) == world or max(ranks) >= 2 * len(ranks):
@@ -87,10 +87,9 @@ def check_shards(context: CheckContext, option: str, entries: Mapping[str, Mappi
             [],
             problem=f"the checkpoint in {option} has the optimizer states of {len(ranks)} ranks{part}, and the run has "
             f"{world}",
-            requirement="as many ranks as wrote it: DeepSpeed does not redistribute ZeRO's optimizer states",
-            remedy="use as many (-e nnodes=N -e nproc_per_node=N), convert it once with DeepSpeed's "
-            "ds_to_universal.py, or "
-            "load only the weights (load_optimizer_states=False)",
+            requirement="the number of ranks that wrote it: DeepSpeed does not redistribute ZeRO's optimizer states",
+            remedy="use that number (-e nnodes=N -e nproc_per_node=N), convert the checkpoint once with DeepSpeed's "
+            "ds_to_universal.py, or load only the weights (load_optimizer_states=False)",
         )
     ]
 
@@ -220,5 +219,5 @@ def check_host_memory(context: CheckContext) -> list[Finding]:
 
 
 def check_job_inputs(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     return [*check_checkpoints(context), *check_deepspeed_arguments(context), *check_host_memory(context)]

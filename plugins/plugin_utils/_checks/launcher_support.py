@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._software.versions
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 NO_SSH_SINCE = (0, 14, 5)  # the first DeepSpeed whose launcher has --no_ssh
-PACKAGES = {  # package with a program on Debian and Ubuntu
+PACKAGES = {  # packages that contain these programs on Debian and Ubuntu
     "mpirun": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
     "ompi_info": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
     "orted": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
@@ -46,7 +46,7 @@ def check_programs(context: CheckContext) -> list[Finding]:
     missing: dict[str, list[str]] = {}
     for node in context.nodes:
         programs = context.facts[node.name].get("programs")
-        if programs is None:  # not read
+        if programs is None:  # the programs were not read
             continue
         required = (context.job.container_engine,) if image else launcher.needed_programs(context.job, node.node_rank)
         for program in required:
@@ -137,7 +137,7 @@ def check_executable(context: CheckContext) -> list[Finding]:
         return []
     path = posixpath.normpath(context.facts[denied[0]]["script"]["path"])
     command = f"chmod +x {shlex.quote(path)} on the node"
-    if context.code.source:  # from which each launch copies the program again
+    if context.code.source:  # each launch copies the program again
         original = posixpath.normpath(f"{context.code.source}/{context.job.script}")
         command = f"chmod +x {shlex.quote(original)} on this machine"
     return [
@@ -222,7 +222,7 @@ def check_batch(context: CheckContext) -> list[Finding]:
     if batch_error is None:
         return []
     problem, requirement, remedy = batch_error
-    # with model or pipeline parallelism, which a script may set up by itself, fewer ranks count
+    # with model or pipeline parallelism, which a script may set up by itself, fewer ranks count towards the batch
     make_finding = warning if any(key in config for key in ("tensor_parallel", "sequence_parallel_size")) else error
     return [make_finding("deepspeed-batch", [], problem=problem, requirement=requirement, remedy=remedy)]
 
@@ -297,7 +297,7 @@ def check_precision(context: CheckContext) -> list[Finding]:
 
 
 def check_launchers(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     return [
         *check_programs(context),
         *([] if context.job.image else check_modules(context)),

@@ -194,8 +194,8 @@ def check_hostnames(context: CheckContext) -> list[Finding]:
 
 
 def check_names(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
-    if context.all_loopback:  # one machine; if not, loopback-address reports it
+    """Return the findings of all checks in this file."""
+    if context.all_loopback:  # there is only one machine; otherwise, loopback-address reports it
         return []
     return [
         *check_own_name(context),

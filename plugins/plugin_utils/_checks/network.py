@@ -192,7 +192,7 @@ def check_loopback(context: CheckContext) -> list[Finding]:
 
 
 def check_network(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     if context.all_loopback:
         return check_loopback(context)
     return [*check_duplicate_address(context), *check_routes(context), *check_candidates(context), *check_mtu(context)]

@@ -300,7 +300,7 @@ def check_kernels(context: CheckContext) -> list[Finding]:
 
 
 def check_software(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     return [
         *([] if context.job.image else check_interpreter_starts(context)),
         *check_versions(context),

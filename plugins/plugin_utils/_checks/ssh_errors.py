@@ -164,7 +164,7 @@ UNKNOWN_FAILURE = ConnectionFailure(
 
 
 def strip_wrapper(message: str) -> str:
-    """Strip Ansible's text around a message of ssh."""
+    """Strip Ansible's text around an ssh message."""
     return re.sub(
         r"^Task failed: |.*Make sure this host can be reached over ssh: |^Failed to connect to the host via ssh: ",
         "",

@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 Facts = Mapping[str, Mapping[str, Any]]
 NO_CODE = ControllerCode()
-SOURCE_ENDINGS = (".c", ".cc", ".cpp", ".cu", ".f90")  # of compiled languages
+SOURCE_ENDINGS = (".c", ".cc", ".cpp", ".cu", ".f90")  # suffixes of source files in compiled languages
 
 
 def check_reachable(names: list[str], unreached: Mapping[str, str]) -> list[Finding]:
@@ -321,7 +321,7 @@ def check_runs_directory(table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_order(job: Job, inventory_table: RankTable, table: RankTable) -> list[Finding]:
-    """Report nodes that the launcher numbers in another order than the inventory, as c10d does."""
+    """Report nodes that the launcher numbers in a different order from the inventory, as c10d does."""
     moved = [
         f"{node.name} gets rank {node.node_rank} instead of {inventory_node.node_rank}"
         for node in table.nodes
@@ -350,9 +350,10 @@ def check_order(job: Job, inventory_table: RankTable, table: RankTable) -> list[
 def check_launch(
     job: Job, table: RankTable, facts: Facts, replace: bool = False, code: ControllerCode = NO_CODE
 ) -> list[Finding]:
-    """Run all checks of this file on the nodes that replied."""
+    """Return the findings of all checks in this file, for the nodes that replied."""
     busy = check_busy(job, table, facts)
-    is_master_busy = any(table.master.name in finding.nodes for finding in busy)  # which probably uses the ports, too
+    # what keeps the master's node busy probably uses the ports, too
+    is_master_busy = any(table.master.name in finding.nodes for finding in busy)
     return [
         *check_run_id(job, table, facts),
         *([] if replace else busy),

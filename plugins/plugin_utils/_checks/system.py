@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.context im
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error, merge, warning
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-MIN_FREE_BYTES = 256 * 2**20  # with less, a run cannot even write its logs
+MIN_FREE_BYTES = 256 * 2**20  # bytes: with less, a run cannot even write its logs
 MIN_FREE_INODES = 1000
 MAX_CLOCK_SKEW = (
     10.0  # seconds; torchrun's c10d counts a node as dead after 15 s without a heartbeat, by each node's clock
@@ -365,7 +365,7 @@ def matches_interface(variable: str, value: str, interfaces: set[str]) -> bool:
 
 
 def check_system(context: CheckContext) -> list[Finding]:
-    """Run all checks of this file."""
+    """Return the findings of all checks in this file."""
     return [
         *check_mounts(context),
         *check_listings(context),

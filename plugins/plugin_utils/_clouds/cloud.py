@@ -98,7 +98,7 @@ class Offers(NamedTuple, Generic[OfferT]):
     remarks: Sequence[str] = ()  # other messages for a person
     updates: Sequence[str] = ()  # changes to existing resources, which are no steps
     notes: Sequence[str] = ()  # shown after the cost
-    retry_minutes: float = 0.0  # how long to repeat all offers while none has capacity
+    retry_minutes: float = 0.0  # how long to retry all offers while none has capacity
 
 
 class Creation(NamedTuple, Generic[RequestT, OfferT]):

@@ -28,7 +28,7 @@ class ClusterOverview(TypedDict):
     types: list[str]
     on: int
     off: int
-    age: float | None  # seconds since its oldest machine was created, None without machines
+    age: float | None  # seconds since its oldest machine was created, None if it has no machines
     per_hour: float | None
     so_far: float | None  # upper limit, as if machines were always on: the API does not report since when one is on
     stopped_per_month: float | None  # all its machines' disks, on or off

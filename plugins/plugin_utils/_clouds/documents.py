@@ -34,9 +34,9 @@ class DesiredCluster(TypedDict):
     drive_gb: int  # 0: no drive
     script: str  # name of the first-boot script, "" for none
     network_id: str  # chosen if several networks have the cluster's name, otherwise ""
-    remove_drive: bool  # for `absent`: also remove the drive with its data
+    remove_drive: bool  # whether to also remove the drive with its data; for `absent`
     parts: NotRequired[list[tuple[ResourceKind, str]]]  # other resources its machines need: kind and name
-    address_block: NotRequired[str]  # of its VPC, if that is among its parts
+    address_block: NotRequired[str]  # CIDR block of its VPC, if that is among its parts
 
 
 class Machine(TypedDict):
@@ -114,14 +114,14 @@ class AccountResources(TypedDict):
     drives: list[Drive]
     scripts: list[BootScript]
     addresses: list[Address]
-    parts: NotRequired[list[ClusterPart]]  # at providers that have them
+    parts: NotRequired[list[ClusterPart]]  # parts of clusters, for providers that have them
     ended: NotRequired[list[str]]  # ids of machines that are still listed, but were removed
 
 
 class JournalNotes(TypedDict):
     """A cluster's journal in the planner's form. Keys of resources are "kind name"."""
 
-    ids: dict[str, str]  # of created resources, by key
+    ids: dict[str, str]  # ids of created resources, by key
     repeated: list[str]  # keys of resources that were requested more than once, because a reply was lost
     addresses: dict[str, str]  # machine id by fixed address of the cluster's machines
 
@@ -140,11 +140,11 @@ class ClusterPlan(TypedDict):
 
     steps: list[Step]
     network: Network | None
-    nodes: list[Machine]  # the cluster's, one per name, by number
+    nodes: list[Machine]  # the cluster's machines, one per name, by number
     duplicates: list[Machine]  # further machines with the name of a node, which also cost money
-    drives: list[Drive]  # the cluster's
-    parts: list[ClusterPart]  # the cluster's, one per kind and name
-    foreign_machines: list[Machine]  # in the cluster's network, but not the cluster's: never touched
+    drives: list[Drive]  # drives of the cluster
+    parts: list[ClusterPart]  # parts of the cluster, one per kind and name
+    foreign_machines: list[Machine]  # machines in the cluster's network that are not the cluster's: never touched
     namesakes: list[Machine]  # named like the cluster's nodes, in other networks: never touched
     retained: list[str]  # why resources are kept, for a person; only for `absent`
 
@@ -154,8 +154,8 @@ class ClusterCost(TypedDict):
 
     per_hour: float | None
     per_day: float | None
-    disks_per_month: float | None  # of its machines' disks, on or off
+    disks_per_month: float | None  # price of its machines' disks, on or off
     unknown: list[str]  # resources whose price is unknown
-    source: str  # of per_hour
+    source: str  # source of per_hour
     date: str
     disk_source: str

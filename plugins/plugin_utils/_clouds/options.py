@@ -23,7 +23,7 @@ WATCH_OPTIONS: dict[str, dict[str, Any]] = {
     "idle_after": {"type": "str", "default": "30m"},
     "ttl": {"type": "str", "default": "24h"},
 }
-FirstBoot = Callable[[str, Mapping[str, str]], str]  # from a public key, and the idle watch's files by path
+FirstBoot = Callable[[str, Mapping[str, str]], str]  # arguments: a public key, and the idle watch's files by path
 MAX_NODES = 512  # more than any account allows; limits the cost of a typo
 
 

@@ -20,7 +20,7 @@ class Price(NamedTuple):
 class CloudPrices(NamedTuple):
     """A provider's prices."""
 
-    machine: Callable[[str], Price | None]  # per hour, by machine type
-    disk: Callable[[int | None], Price | None]  # per month, by size in GB
-    page: str  # where a person can look them up
-    reported_source: str  # of the prices that machines themselves report
+    machine: Callable[[str], Price | None]  # hourly price by machine type
+    disk: Callable[[int | None], Price | None]  # monthly price by size in GB
+    page: str  # page on which a person can look up the prices
+    reported_source: str  # source of the prices that machines themselves report

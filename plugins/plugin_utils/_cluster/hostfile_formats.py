@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files that list the nodes of a rank table: the hostfiles of DeepSpeed, Open MPI and MPICH, and /etc/hosts."""
+"""Files that list the nodes of a rank table: DeepSpeed, Open MPI and MPICH hostfiles, and /etc/hosts."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def parse_hostfile(text: str) -> list[tuple[str, int]]:
 
 
 def _check_encoding(text: object) -> None:
-    """Raise HostfileError for problems of the whole file."""
+    """Raise HostfileError for problems that affect the whole file."""
     if not isinstance(text, str):
         problem, remedy = f"the hostfile is {format_value(text)}", "Pass the content of the file as text"
     elif text.startswith("\ufeff"):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Machines listed by the user: a hostfile of DeepSpeed, Open MPI or MPICH, or a few addresses.
+"""Machines listed by the user: a DeepSpeed, Open MPI or MPICH hostfile, or a few addresses.
 
 The list becomes an inventory, so it accepts more than hostfile_formats.py, which accepts only what two launchers
 read alike.

@@ -29,7 +29,8 @@ def reads(names: str, *roles: str) -> PlaybookVariables:
 RUN_ROLES = ("launch", "code", "python_env")
 # Read by plugins rather than by templates: host variables of choose_nodes, which may be typed for all hosts.
 PLUGIN_VARIABLES = frozenset({"node_address", "node_slots", "node_rank", "node_price_per_hour"})
-ACCESS = "cluster region provision_cluster provision_provider provision_region"  # which cluster of which account
+# variables that say which cluster of which account is meant
+ACCESS = "cluster region provision_cluster provision_provider provision_region"
 PROVISION = f"""
     {ACCESS} launch_group machine_types max_usd_per_hour nnodes provision_disk_gb provision_drive_gb provision_efa
     provision_key_name provision_machine_types provision_market provision_max_usd_per_hour provision_network_id
@@ -57,7 +58,7 @@ PLAYBOOKS = {
     ),
     "init": reads("", "init"),
     "join": reads("node run_id", *RUN_ROLES),
-    "keep": reads(f"{PROVISION} keep_interval launch_run_id run_id", "idle_watch"),  # it starts provision.yml
+    "keep": reads(f"{PROVISION} keep_interval launch_run_id run_id", "idle_watch"),  # keep starts provision.yml
     "keys": reads("key launch_group"),
     "launch": reads("job nnodes nodes", *RUN_ROLES),
     "logs": reads("attempt fetch rank run_id", *RUN_ROLES),

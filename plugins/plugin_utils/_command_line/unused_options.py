@@ -170,7 +170,7 @@ def is_installed(collection: str) -> bool:
     """Return whether Ansible finds the collection."""
     try:
         return importlib.util.find_spec(f"ansible_collections.{collection}") is not None
-    except ModuleNotFoundError:  # its namespace is missing, too
+    except ModuleNotFoundError:  # the package's parent is missing, too
         return False
 
 

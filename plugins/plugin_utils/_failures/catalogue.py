@@ -47,7 +47,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 MAX_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
 MAX_LINE = 300  # characters of a line to show
-CONTEXT = 100  # of these, characters before the match in a longer line
+CONTEXT = 100  # of MAX_LINE, characters before the match in a longer line
 SHUT_DOWN_NODE = re.compile(rf"\S{{1,255}} (?:{SHUT_DOWN}|is lost: {RESTARTED})\Z")
 DEAD_SUPERVISOR = re.compile(rf"\S{{1,255}} is lost: {re.escape(SUPERVISOR_DIED)}\Z")
 # An end without an error message: what the log has before it may be the reason.
@@ -68,7 +68,7 @@ SHARED_LOG = re.compile(r"one of ranks \d{1,9} to \d{1,9}: ")
 LAST_OUTPUT = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with [^,\n]{1,60}, its last output: (?P<text>.{1,2000})"
 )
-CRASHES = ("native-crash", "aborted")  # whose place in the code a dump of faulthandler shows
+CRASHES = ("native-crash", "aborted")  # entries whose place in the code a dump of faulthandler shows
 LAST_ERROR = re.compile(
     r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE
 )
@@ -129,7 +129,7 @@ def compile_pattern(text: str) -> re.Pattern[str]:
 
 def excerpt(line: str, position: int) -> str:
     """Return the part of a line around a position, for display."""
-    if len(line) > 2 * MAX_LINE:  # before cleaning, which is slow
+    if len(line) > 2 * MAX_LINE:  # shorten it before cleaning, which is slow
         line = line[max(0, position - CONTEXT) :][: 2 * MAX_LINE]
     return " ".join(clean_line(line).split())[:MAX_LINE]
 

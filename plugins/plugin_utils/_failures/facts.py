@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_NODES = 4096
-NAME = re.compile(r"[\w.:=-]{1,64}\Z")  # of an interface, an address or a node: what may be shown within a command
+NAME = re.compile(r"[\w.:=-]{1,64}\Z")  # name of an interface, an address or a node that may be shown within a command
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def describe_culprits(ranks: RunRanks, culprits: Sequence[int], ended: Sequence[
 
 def choose_culprits(ranks: RunRanks, ended: Sequence[int]) -> list[int]:
     """Return the ranks for which those that failed waited; none if that cannot be told."""
-    if not ranks.timed_out:  # they lost a peer: only one that had ended early explains that
+    if not ranks.timed_out:  # these ranks lost a peer: only a rank that had ended early explains that
         return [rank for rank in ended if rank in ranks.nodes]
     culprits = [rank for rank in find_culprits(ranks.groups, ended) if rank in ranks.nodes]
     # NCCL's watchdog aborts each rank at a different line, so even waiting ranks may differ

@@ -41,7 +41,7 @@ def all_blames(verdict: Mapping[str, Any]) -> Iterator[Blame]:
             if finding["hardware"]:
                 yield Blame(node["name"], finding["text"], [finding["gpu"]] if finding["gpu"] else [])
     names = {node["name"] for node in verdict["nodes"]}
-    for broken in verdict.get("broken") or []:  # also of earlier attempts, and of nodes that were lost
+    for broken in verdict.get("broken") or []:  # includes hardware in earlier attempts, and on nodes that were lost
         if broken["node"] in names:
             yield Blame(broken["node"], broken["text"].removeprefix(f"{broken['node']}: "), [])
     for node in verdict["nodes"]:

@@ -61,7 +61,7 @@ SLURM = Surroundings(
         "use "
         "--gpus-per-node",
         "no-gpu": "Under Slurm, a job sees only GPUs that it asked for: --gpus-per-node=N, or --gres=gpu:N",
-        "torch-without-cuda": "Under Slurm, make sure that the environment is the one of the compute nodes, not "
+        "torch-without-cuda": "Under Slurm, make sure that the environment is that of the compute nodes, not "
         "built on "
         "a login node without GPUs",
         "rank-variables-missing": "Under Slurm, set RANK=$SLURM_PROCID, LOCAL_RANK=$SLURM_LOCALID and "

@@ -71,7 +71,7 @@ def exit_clause(code: int | None) -> str:
         return "was stopped"
     if code < 0:
         return f"was killed by {describe_exit(code)}".replace("signal SIG", "SIG")
-    if code - 128 in FATAL_SIGNALS:  # as a shell or container engine reports it
+    if code - 128 in FATAL_SIGNALS:  # the code as a shell or container engine reports it
         return f"was killed by {FATAL_SIGNALS[code - 128]} (exit code {code})"
     return f"ended with {describe_exit(code)}"
 

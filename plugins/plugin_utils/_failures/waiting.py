@@ -158,7 +158,7 @@ def work_of(node: Mapping[str, Any], rank: Mapping[str, Any], waiting: list[dict
 
 def still_worked(waiting: list[dict[str, Any]], activity: str, output: str) -> str:
     """Return what a rank was doing while others waited for it, as an error."""
-    what = "had finished" if activity == FINISHED else "still worked"
+    what = "had finished" if activity == FINISHED else "was still working"
     return f"{what} when {waiters(waiting)} gave up waiting for it, its last output: {output}"
 
 
@@ -172,7 +172,7 @@ def never_started(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
 def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the only rank without an error, to which all others lost their connections, as the first failure, or None.
 
-    It may have come to its end before the others, as a rank that alone resumes from a checkpoint does.
+    It may have ended before the others, as a rank that alone resumes from a checkpoint does.
     """
     cut_off = [failure for failure in failures if failure["rank"] is not None and PEER_GONE.search(failure["error"])]
     numbers = [failure["rank"] for failure in cut_off]

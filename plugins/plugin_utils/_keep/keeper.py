@@ -40,7 +40,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._keep.planner impo
 )
 from ansible_collections.muster.training.plugins.plugin_utils._record.active_run import read_object
 
-FILE = "keep.json"  # in the run's record
+FILE = "keep.json"  # file in the run's record
 FAILURES = {"count": range(10**6), "next": Between(0, 1e12)}
 NOTES = {
     "machines": range(10**6),
@@ -103,7 +103,7 @@ class Keeper:
         self.record, self.steps, self.clock, self.show = record, steps, clock, show
         self.shown = ""  # the last text about what keep is waiting for
         self.listed: tuple[str, ...] = ()  # machines in the inventory at the last observation
-        self.need: Need | None = None  # for machines, not confirmed yet
+        self.need: Need | None = None  # the need for machines, not yet confirmed
 
     def run(self) -> bool:
         """Watch until the run ends; return False if keep was interrupted before."""

@@ -30,12 +30,12 @@ class Failures(TypedDict):
 class Notes(TypedDict):
     """What keep remembers in the record of a run."""
 
-    machines: int  # of the cluster when keep was first started
+    machines: int  # number of the cluster's machines when keep was first started
     prepared: list[str]  # machines that are set up, and have not joined yet
     rented: int  # how often machines were created since the first missing node was lost
     joined: int  # how many nodes have joined since then
     lost: dict[str, bool]  # machines in the inventory that the run has lost; true: they must not be used again
-    failures: dict[str, Failures]  # by step, such as "prepare gpu5"
+    failures: dict[str, Failures]  # failures by step, such as "prepare gpu5"
 
 
 class MissingNode(NamedTuple):
@@ -46,13 +46,13 @@ class MissingNode(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """The run and the machines at the moment."""
+    """The current state of the run and the machines."""
 
     state: str  # ACTIVE | ENDED | UNKNOWN
-    nodes: Collection[str]  # of the run, by name, missing ones included
+    nodes: Collection[str]  # names of the run's nodes, including the missing ones
     missing: tuple[MissingNode, ...]
     unreachable: Collection[str]  # nodes of the run that did not respond
-    machines: tuple[str, ...]  # in the inventory
+    machines: tuple[str, ...]  # machines in the inventory
     rents: bool  # a provider creates the machines of this inventory
     has_budget: bool  # max_usd_per_hour is set
 

@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._keep.planner impo
 
 STATUS = {"nodes": [{"node": NAME, "state": str}]}
 MISSING = {"name": NAME, "excluded": bool}
-NOT_READ = ("unreachable", "not read")  # states of a node of which nothing is known
+NOT_READ = ("unreachable", "not read")  # states of a node about which nothing is known
 
 
 def read_situation(

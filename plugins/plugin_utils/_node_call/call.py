@@ -163,7 +163,7 @@ def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
     except AnsibleConnectionFailure as error:
         if STDIN_NOT_SENT not in str(error):
             raise
-        # without standard input this time
+        # retry without standard input
         action._low_level_execute_command("true", sudoable=True)
         result = action._low_level_execute_command(command, in_data=data, sudoable=True)
     return result
@@ -240,7 +240,7 @@ def call_node(
     for line in result["stdout"].splitlines():
         if line.startswith(REPLY_MARK):
             reply = parse_reply(line[len(REPLY_MARK) :])
-            if reply is None:  # it was killed while writing
+            if reply is None:  # the node's process was killed while writing
                 break
             if reply.get("error"):
                 raise NodeRequestError(f"{name}: {reply['error']}")

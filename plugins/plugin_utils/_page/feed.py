@@ -60,7 +60,7 @@ class RankOutput:
     def __init__(self) -> None:
         self.tail = OutputTail()
         self.cursors: dict[str, Any] = {}
-        self.read = 0.0  # when its node was last queried
+        self.read = 0.0  # when the rank's node was last queried
         self.error = ""
         self.lock = threading.Lock()
 
@@ -90,8 +90,8 @@ class RunFeed:
         self.outputs: dict[int, RankOutput] = {}
         self.open_stream: Callable[[str, Mapping[str, Any]], NewsStream | None] | None = getattr(call, "stream", None)
         self.stream: NewsStream | None = None
-        self.stream_due = 0.0  # when a stream may be opened again after one has failed
-        self.version = 0  # of what the view shows
+        self.stream_due = 0.0  # when a stream may be opened again after a failure
+        self.version = 0  # increased whenever the view changes
         self.changes = threading.Condition()
 
     # - the run

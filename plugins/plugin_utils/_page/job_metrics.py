@@ -17,9 +17,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.printed_me
     is_curve,
 )
 
-MAX_POINTS = 100_000  # of all metrics together, beyond which about half of the points of each are dropped
+MAX_POINTS = 100_000  # points of all metrics together, beyond which about half of each metric's points are dropped
 MAX_REPORTED = 30  # metrics in MUSTER_RESULT
-PARTS = 240  # of the axis of a curve
+PARTS = 240  # parts of a curve's axis
 MAX_NAME = 80
 
 
@@ -94,7 +94,7 @@ def thin(series: Series) -> None:
         kept.setdefault(int(parts * (step - start) / span), index)
     indices = sorted({*kept.values(), len(series.step) - 1})
     for values in (series.step, series.value, series.epochs):
-        if values:  # only the Trainer's have epochs
+        if values:  # only the Trainer's metrics have epochs
             values[:] = array("d", [values[index] for index in indices])
 
 

@@ -52,12 +52,12 @@ class NodeCaller:
 
     def __init__(self, action: ActionBase, task_vars: Mapping[str, Any], user: str, runs_directory: str) -> None:
         self.action = action
-        self.context = contextvars.copy_context()  # of the task, which Ansible's plugins need in each thread
+        self.context = contextvars.copy_context()  # the task's context, which Ansible's plugins need in each thread
         self.hostvars = task_vars["hostvars"]
         self.fields = {"user": user, "runs_directory": runs_directory}
         self.connections: dict[str, tuple[ActionBase, dict[str, Any]]] = {}
         self.locks: dict[str, threading.Lock] = {}
-        self.lock = threading.Lock()  # of the inventory; their variables are rendered
+        self.lock = threading.Lock()  # protects the inventory; its variables are rendered
 
     def connection(self, name: str) -> tuple[ActionBase, dict[str, Any]]:
         """Return an action whose commands run on the node, and the node's variables. Raise NodeCallError."""

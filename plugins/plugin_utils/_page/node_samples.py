@@ -75,7 +75,7 @@ class NodeSamples:
         self.table = SampleTable()
         self.newest: dict[str, dict[str, float | None]] = {}
         self.gpus: dict[str, dict[int, dict[str, float | None]]] = {}
-        self.number = 0  # of all samples: changes with each
+        self.number = 0  # number of all samples, which changes with each
 
     def add(self, sample: Mapping[str, Any]) -> None:
         """Add a sample that conforms to STORED_SAMPLE; ignore samples of unknown nodes."""

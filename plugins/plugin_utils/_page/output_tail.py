@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import without_control_sequences
 
 MAX_LINES = 3000
-MAX_CHARACTERS = 1_000_000  # of all lines together
+MAX_CHARACTERS = 1_000_000  # characters of all lines together
 MAX_LINE = 2000  # characters of a line; it ends with an ellipsis if it was longer
 MAX_REPLY_LINES = 1000
 CUT = 100 * MAX_LINE  # characters before control sequences are removed

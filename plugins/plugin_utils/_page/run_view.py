@@ -43,8 +43,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
 MAX_EVENTS = 500
 MAX_PROBLEMS = 100
 MAX_NODES = 1024
-HEALTH_KINDS = ("health", "broken")  # of events that report a problem of a node
-HEALTHY = "healthy"  # of those that report its end
+HEALTH_KINDS = ("health", "broken")  # kinds of events that report a problem of a node
+HEALTHY = "healthy"  # kind of events that report the end of such a problem
 NO_LONGER = "no longer: "
 OUTPUT_NEWS = {
     "active": bool,
@@ -116,7 +116,7 @@ class RunView:
         self.connection = {"node": "", "state": "connecting", "text": ""}
         self.events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
         self.event_count = 0
-        self.problems: dict[str, None] = {}  # of nodes, in the order in which they were reported
+        self.problems: dict[str, None] = {}  # problems of nodes, in the order in which they were reported
         self.silence: float | None = None
         self.lock = threading.RLock()  # the feed writes, and each request of a browser reads in its own thread
         self.output = OutputTail()
@@ -218,7 +218,7 @@ class RunView:
         return rows
 
     def findings(self) -> list[dict[str, str]]:
-        """Return the current problems of the run and its nodes."""
+        """Return the current problems with the run and its nodes."""
         findings = []
         hang = checked_hang(self.status.get("hang")) if self.active else None
         if hang is not None:

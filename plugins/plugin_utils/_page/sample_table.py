@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import PointBucket
 
-PARTS = 360  # time buckets of a run, with one mean per series
+PARTS = 360  # time buckets of a run; each has one mean per series
 FIRST_WIDTH = 15.0  # initial seconds of a bucket; doubles when all buckets are used
 MAX_SERIES = 8192
 LONGEST = 400 * 86400.0  # maximum seconds of a run; later samples come from a wrong clock
@@ -55,7 +55,7 @@ class SampleTable:
         self.start: float | None = None
         self.width = FIRST_WIDTH
         self.rows: dict[tuple[str, ...], Row] = {}
-        self.used = 0  # parts with a sample, and those before them
+        self.used = 0  # number of parts up to the last one with a sample
 
     def add(self, name: tuple[str, ...], moment: float, value: float | None) -> None:
         """Add a sample. moment: seconds since 1970; earlier than the first sample counts as the first."""

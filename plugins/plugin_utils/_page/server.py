@@ -32,7 +32,7 @@ FILES = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
 API = "/api/"
-# A name of this machine, whatever the port: ssh -L may have another one. Against names of attackers that lead here.
+# A name of this machine, with any port, since ssh -L may use another one. Attackers can make other names resolve here.
 HOST = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?", re.ASCII)
 MAX_PARAMETERS = 2000  # characters
 MAX_THREADS = 128

@@ -41,12 +41,12 @@ class Contract:
     """The known facts about a job's checkpoints before it starts."""
 
     path: str = ""  # directory or URL, "" if unknown
-    source: str = ""  # where the job names it
-    kind: str = UNKNOWN  # what keeps them if a node is lost: SHARED, BUCKET, COPIED, or LOCAL for nothing
-    where: str = ""  # the same for a person
-    local_nodes: tuple[str, ...] = ()  # nodes on whose own disk they are
+    source: str = ""  # where the job names the directory
+    kind: str = UNKNOWN  # what keeps the checkpoints if a node is lost: SHARED, BUCKET, COPIED, or LOCAL for nothing
+    where: str = ""  # the same, as a text for people
+    local_nodes: tuple[str, ...] = ()  # nodes that keep the checkpoints on their own disks
     choice: Choice = field(default_factory=lambda: NO_CHOICE)
-    free_bytes: Mapping[str, int] = field(default_factory=dict)  # by node
+    free_bytes: Mapping[str, int] = field(default_factory=dict)  # free space by node
     existing: int = 0  # checkpoints that already take up space
 
     @property

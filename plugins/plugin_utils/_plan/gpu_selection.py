@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The GPUs of each node that a job uses, by the numbers of nvidia-smi; without a selection, all."""
+"""The GPUs of each node that a job uses, by their nvidia-smi numbers; without a selection, all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parse_gpus(value: object) -> tuple[int, ...]:
 
 
 def environment_conflicts(gpus: tuple[int, ...], environment: Iterable[str]) -> list[str]:
-    """Return the problems of a selection together with a user's variables."""
+    """Return the conflicts between a selection and a user's variables."""
     names = sorted(set(VISIBLE_DEVICES).intersection(environment)) if gpus else []
     return [f"{name} is set by launch_gpus: remove it from launch_environment, or remove launch_gpus" for name in names]
 

@@ -17,12 +17,12 @@ class GpuVendor:
 
     title: str
     tool: str  # the program that shows its GPUs
-    driver: str  # for messages
+    driver: str  # name of the driver in messages
     reset: str  # the command that resets a GPU
     throttling: str  # the command that shows whether a GPU is throttled
-    pace: str  # the same command, with clocks and temperatures
+    pace: str  # the command that also shows clocks and temperatures
     kernel_messages: str  # text to look for in the kernel log
-    device_files: str  # for fuser, to find the processes that use a GPU
+    device_files: str  # arguments for fuser, which finds the processes that use a GPU
     torch_build: str  # the fact of a torch build for its GPUs: cuda or hip
     platform: str  # the platform that torch must be built for
 

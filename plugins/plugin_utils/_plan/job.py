@@ -36,7 +36,7 @@ class Job:
     variables: tuple[str, ...]  # names of the user's variables; values never enter a plan
     master_port: int
     lifeline_port: int
-    min_nnodes: int | None  # for an elastic run
+    min_nnodes: int | None  # minimum node count of an elastic run
     max_restarts: int
     start_timeout: int
     silence_timeout: int
@@ -45,13 +45,13 @@ class Job:
     deepspeed_launcher: str = ""  # pdsh, openmpi; "": one deepspeed per node
     deepspeed_local_rank: str = "auto"  # whether DeepSpeed passes --local_rank: auto, true, false
     accelerate_config: Mapping[str, Any] = field(default_factory=dict)  # added to the keys from the rank table
-    image: str = ""  # of the container for all processes
-    container_engine: str = "docker"  # or podman
-    container_mounts: tuple[str, ...] = ()  # in --volume's form
+    image: str = ""  # image of the container for all processes
+    container_engine: str = "docker"  # docker or podman
+    container_mounts: tuple[str, ...] = ()  # mounts in --volume's form
     container_options: tuple[str, ...] = ()
     container_ulimits: tuple[str, ...] = ()
     container_shm_size: str = ""  # "": the node's /dev/shm
-    gpus: tuple[int, ...] = ()  # of each node, as nvidia-smi numbers them; (): all
+    gpus: tuple[int, ...] = ()  # GPUs of each node, as nvidia-smi numbers them; (): all
     log_limit: int = 10  # GB for the logs of a node; 0: unlimited
     outputs: tuple[str, ...] = ()  # paths and patterns of output files outside the run directory
     metrics: tuple[str, ...] = ()  # regular expressions whose named groups are metrics in the job's output
@@ -60,21 +60,21 @@ class Job:
     checkpoint: str = ""  # path of the checkpoint to resume from, which the plan chooses
     stacks: bool = True  # Python processes offer their stacks to the supervisor
     hang_timeout: int = 600  # seconds without output until a run may hang; 0: never
-    on_hang: str = "report"  # or stop
-    restarts: int = 0  # of the whole run on the same machines, by the supervisors
+    on_hang: str = "report"  # report or stop
+    restarts: int = 0  # number of restarts of the whole run on the same machines by the supervisors
     restart_when: tuple[str, ...] = ()  # classes of an attempt's end after which it restarts
-    spares: int = 0  # nodes that wait, the last ones
-    restart_min_nodes: int | None = None  # with which it restarts; None: as many as at the start
+    spares: int = 0  # number of waiting nodes, the last ones
+    restart_min_nodes: int | None = None  # number of nodes with which it restarts; None: as many as at the start
     restart_wait: float = 0  # seconds for which it then waits for new nodes if there are too few
     notice_signal: str = "SIGTERM"  # sent to ranks that handle it, so that they save; or SIGUSR1, SIGUSR2, none
     notice_grace: int = 100  # seconds for the ranks to save before they are ended
     time_limit: float = 0.0  # 0: no limit
-    cost_limit: float = 0.0  # in the currency of the plan; 0: no limit
+    cost_limit: float = 0.0  # amount in the currency of the plan; 0: no limit
     stall_limit: float = 0.0  # seconds that the run may hang; 0: no limit
-    numa_binding: str = "auto"  # of ranks to CPUs: auto, node, none
+    numa_binding: str = "auto"  # binding of ranks to CPUs: auto, node, none
     node_exporter_directory: str = ""  # into which each node writes its metrics; "": none
     debug_rank: int | None = None  # the rank that waits for a debugger
-    debug_port: int = 5678  # on its node, for the debugger
+    debug_port: int = 5678  # port for the debugger on the rank's node
     debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property
@@ -108,7 +108,7 @@ def parse_nnodes(text: object) -> tuple[int, int, bool]:
 
 
 def environment_problems(environment: dict[str, object]) -> list[str]:
-    """Return the problems of the names and values of a user's environment. Values are never shown."""
+    """Return the problems with the names and values in a user's environment. Values are never shown."""
     problems = []
     for name, value in environment.items():
         if not VARIABLE_NAME.match(name):

@@ -37,7 +37,7 @@ def duration_options(args: Mapping[str, Any]) -> dict[str, float]:
 
 
 def limit_problems(args: Mapping[str, Any]) -> list[str]:
-    """Return the problems of a job's limits and of the grace period for saving."""
+    """Return the problems with a job's limits and with the grace period for saving."""
     problems = []
     for name in DURATIONS:
         try:

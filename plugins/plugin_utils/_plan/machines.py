@@ -23,8 +23,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import 
 class RunMachines(TypedDict):
     """plan.json's data on all machines of a run."""
 
-    nodes: dict[str, RunMachine]  # by name
-    code: GitCheckout | None  # on rank 0's node; None if the job does not start in a checkout
+    nodes: dict[str, RunMachine]  # machines by node name
+    code: GitCheckout | None  # checkout on rank 0's node; None if the job does not start in a checkout
     currency: str
 
 

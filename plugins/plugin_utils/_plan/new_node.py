@@ -44,7 +44,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import 
     temporary_directory,
 )
 
-SHARED_FIELDS = ("nodes", "options", "arguments", "program", "run_id", "unit", "restart")  # that name no node's paths
+# fields that contain no paths of a node
+SHARED_FIELDS = ("nodes", "options", "arguments", "program", "run_id", "unit", "restart")
 
 
 def with_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]]) -> Plan:

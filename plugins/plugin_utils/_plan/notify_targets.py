@@ -22,14 +22,14 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notifi
 )
 
 ALL_KINDS = (*KINDS, "smtp")
-SCHEMES = {"smtp": ("smtp", "smtps")}  # of all other kinds: http and https
+SCHEMES = {"smtp": ("smtp", "smtps")}  # schemes by kind; all other kinds use http and https
 KEYS = {"url", "kind", "events"}
 
 
 def read_targets(value: object) -> list[dict[str, Any]]:
     """Return the targets, each with url, kind and events. Raise ValueError that lists all problems.
 
-    value: a URL, several separated by blanks or commas, or a list of URLs and of dictionaries with url, kind, events.
+    value: a URL, several separated by spaces or commas, or a list of URLs and of dictionaries with url, kind, events.
     """
     entries = re.split(r"[\s,]+", value.strip(" ,\n")) if isinstance(value, str) else value
     if entries in (None, [""], []):

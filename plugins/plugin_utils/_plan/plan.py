@@ -72,9 +72,9 @@ class Launcher(Protocol):
 
     rank_logs: str
     master_port_everywhere: bool
-    uses_names: bool  # its processes find each other by the nodes' names, not by their addresses
-    remote_start: bool  # its command on rank 0's node starts the other nodes' processes, through their supervisors
-    bare_launcher: bool  # it copies its environment into command lines, so it gets none of the user's variables
+    uses_names: bool  # whether its processes find each other by the nodes' names, not by their addresses
+    remote_start: bool  # whether its command on rank 0's node starts the others' processes, through their supervisors
+    bare_launcher: bool  # whether it copies its environment into command lines; it then gets no user variables
     modules: tuple[str, ...]  # the Python packages it needs
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
@@ -298,7 +298,7 @@ def build_node_plan(
 
 
 def build_restart_plan(job: Job, table: RankTable, launcher: Launcher, files: Mapping[str, str]) -> RestartPlan:
-    """Return how a run restarts; files: of the run directory, with all nodes and spares in the hostfiles."""
+    """Return the restart settings of a run; files: of the run directory, with all nodes and spares in the hostfiles."""
     fields = launcher.attempt_fields(job)
     names = [name for name in fields.get("hostfiles", []) if name in files]
     active = table.nnodes - job.spares

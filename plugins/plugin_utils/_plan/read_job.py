@@ -28,8 +28,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job import (
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.limits import duration_options, limit_problems
 
-MAX_RESTARTS = 100  # in launch_restarts
-MAX_METRIC_PATTERNS, MAX_METRIC_PATTERN = 20, 500  # in launch_metrics, and characters of each
+MAX_RESTARTS = 100  # maximum of launch_restarts
+MAX_METRIC_PATTERNS, MAX_METRIC_PATTERN = 20, 500  # patterns in launch_metrics, and characters of each
 POSITION_GROUPS = {"step", "epoch"}  # named groups with the position of the others, not metrics themselves
 
 
@@ -47,7 +47,7 @@ def generate_run_id(script: str, module: str, name: str = "") -> str:
 
 
 def metric_problems(patterns: list[str]) -> list[str]:
-    """Return the problems of launch_metrics."""
+    """Return the problems with launch_metrics."""
     problems = []
     if len(patterns) > MAX_METRIC_PATTERNS:
         problems.append(f"launch_metrics has {len(patterns)} patterns; use at most {MAX_METRIC_PATTERNS}")
@@ -69,7 +69,7 @@ def metric_problems(patterns: list[str]) -> list[str]:
 
 
 def restart_problems(args: Mapping[str, Any], nnodes: int | None, elastic: bool) -> list[str]:
-    """Return the problems of the options for restarts of the whole run. nnodes: None if it is not set."""
+    """Return the problems with the options for restarts of the whole run. nnodes: None if it is not set."""
     problems = []
     if not 0 <= args["restarts"] <= MAX_RESTARTS:
         problems.append(f"launch_restarts is {args['restarts']}; use a number from 0 to {MAX_RESTARTS}")

@@ -45,7 +45,7 @@ def shell_script(job: Job, facts: Mapping[str, Any], run_id: str = "") -> str:
 
 
 def ssh_options(variables: Mapping[str, Any]) -> list[str]:
-    """Return the options of ssh that Ansible would use. variables: those of the host, rendered."""
+    """Return the ssh options that Ansible would use. variables: those of the host, rendered."""
     options = shlex.split(str(variables.get("ansible_ssh_common_args") or ""))
     for option, variable in SSH_OPTIONS:
         if variables.get(variable):

@@ -13,15 +13,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-MAX_SHIFT_SHARE = 0.5  # of a sequence
+MAX_SHIFT_SHARE = 0.5  # maximum shift, as a share of a sequence
 MIN_MATCHES = 2
-MIN_EQUAL_SHARE = 0.9  # of the names of matched collectives
+MIN_EQUAL_SHARE = 0.9  # share of matched collectives whose names must be equal
 MAX_SHIFTS = 400
 MAX_CLOCK_OFFSET = 30.0  # seconds; a larger one means that the sequences do not match
 
 
 class SequenceMatch(NamedTuple):
-    """How a rank's sequence matches the reference: the difference of the first indexes, and the lead of its clock."""
+    """How a rank's sequence matches the reference: the offset between the first indexes, and the lead of its clock."""
 
     shift: int
     offset: float

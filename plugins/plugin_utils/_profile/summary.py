@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._profile.collectiv
 )
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
-FILE = "profile.json"  # in the run's record
+FILE = "profile.json"  # file in the run's record
 MAX_OPERATIONS = 20
 MAX_SHOWN_OPERATIONS = 10
 MAX_SHOWN_RANKS = 32
@@ -75,7 +75,7 @@ class Profile(TypedDict):
 
     run_id: str
     time: float
-    timeline: str  # path, relative to the record; "" without
+    timeline: str  # path relative to the record; "" if there is none
     ranks: list[RankSummary]
     operations: list[Operation]
     late: list[int]  # the ranks that the others wait for

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import base_time, is_number
 
 MAX_TRACE = 256 * 2**20  # bytes of a rank's trace, unpacked
-MAX_OBJECTS = 8_000_000  # in it, which take much more memory than the text of small ones
+MAX_OBJECTS = 8_000_000  # objects in a trace: small ones take much more memory than their text
 PHASES = ("X", "B", "E", "i", "s", "t", "f", "M", "C")
 TEXT_FIELDS = ("name", "cat", "ph", "s", "bp")
 MAX_TEXT = 1000
-SORT_STEP = 10  # between the ranks, so that the parts of a rank stay together
+SORT_STEP = 10  # difference between the ranks' sort indexes, so that the parts of a rank stay together
 
 
 class RankTrace(NamedTuple):

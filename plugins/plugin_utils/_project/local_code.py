@@ -39,7 +39,7 @@ class LocalCode(TypedDict):
     digest: str
     files: int
     problem: str
-    requirements: str  # its requirements file, or "" if there is none
+    requirements: str  # path of the requirements file, or "" if there is none
     required: str  # the requirements' hash, or "" if there are none
 
 

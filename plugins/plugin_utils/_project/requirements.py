@@ -30,7 +30,7 @@ PATH_REQUIREMENT = re.compile(r"\s*(?:(?:-e|--editable)[\s=]*)?(?P<path>(?:\.{1,
 class ProjectRequirements(TypedDict):
     """The input of pip: texts by the names of files, of which main names the others."""
 
-    file: str  # its path in the project
+    file: str  # path of the file in the project
     main: str
     texts: dict[str, str]
     digest: str

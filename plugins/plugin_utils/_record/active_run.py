@@ -23,10 +23,10 @@ class OpenRun(NamedTuple):
     """A run whose end is not in its record: it is active, or it ended unwatched."""
 
     run_id: str
-    names: list[str]  # its nodes that are in the inventory
+    names: list[str]  # names of its nodes that are in the inventory
     opened: float
 
-    can_move: bool = False  # whether another node may lead it than its first
+    can_move: bool = False  # whether a node other than its first may lead it
 
     @property
     def asked(self) -> list[str]:
@@ -122,7 +122,7 @@ def choose_run(directory: Path, members: Collection[str], replies: Mapping[str, 
     runs = still_open(known_runs, replies)
     last = last_launched(directory)
     if not runs:
-        if not last or is_open(directory / last):  # another inventory's, or it ended unwatched: its nodes know how
+        if not last or is_open(directory / last):  # of another inventory, or it ended unwatched: its nodes know how
             return ChosenRun(last, bool(last), "")
         end = f"{last} {describe_end(directory / last)}"
         return ChosenRun(last, False, f"nothing to stop: {end}" if stop else f"no run is active; the last one, {end}")

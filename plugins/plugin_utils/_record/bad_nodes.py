@@ -32,15 +32,15 @@ NUMBERS = ("serial", "asset", "machine_id")
 class BadNode(TypedDict):
     """A machine that must not be used."""
 
-    node: str  # its name in the inventory when it was recorded
+    node: str  # the node's name in the inventory when it was recorded
     reason: str
     time: float  # seconds since 1970
-    run: str  # in which it failed; "" if a person recorded it
+    run: str  # the run in which it failed; "" if a person recorded it
     serial: str  # "" if unknown, like asset and machine_id
     asset: str
     machine_id: str
     gpus: list[str]  # UUIDs of its GPUs when it was recorded
-    blamed: list[str]  # UUIDs of those that failed, if known
+    blamed: list[str]  # UUIDs of the GPUs that failed, if known
 
 
 class BadNodesError(ValueError):

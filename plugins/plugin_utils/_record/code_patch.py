@@ -63,7 +63,7 @@ class Checkout(NamedTuple):
     """The location of a directory in a git checkout."""
 
     top: str
-    prefix: str  # of its files' names in the repository, "" at the top
+    prefix: str  # prefix of its files' names in the repository, "" at the top
     objects: str
 
 
@@ -86,7 +86,7 @@ def find_checkout(source: Path) -> Checkout | None:
     top = next((path for path in (real, *real.parents) if (path / ".git").exists()), None)
     if not git or top is None:
         return None
-    common = os.path.join(git, read_text(git, "commondir").strip())  # in a worktree, the repository's directory
+    common = os.path.join(git, read_text(git, "commondir").strip())  # for a worktree, the repository's directory
     prefix = "" if top == real else f"{real.relative_to(top)}/"
     return Checkout(str(top), prefix, os.path.join(common, "objects"))
 

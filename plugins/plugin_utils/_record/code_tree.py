@@ -16,8 +16,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
 if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._code.compare import Tree
 
-FILE = "code.json"  # in the record
-MAX_FILES = 100_000  # that are read from a record
+FILE = "code.json"  # file in the record
+MAX_FILES = 100_000  # files that are read from a record
 MAX_ROWS = 50  # files listed in a comparison
 MISSING = "-"
 

@@ -17,7 +17,8 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 def final_result(plan: Mapping[str, Any], watched: Any, reads: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the decisive result, or None if there is none yet.
 
-    watched: the result that the watch has seen, None without it. reads: by node name, its run as read by training_run.
+    watched: the result that the watch has seen, None if there was no watch. reads: by node name, its run as read by
+    training_run.
     Each result is that of the node that wrote it; the last node that led the run decides. An isolated node does
     not while others continue.
     """

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping
 
-FILE = "origin.json"  # in the record; the nodes do not get it
+FILE = "origin.json"  # file in the record; the nodes do not get it
 MAX_PATH = 500
 
 

@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.redact imp
     is_ordinary,
 )
 
-# Names that match, of values that are a place, a kind or an amount.
+# Names that match although their values are a place, a kind or an amount.
 NOT_SECRET = re.compile(
     r".*[_-](?:file|path|dir|directory|env|type|name|count|len|length|size|limit|dropout|prob|weight|loss|rate|pooling)s?",
     re.IGNORECASE,
@@ -62,7 +62,7 @@ def without_variables(text: str) -> str:
 def without_secret_arguments(arguments: list[str]) -> list[str]:
     """Return arguments without secrets. An option and its value may be one argument or two."""
     cleaned = []
-    option = ""  # that the next argument belongs to
+    option = ""  # the option to which the next argument belongs
     for argument in arguments:
         is_value = option and not argument.startswith("--") and not PLAIN_VALUE.fullmatch(argument)
         cleaned.append(REMOVED if is_value else without_variables(argument))

@@ -27,8 +27,8 @@ CHUNK = 1 << 16  # bytes read at a time
 MAX_LOG_SIZE = 64 << 20  # bytes of one log
 MAX_LOGS = 32
 MAX_ATTEMPTS = 1000
-MAX_PATTERNS, MAX_PATTERN = 20, 500  # and characters of each
-PATTERN_SECONDS = 10.0  # for all patterns of a user in all lines: a pattern may take exponential time
+MAX_PATTERNS, MAX_PATTERN = 20, 500  # patterns, and characters of each
+PATTERN_SECONDS = 10.0  # seconds for all patterns of a user in all lines: a pattern may take exponential time
 RANK_LOG = re.compile(
     r"logs/node(?P<node>\d{1,6})/(?:attempt-(?P<attempt>\d{1,6})/)?ranks/(?:.*/)?0/(?P<name>std(?:out|err)\.log)\Z"
 )

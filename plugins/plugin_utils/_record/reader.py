@@ -77,12 +77,12 @@ MAX_SAMPLES_SIZE = 512 << 20  # bytes of one gpus.csv, which is read line by lin
 MAX_EVENT_FILE_SIZE = 256 << 20  # bytes of one event file
 MAX_LINES_SIZE = 64 << 20  # bytes of metrics.csv and said.jsonl
 MAX_LINE = 1 << 16  # bytes; longer lines are skipped
-MAX_FILES = 20_000  # listed below logs
+MAX_FILES = 20_000  # files listed below logs
 MAX_EVENT_FILES = 64
 HEAD_SIZE, TAIL_SIZE = 1 << 20, 64 << 10  # bytes of a log's beginning, where W&B prints its address, and of its end
-CSV_NAMES = ("metrics.csv", "summary.csv", "results.csv")  # of Lightning, timm and Ultralytics
+CSV_NAMES = ("metrics.csv", "summary.csv", "results.csv")  # names used by Lightning, timm and Ultralytics
 TABLE_NAMES = ("trainer_state.json", *CSV_NAMES, "said.jsonl")
-OUTPUT = "the output of rank 0"  # as the source of curves
+OUTPUT = "the output of rank 0"  # name of the output as a source of curves
 MAX_SMI_SIZE = 64 << 10  # bytes of nvidia-smi.txt
 
 
@@ -112,7 +112,7 @@ class Record:
         default_factory=dict
     )  # measures that were not finite, with the first such step
     single_values: dict[str, float] = field(default_factory=dict)  # measures that rank 0 printed once, and no curve
-    last_lines: list[str] = field(default_factory=list)  # of rank 0; [] if there are curves
+    last_lines: list[str] = field(default_factory=list)  # last lines of rank 0; [] if there are curves
     links: list[str] = field(default_factory=list)
     failure_log: str = ""
     attempts: int = 0  # how often torchrun restarted the ranks
@@ -180,7 +180,7 @@ def read_node(files: RecordFiles, directory: str, name: str, planned: Any, resul
     node = NodeFiles(name)
     hardware = to_mapping(to_mapping(planned).get("hardware"))
     model = clean_text(hardware.get("gpu"), 100)
-    names = to_list(hardware.get("gpus"))  # their number, or the model of each
+    names = to_list(hardware.get("gpus"))  # number of GPUs, or the model of each
     models = {index: clean_text(entry, 100) or model for index, entry in enumerate(names)} or dict.fromkeys(
         range(64), model
     )

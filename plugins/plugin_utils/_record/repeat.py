@@ -41,7 +41,7 @@ VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+!-]{0,100}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+!%~-]{0,200}")
 TREE = re.compile(r"[~/][\w./~+\[\], -]{0,300}")
-TOOLS = ("pip", "uv")  # that install the others
+TOOLS = ("pip", "uv")  # tools that install the others
 MAX_ROWS = 30  # differences that a message lists
 
 
@@ -207,7 +207,7 @@ def layers_to_restore(snapshot: Mapping[str, Any], home: str) -> list[dict[str, 
                 "order": lock["order"],
                 "directory": home,
                 "manager": manager,
-                # venv has only the interpreters of the system, by their minor release
+                # venv offers only the system's interpreters, which are selected by minor release
                 "python": version if manager == "uv" else ".".join(version.split(".")[:2]),
                 "requirements": [],
                 "lock": lock,

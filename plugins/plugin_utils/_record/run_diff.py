@@ -34,7 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.redact imp
 
 MAX_DOCUMENT = 32 << 20  # bytes of snapshot.json and code.json
 MAX_SOURCE = 1 << 20  # bytes of a file whose lines are compared
-MAX_LINES = 400  # of changed code
+MAX_LINES = 400  # lines of changed code
 MAX_FILES = 50
 CELL_WIDTH = 48  # characters
 MISSING = "missing"
@@ -115,7 +115,7 @@ def code_changes(runs: Sequence[RunFiles]) -> list[CodeChange]:
 
 
 def compare_file(name: str, runs: Sequence[RunFiles], contents: Sequence[Mapping[str, bytes]]) -> CodeChange:
-    """Return how a file differs."""
+    """Return the difference between two versions of a file."""
     exists = [name in (run.files or {}) for run in runs]
     kind = "changed" if all(exists) else "removed" if exists[0] else "added"
     if any(exists[side] and name not in contents[side] for side in (0, 1)):
@@ -152,7 +152,7 @@ def render_rows(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def render_diff(runs: Sequence[RunFiles], reports: Sequence[Report], show_lines: bool) -> str:
-    """Render all differences of two runs, and their outcomes below."""
+    """Render all differences between two runs, and their outcomes below."""
     names = [report["run_id"] for report in reports]
     differences = input_differences(runs, reports)
     changes = code_changes(runs)

@@ -53,9 +53,9 @@ NOTEBOOK = ".ipynb"
 PLACEHOLDER = re.compile(
     r"[<${%\[*].*|.*\$?\{.*\}.*|[A-Z]+(?:_[A-Z]+)+|(?i:\w*(?:token|secret|password|passwd|api_?key|cookie)s?|"
     r"required|string|optional|change_?me|replace_?me|example|x{3,}|\.{3}|your[-_ ].*|"
-    r"(?:read|write|none)\W{0,3})"  # permissions in workflows of GitHub: `id-token: write`
+    r"(?:read|write|none)\W{0,3})"  # permissions in GitHub workflows: `id-token: write`
 )
-EXPRESSION = re.compile(r".*[({].*|(?:os|args|self|config|cfg)\..*")  # without quotes
+EXPRESSION = re.compile(r".*[({].*|(?:os|args|self|config|cfg)\..*")  # an expression without quotes
 NUMBER = re.compile(r"[\d.]+")
 PASSWORD = re.compile(r".*(?:passw|passphrase|_pwd|_pass$).*", re.IGNORECASE)
 SENTENCE = re.compile(
@@ -116,7 +116,7 @@ MAX_SCHEME = 22  # characters before "://"
 
 def find_secret(name: str, content: bytes) -> int:
     """Return the number of the first line with a secret, or 0 if there is none. name: of the file."""
-    text = content.decode("latin-1")  # one character a byte, so that positions in small letters are the same
+    text = content.decode("latin-1")  # one character per byte, so that positions in the lower-case text are the same
     lowered = text.lower()
     positions = [*find_tokens(text, lowered), *find_assignments(name, text, lowered)]
     return text.count("\n", 0, min(positions)) + 1 if positions else 0
@@ -219,6 +219,6 @@ def is_written_out(match: re.Match[str], kind: str, key: str, literal: str) -> b
     if kind in PROGRAMS:
         return False
     has_digit = any(character.isdigit() for character in literal)
-    if kind == NOTEBOOK:  # a command of the shell in a cell
+    if kind == NOTEBOOK:  # a shell command in a cell
         return has_digit and key.isupper() and match["name"].endswith("=") and not match["name"].endswith(" =")
     return has_digit or kind not in PROSE

@@ -27,7 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.plain_sett
     without_secrets,
 )
 
-FILE = "snapshot.json"  # in the record
+FILE = "snapshot.json"  # file in the record
 PATCH_FILE = "code.patch"  # next to it
 VERSION = 1
 MAX_PACKAGES = 20_000
@@ -38,7 +38,7 @@ REPEATABLE_VARIABLES = re.compile(
     r"TORCH_NCCL_\w+|TORCHINDUCTOR_\w+|NVIDIA_TF32_OVERRIDE|TOKENIZERS_PARALLELISM|PYTORCH_\w*ALLOC_CONF"
 )
 SEED_VARIABLE = re.compile(r"(?:[A-Z]+_)*SEED")
-SEED = re.compile(r"[+-]?[0-9]{1,20}")  # anything else may be that of a wallet
+SEED = re.compile(r"[+-]?[0-9]{1,20}")  # anything else may be a wallet's seed
 SEED_OPTION = re.compile(r"--?(?:[\w.-]*[-_.])?seed", re.IGNORECASE)
 CODE, SETTING, PACKAGE, NODE, DATA, CHECKPOINT = "code", "setting", "package", "node", "data", "checkpoint"
 
@@ -70,12 +70,12 @@ class CodeSnapshot(TypedDict):
     """The code of a run."""
 
     source: str  # directory on the controller
-    directory: str  # on the nodes
+    directory: str  # path on the nodes
     exclude: list[str]
     commit: str
-    digest: str  # of all files; "" if they are not recorded
+    digest: str  # digest of all files; "" if they are not recorded
     patch: str  # PATCH_FILE, or "" if the record has none
-    without_patch: str  # why it has none
+    without_patch: str  # why the record has no patch
 
 
 class Snapshot(TypedDict):
@@ -85,7 +85,7 @@ class Snapshot(TypedDict):
     like: str  # the run that this one repeats
     settings: dict[str, Any]  # role variables
     variables: list[str]  # names of the job's environment variables
-    values: dict[str, str]  # of those that cannot hold a secret
+    values: dict[str, str]  # values of the variables that cannot hold a secret
     seeds: dict[str, str]
     world_size: int
     nodes: list[NodeSnapshot]
@@ -93,7 +93,7 @@ class Snapshot(TypedDict):
     code: CodeSnapshot
     inputs: dict[str, dict[str, Any]]
     repositories: dict[str, str]  # commit by name
-    checkpoint: dict[str, Any]  # from which the run resumes, {} if it starts anew
+    checkpoint: dict[str, Any]  # the checkpoint from which the run resumes, {} if it starts from scratch
 
 
 class Difference(NamedTuple):
@@ -301,7 +301,7 @@ def mapping_differences(
 
 
 def node_differences(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[Difference]:
-    """Return the differences of nodes in rank order. A different name alone is not material: machines are replaced."""
+    """Return the differences between nodes, in rank order. A changed name alone is not material."""
     if len(before) != len(after):
         return [Difference(NODE, "number of nodes", str(len(before)), str(len(after)))]
     differences = []

@@ -100,8 +100,8 @@ def comparison_sections(reports: Sequence[Report], numbers: list[list[str]]) -> 
         (
             "Cost",
             comparison_row("the run", reports, lambda report: format_price(report, "run"))
-            + comparison_row("of it until a GPU was busy", reports, lambda report: format_price(report, "start_up"))
-            + comparison_row("of it for idle GPUs", reports, lambda report: format_price(report, "idle_gpus"))
+            + comparison_row("of which until a GPU was busy", reports, lambda report: format_price(report, "start_up"))
+            + comparison_row("of which for idle GPUs", reports, lambda report: format_price(report, "idle_gpus"))
             + comparison_row("1000 samples", reports, lambda report: format_price(report, "per_1000_samples")),
         ),
     ]

@@ -29,17 +29,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.downsample
 from ansible_collections.muster.training.plugins.plugin_utils._report.event_files import Scalar
 
 MAX_CURVES = 200  # a script that writes a histogram of each layer by hand has thousands
-MAX_POINTS = 2_000_000  # in all curves of a source together
+MAX_POINTS = 2_000_000  # points of all curves of a source together
 MAX_NAME = 120
 MAX_DRAWN_POINTS = 600  # points of a curve in a picture
-EXCLUDED_COLUMNS = ("step", "epoch", "total_flos")  # columns that only locate a value, or that are of no use
+EXCLUDED_COLUMNS = ("step", "epoch", "total_flos")  # columns that only locate a value, or are of no use
 # A W&B run's address. It becomes a link only on W&B's own host, else text: a job can print any address.
 WANDB = re.compile(r"View run(?: [^\r\n]{1,200}?)? at:? *(https://[A-Za-z0-9./_%?=&:~-]{4,300})")
 
 
 @dataclass
 class Curve:
-    """One measure over the steps of a training.
+    """One measure over the steps of a job.
 
     step: the job's own count, or the number of earlier values; time: seconds since 1970, nan if unknown; unit: what
     step counts: step, epoch or value.

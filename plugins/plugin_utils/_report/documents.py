@@ -40,8 +40,8 @@ class GpuNumbers(TypedDict):
     temperature_celsius: Figure | None
     power_watts: Figure | None
     power_limit_watts: float | None
-    idle_share: float | None  # of all samples, those with a utilisation below 5 %
-    idle_share_working: float | None  # the same, from the first sample in which a GPU of the run was busy to the last
+    idle_share: float | None  # share of samples with a utilisation below 5 %
+    idle_share_working: float | None  # the same share, from the first sample with a busy GPU of the run to the last
     utilization_working_percent: float | None  # mean over the same samples
     power_working_watts: float | None
     power_hot_watts: float | None  # mean of busy samples within 2 degrees of the highest temperature
@@ -187,7 +187,7 @@ class ProfileSection(TypedDict):
 
     time: float
     steps: int
-    timeline: str  # path of the timeline of all ranks, relative to the record; "" without
+    timeline: str  # path of the timeline of all ranks, relative to the record; "" if there is none
     ranks: list[list[str]]
     operations: list[list[str]]
     late: str  # the ranks that the others wait for
@@ -221,7 +221,7 @@ class Report(TypedDict):
     settings: dict[str, str]
     metrics: list[Metric]
     printed_once: list[Metric]  # measures of which rank 0 printed one value
-    last_lines: list[str]  # of rank 0; [] if there are metrics or curves, or if the run failed
+    last_lines: list[str]  # last lines of rank 0; [] if there are metrics or curves, or if the run failed
     samples_per_second: float | None
     samples: float | None
     curves: list[CurveNumbers]
@@ -234,7 +234,7 @@ class Report(TypedDict):
     failure: Failure | None
     cost: Cost
     restarts: int
-    attempts: list[str]  # how each ended; [] if the run was not to restart by itself
+    attempts: list[str]  # how each attempt ended; [] if the run was not to restart by itself
     stacks: list[StackGroup]  # [] if the record has none
     profile: ProfileSection | None  # None if the run was not profiled
     event_files: bool

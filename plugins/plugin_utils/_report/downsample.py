@@ -33,7 +33,7 @@ def buckets(points: Iterable[tuple[float, float]], start: float, end: float, cou
         end: End of the axis.
         count: Number of buckets.
     """
-    width = (end - start) / count or 1.0  # also if steps of a job are so close that the quotient is 0
+    width = (end - start) / count or 1.0  # even if steps of a job are so close that the quotient is 0
     least, most = [math.inf] * count, [-math.inf] * count
     total, number = [0.0] * count, [0] * count
     for position, value in points:

@@ -24,18 +24,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
 from ansible_collections.muster.training.plugins.plugin_utils._report.summary import MIN_SAMPLES, Window
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-IDLE_SHARE = 0.2  # of the time between the first busy sample of the run and the last
+IDLE_SHARE = 0.2  # share of the time between the first busy sample of the run and the last
 WAITING_PERCENT = 95.0  # utilisation at which a GPU looks busy ...
 WAITING_POWER = 0.5  # ... and the share of its power limit below which it is not
-SLOW_POWER = 0.85  # of the median of the others
-MEMORY_ROOM, MEMORY_FULL = 0.6, 0.97  # of the GPU's memory, at its peak
-HOT_CELSIUS = 83.0  # where NVIDIA's boards begin to lower clocks; 90 and more is close to their slowdown
+SLOW_POWER = 0.85  # share of the median of the others
+MEMORY_ROOM, MEMORY_FULL = 0.6, 0.97  # shares of the GPU's memory, at its peak
+HOT_CELSIUS = 83.0  # temperature at which NVIDIA's boards begin to lower clocks; 90 and more is close to their slowdown
 VERY_HOT_CELSIUS = 90.0
-HOT_POWER = 0.9  # of the power while it was cooler
+HOT_POWER = 0.9  # share of the power while it was cooler
 TAIL = 120.0  # seconds
 START_UP_SHARE, START_UP = 0.2, 60.0  # share of the run, and seconds: both must be exceeded, to ignore short runs
 CHECKPOINT_SHARE = 0.1
-MISSING_SHARE = 0.1  # of the samples
+MISSING_SHARE = 0.1  # share of the samples
 MAX_NAMES = 8  # nodes or GPUs named in a sentence
 
 
@@ -51,9 +51,9 @@ class Facts:
     stages: list[RunStage] = field(default_factory=list)
     reported: dict[str, float] = field(default_factory=dict)
     restarts: int = 0
-    shrunk: list[str] = field(default_factory=list)  # texts of events when an elastic run went on with fewer nodes
+    shrunk: list[str] = field(default_factory=list)  # texts of events when an elastic run continued with fewer nodes
     unhealthy: list[str] = field(default_factory=list)  # texts of events about the health of nodes
-    sampled_nodes: frozenset[str] | None = None  # those with a gpus.csv; None if nothing was fetched
+    sampled_nodes: frozenset[str] | None = None  # nodes with a gpus.csv; None if nothing was fetched
 
     @property
     def seconds(self) -> float | None:
@@ -306,7 +306,7 @@ def restarts(facts: Facts) -> Iterator[ReportFinding]:
 
 
 def unhealthy_nodes(facts: Facts) -> Iterator[ReportFinding]:
-    """Find problems of nodes during the run, and nodes that were slower than the others."""
+    """Find problems with nodes during the run, and nodes that were slower than the others."""
     for text in dict.fromkeys(facts.unhealthy):
         yield make_finding("unhealthy", "problem", [], text, "run ansible-playbook preflight.yml on the node")
 

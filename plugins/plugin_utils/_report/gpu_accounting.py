@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_sample
 
 GPU_FIELDS, PROCESS_FIELDS = 3, 6
 MAX_LINES = 100_000  # lines read: 16 GPUs keep 4000 processes each
-MAX_PROCESSES = 256  # of a node
+MAX_PROCESSES = 256  # processes of a node
 MAX_PID_DIGITS = 10  # digits
 
 

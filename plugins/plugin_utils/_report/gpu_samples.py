@@ -20,12 +20,12 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
 if TYPE_CHECKING:
     pass
 
-NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # of the columns
+NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # names of the columns
 FORMER_COLUMN_COUNT = len(NAMES) - 1  # number of columns in older records, which lack the last one
 MEASURES = ("utilization_percent", "memory_used_mib", "temperature_celsius", "power_watts")
-MAX_GPUS = 64  # of one node
-MAX_COLUMNS = 64  # of a sample
-MAX_SAMPLES = 4_000_000  # of one node: 16 GPUs for six weeks
+MAX_GPUS = 64  # GPUs of one node
+MAX_COLUMNS = 64  # columns of a sample
+MAX_SAMPLES = 4_000_000  # samples of one node: 16 GPUs for six weeks
 MAX_VALUE = 1e9  # no GPU reports a number this large
 TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]{1,9})?\Z")
 
@@ -65,7 +65,7 @@ class GpuSamples:
 def read_gpus(node: str, lines: Iterable[str], models: Mapping[int, str] | None = None) -> list[GpuSamples]:
     """Return the GPUs of a node and their samples, by index, from the lines of gpus.csv.
 
-    Lines that are not samples are skipped: error messages of nvidia-smi, and truncated lines. The header line names the
+    Lines that are not samples are skipped: nvidia-smi error messages, and truncated lines. The header line names the
     columns; without one, they are NAMES.
     """
     gpus: dict[int, GpuSamples] = {}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
 
 LAST_LINES = 20  # shown if there is no traceback
-MAX_LINES = 200  # of a traceback and what follows it
+MAX_LINES = 200  # lines of a traceback and what follows it
 # Lines between the tracebacks of a chain of exceptions
 CHAINED = (
     "During handling of the above exception, another exception occurred:",

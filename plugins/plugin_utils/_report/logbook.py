@@ -36,7 +36,7 @@ README = "README.md"
 MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])|:(?=//))")
 AT_START = re.compile(r"([#+=-]+(?=\s|\Z)|\d+(?=[.)](?:\s|\Z)))")  # makes a line a heading, a list or a rule
 MAX_CELL = 200
-MAX_GPUS, MAX_CURVES = 64, 30  # in the tables of a page
+MAX_GPUS, MAX_CURVES = 64, 30  # limits of the tables on a page
 TITLE = "# Log book"
 
 
@@ -45,8 +45,8 @@ class LogbookRow(NamedTuple):
 
     started: float
     run_id: str
-    state: str  # with the error of a failed run
-    job: str  # with its arguments, and the name of the directory in which it started
+    state: str  # state, with the error of a failed run
+    job: str  # job with its arguments, and the name of the directory in which it started
     nodes: str
     metrics: str
     seconds: float | None
@@ -166,7 +166,7 @@ def escape_long(text: str) -> str:
 
 
 def escape_piece(piece: str) -> str:
-    """Escape a word, or the blanks between two."""
+    """Escape a word, or the whitespace between two words."""
     if not piece.strip():
         return " " if piece else ""
     return "".join(escape(piece[start : start + MAX_CELL]) for start in range(0, len(piece), MAX_CELL))

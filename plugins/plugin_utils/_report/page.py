@@ -343,8 +343,8 @@ def cost_facts(report: Report) -> list[tuple[str, str]]:
     pairs = [
         ("the run", cost["run"]),
         ("an hour", cost["per_hour"]),
-        ("of it until a GPU was busy", cost["start_up"]),
-        ("of it for idle GPUs", cost["idle_gpus"]),
+        ("of which until a GPU was busy", cost["start_up"]),
+        ("of which for idle GPUs", cost["idle_gpus"]),
         ("1000 samples" if report["samples"] else "1000 samples, at this throughput", cost["per_1000_samples"]),
     ]
     return [(name, format_money(amount, cost["currency"])) for name, amount in pairs if amount is not None]

@@ -27,14 +27,14 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 # Their other colours, and the original purple, have a contrast of less than 3 : 1 with a white page.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#B5578F")
 DASHES = ([1, 0], [6, 3])
-MAX_LINES = len(COLORS) * len(DASHES)  # most GPUs, or runs, drawn as a line each
-INK, GRID = "#333333", "#dddddd"  # of text and axes, and of grid lines; a dark page overrides them
+MAX_LINES = len(COLORS) * len(DASHES)  # maximum number of GPUs, or runs, that are drawn as a line each
+INK, GRID = "#333333", "#dddddd"  # colors of text and axes, and of grid lines; a dark page overrides them
 WIDTH, HEIGHT = 640, 220
-BUCKETS = 600  # of a line
-MAX_COLUMNS, MAX_CELLS = 120, 4000  # most in a strip of many GPUs: a cell takes 55 to 100 bytes
+BUCKETS = 600  # buckets of a line
+MAX_COLUMNS, MAX_CELLS = 120, 4000  # maxima in a strip of many GPUs: a cell takes 55 to 100 bytes
 MIN_COLUMNS = 40
 GAP = 60.0  # seconds without a sample (four samples) that break a line
-MAX_ROWS = 64  # most GPUs with a row each; with more, each node has a row
+MAX_ROWS = 64  # maximum number of GPUs with a row each; with more, each node has a row
 SHADES = 20  # distinct values in a strip, so that equal neighbours merge into one cell
 MAX_CURVES = 12
 FLOOR = 1e-300  # smaller magnitudes are drawn as 0
@@ -59,7 +59,8 @@ MEASURES: dict[str, tuple[str, str, bool, float | None]] = {
     "power_watts": ("GPU power", "W", True, None),
     "temperature_celsius": ("GPU temperature", "°C", False, None),
 }
-STRIPS = ("utilization_percent", "power_watts")  # of many GPUs; for others, the mean and the highest GPU suffice
+# measures shown as strips of many GPUs; for others, the mean and the highest GPU suffice
+STRIPS = ("utilization_percent", "power_watts")
 FILE_NAMES = {
     "utilization_percent": "gpu-utilization",
     "memory_used_mib": "gpu-memory",

@@ -23,19 +23,19 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.rich_outpu
 from ansible_collections.muster.training.plugins.plugin_utils._report.trainer_log import TrainerLog
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
-MAX_EPOCHS = 50_000  # of a metric whose offsets are kept; a job may print any number as its epoch
+MAX_EPOCHS = 50_000  # epochs of a metric whose offsets are kept; a job may print any number as its epoch
 MAX_LINE = 2000  # characters; longer lines are skipped
 MAX_METRICS = 30
-MAX_POINTS = 500_000  # of all metrics together
-MAX_NUMBERS = 100  # examined in a line
+MAX_POINTS = 500_000  # points of all metrics together
+MAX_NUMBERS = 100  # numbers examined in a line
 MAX_COLUMNS = 40
 KEY_LENGTH = 80  # characters before a number that may be its name
-MIN_COUNTED = 3  # values of a metric without step or epoch, of which fewer may be a list of settings
+MIN_COUNTED = 3  # values of a metric without step or epoch; fewer may be a list of settings
 TABLE_REACH = 200  # lines after a header, or after a row, in which another row belongs to it
 
 
 def names(text: str) -> frozenset[str]:
-    """Return the names in a text, separated by blanks."""
+    """Return the names in a text, separated by spaces."""
     return frozenset(text.split())
 
 
@@ -44,14 +44,14 @@ METRICS = names("""
     loss losses acc acc1 acc5 accuracy top1 top5 perplexity ppl bleu chrf f1 auc auroc auprc map map50 miou iou dice
     wer cer mse rmse mae mape r2 psnr ssim fid nll bpc bpb bpd elbo reward rew mcc ndcg mrr rouge rouge1 rougel em
     """)
-# Metrics only in lines that also have a metric of the list above, or a step or epoch
+# Names that are metrics only in lines that also have a metric of the list above, or a step or epoch
 COMPANIONS = names("""
     lr learning_rate grad_norm gnorm grad_norms mfu throughput samples_per_second samples_per_sec tokens_per_second
     tokens_per_sec precision recall entropy kl score ap ap50
     """)
-# Metrics with these capitals only
+# Names that are metrics only with exactly these capitals
 AMBIGUOUS = {"map": "mAP", "map50": "mAP", "em": "EM", "ap": "AP", "ap50": "AP", "fid": "FID", "r2": "R2"}
-RATES = ("lr", "learning_rate", "learning rate")  # no metric, if a line has nothing else
+RATES = ("lr", "learning_rate", "learning rate")  # not a metric if the line has no other
 # Last parts of names of settings, such as loss_scale, and first parts of others, such as target_accuracy
 SETTING_ENDS = names("""
     alpha beta gamma lambda coef coefficient decay dir every factor file fn func function id interval limit margin name
@@ -168,7 +168,7 @@ class Series:
             return
         offset = 0.0 if line.epoch is None else self.offsets.get(line.epoch)
         if line.kind == "count" or offset is None or (line.epoch is None and line.total):
-            return  # it continues
+            return  # the series continues
         kept = [(step, value) for step, value in zip(self.step, self.value, strict=True) if step < position + offset]
         self.step = array("d", (step for step, _value in kept))
         self.value = array("d", (value for _step, value in kept))
@@ -181,7 +181,7 @@ class Series:
         self.last = self.step[-1] if self.step else 0.0
 
     def starts_again(self, line: Line, position: float, value: float) -> bool:
-        """Return whether a position belongs to another epoch than the last one, from whose beginning it counts."""
+        """Return whether a position belongs to a different epoch from the last one, from whose beginning it counts."""
         if line.kind != "step" or position > self.last:
             return False
         if line.epoch is not None and self.epoch is not None:
@@ -227,7 +227,7 @@ class PrintedMetrics:
         self.series: dict[tuple[str, str], Series] = {}
         self.names: dict[str, str] = {}  # normalized name -> name as first printed
         self.points = 0
-        self.epoch: float | None = None  # from a heading such as "Epoch 3/10"
+        self.epoch: float | None = None  # epoch from a heading such as "Epoch 3/10"
         self.table: Table | None = None
         self.lines_since_row = 0
         self.rich = RichOutput()

@@ -12,7 +12,7 @@ from typing import Any
 
 REMOVED = "[removed]"
 MIN_SECRET = 6  # characters of a known value to remove; shorter ones would remove ordinary words
-MAX_DEPTH = 50  # of nested lists and mappings
+MAX_DEPTH = 50  # levels of nested lists and mappings
 # A name whose value is secret, as part of an identifier: HF_TOKEN, aws_secret_access_key, "apiKey", dbPassword.
 SECRET_WORD = (
     r"(?:passw(?:or)?d|_pwd|_pass\b|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|"
@@ -21,7 +21,7 @@ SECRET_WORD = (
 NAME_END = rf"{SECRET_WORD}[\w.-]{{0,40}}"
 SECRET_NAME = rf"[\w.-]{{0,60}}{NAME_END}"
 MAX_NAME = 100  # characters before the word
-# Names that match, of values that are not secret: counts of tokens in a text, for example.
+# Names that match although their values are not secret: counts of tokens in a text, for example.
 ORDINARY = re.compile(
     r"(?:(?:max|min|num|n|total|special|added|input|output|per|seen|new)_(?:\w{1,20}_)?)?tokens(?:_\w{0,30})?|"
     r"(?:pad|eos|bos|unk|cls|sep|mask|image)_token|tokenizer\w{0,40}|"

@@ -68,7 +68,7 @@ MAX_SEARCHED = 10_000  # characters of a line searched for a cause
 MAX_METRICS = 100
 HEALTH_EVENTS = ("health", "broken", "slow")  # kinds of a run's events
 MAX_HEALTH_EVENTS = 20
-MAX_ARGUMENTS = 500  # of the command
+MAX_ARGUMENTS = 500  # arguments of the command that are shown
 # Names of curves and metrics with the samples per second of the whole job
 THROUGHPUT = re.compile(r"(?:.*[/_])?(?:train_)?samples[_/]?(?:per_|/)?s(?:ec|econd)?\Z", re.IGNORECASE)
 RANK_RULES = "rank.json"
@@ -411,7 +411,7 @@ def find_program(plan: Mapping[str, Any], command: list[str]) -> JobProgram | No
     """
     rules = to_mapping(parse_json(str(to_mapping(plan.get("files")).get(RANK_RULES, ""))))
     if not rules and plan.get("launcher") == "torchrun":
-        if "--" not in command[1:-1]:  # not a plan that we wrote
+        if "--" not in command[1:-1]:  # the command is not from a plan that we wrote
             index = next((index for index, word in enumerate(command) if word.endswith(".py")), None)
             return None if index is None else JobProgram("script", command[index], command[index + 1 :])
         index = command.index("--", 1)
@@ -447,7 +447,7 @@ def program_arguments(program: JobProgram) -> dict[str, str]:
 
 def repeat_command(program: JobProgram | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
     """Return the command that launches the same job again, or an empty string if the plan does not determine it."""
-    rows = [row for row in rows if row["slots"]] or rows  # without spares
+    rows = [row for row in rows if row["slots"]] or rows  # omit spares
     slots = {row["slots"] for row in rows}
     if program is None or len(slots) != 1:
         return ""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-MAX_LINES = 40  # of a progress bar
+MAX_LINES = 40  # lines of a progress bar
 INDENTATION = re.compile(r"\s{8,}\S")
 BAR = re.compile(r"[\u2501\u2578\u257a\u2500]{3,}")
 BORDER = re.compile(r"\s*[\u2502\u2503]\s*")

@@ -18,7 +18,7 @@ FIELD = r"'%s': ('?)([0-9]{1,9}(?:\.[0-9]{0,20})?(?:[eE][-+]?[0-9]{1,2})?)'?"
 EPOCH = re.compile(r"\{'[\w/.@-]{1,80}': [^{}]{1,1900}, " + FIELD % "epoch" + r"\}\s*\Z")
 RUNTIME = re.compile(FIELD % "train_runtime")
 SPEED = re.compile(FIELD % "train_steps_per_second")
-SIGNIFICANT_DIGITS = 4  # of numbers that Trainer 5 prints, as text
+SIGNIFICANT_DIGITS = 4  # significant digits of numbers that Trainer 5 prints as text
 TOLERANCE = 0.02  # of an interval of steps that is exact
 
 

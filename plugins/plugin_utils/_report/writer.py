@@ -47,7 +47,7 @@ PAGE, NUMBERS, PLOTS = "report.html", "report.json", "plots"
 CURVES = "curves.json"  # points of the curves, in report.json's order; kept apart, as a table of all runs needs none
 PICTURES = (".svg", ".png", ".vl.json")
 MAX_PAGE_SIZE = 4 << 20  # bytes of a page of the log book, which is read again to keep the user's notes
-MAX_RUNS = 10_000  # in the table
+MAX_RUNS = 10_000  # runs in the table
 # Keys that reports of earlier releases lack.
 ADDED_KEYS: dict[str, Any] = {"program": [], "variables": [], "origin": []}
 MAX_SMI_LINES, MAX_SMI_LINE = 200, 200
@@ -104,7 +104,7 @@ def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[RenderedPl
             write_file(directory / f"{plot.name}{ending}", content)
             names.add(f"{plot.name}{ending}")
         rendered.append(render_plot(plot, svg))
-    if directory.is_dir():  # remove those of an earlier report
+    if directory.is_dir():  # remove the files of an earlier report
         for path in directory.iterdir():
             if path.name.endswith(PICTURES) and path.name not in names:
                 path.unlink()
@@ -219,7 +219,7 @@ def read_report(record: Path) -> Report | None:
     complete: Any = {**ADDED_KEYS, **document}
     report: Report | None = complete if Report.__annotations__.keys() <= complete.keys() else None
     for curve in report["curves"] if report is not None else []:
-        curve.setdefault("unit", "step")  # of a report written before curves had one
+        curve.setdefault("unit", "step")  # a report written before curves had a unit
     return report
 
 

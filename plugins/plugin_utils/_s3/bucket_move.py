@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Copy an S3 bucket into another one, within the server.
+"""Copy an S3 bucket into another bucket, on the server.
 
 Both listings are read in step, so that a bucket of any size takes little memory. An object that was uploaded in parts
 is copied in the same parts: only then does the copy have the same ETag, by which objects are compared. Nothing is

@@ -25,7 +25,7 @@ MESSAGES = {
     "ExpiredToken": "the credentials have expired. Get new ones",
     "InvalidToken": "the session token is invalid. Get new credentials",
     "RequestTimeTooSkewed": "this machine's clock differs from that of S3. Set it (timedatectl set-ntp true)",
-    "PreconditionFailed": "an object of {bucket} was changed meanwhile. Stop the programs that write there, and run "
+    "PreconditionFailed": "an object in {bucket} changed in the meantime. Stop the programs that write there, and run "
     "this again",
     "PermanentRedirect": "bucket {bucket} is in another region. Correct the region",
     "AuthorizationHeaderMalformed": "bucket {bucket} is in another region. Correct the region",

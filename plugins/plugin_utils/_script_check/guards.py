@@ -85,7 +85,7 @@ def polarity_of(program: Program, module: Module, test: ast.expr, depth: int = 0
     if depth > MAX_DEPTH:
         return ALL_RANKS
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        if is_rank(Site(module, test.operand)):  # not rank
+        if is_rank(Site(module, test.operand)):  # a condition such as `not rank`
             return OTHERS_ONLY if negated else MAIN_ONLY
         return polarity_of(program, module, test.operand, depth, not negated)
     if isinstance(test, ast.BoolOp):
@@ -190,14 +190,14 @@ def local_polarity(program: Program, module: Module, node: ast.AST) -> int:
 
 
 def runs_on_first_rank_only(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
-    """Return whether only the first rank runs a node, also if all calls of its function are guarded."""
+    """Return whether only the first rank runs a node, even if all calls of its function are guarded."""
     if MAIN_ONLY in local_polarities(program, module, node):
         return True
     function = module.function_of(node)
     if function is None or depth > MAX_DEPTH:
         return False
     if MAIN_FUNCTION.search(function.name):
-        return True  # such as save_on_master
+        return True  # a function such as save_on_master
     callers = program.callers(module, function)
     parent = module.class_of(function)
     if parent is not None and (creations := program.creations(parent)):

@@ -25,7 +25,7 @@ class Module:
         self.tree = ast.parse(text)
         self.nodes: list[ast.AST] = [self.tree]
         self.parents: dict[ast.AST, ast.AST] = {}
-        for node in self.nodes:  # which grows: breadth first, like ast.walk
+        for node in self.nodes:  # this list grows: breadth first, like ast.walk
             for child in ast.iter_child_nodes(node):
                 if not isinstance(child, SHARED):
                     self.parents[child] = node
@@ -34,7 +34,7 @@ class Module:
         self.functions = [node for node in self.nodes if isinstance(node, FunctionNode)]
         self.imports: list[str] = []  # qualified names of all that is imported
         self.aliases: dict[str, str] = {}  # local names of imports
-        self.assignments: dict[tuple[ast.AST | None, str], list[ast.expr]] = {}  # by scope and name
+        self.assignments: dict[tuple[ast.AST | None, str], list[ast.expr]] = {}  # assigned values by scope and name
         self.attributes: dict[str, list[ast.expr]] = {}  # values assigned to attributes, such as self.rank, by name
         for node in self.nodes:
             self._read_import(node)

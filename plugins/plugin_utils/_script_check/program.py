@@ -20,8 +20,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.modu
     last_part,
 )
 
-MAX_DEPTH = 4  # of names that are resolved one after another
-MAX_NODES = 2000  # per expression that is resolved
+MAX_DEPTH = 4  # number of names that are resolved one after another
+MAX_NODES = 2000  # nodes per expression that is resolved
 # A library function that initialises the process group, such as init_distributed_mode
 SETUP = re.compile(r"(?i)(init|setup|launch|start|configure)\w*(dist|ddp|parallel)|dist\w*(init|setup)|^ddp_setup")
 # A condition that distinguishes a distributed run from one process
@@ -295,7 +295,7 @@ class Program:
         name = module.qualified_name(call.func)
         base = name.rpartition(".")[0]
         if base and base not in self.module_names and base.split(".")[0] in module.aliases.values():
-            return []  # a library's
+            return []  # a library's function
         return [
             Site(owner, child.value)
             for owner, function in self.functions.get(last_part(name), [])
@@ -330,7 +330,7 @@ def names_by_function(module: Module) -> dict[ast.AST | None, set[str]]:
     for node in module.nodes:  # parents come first
         function = node if isinstance(node, FunctionNode) else functions[module.parents.get(node, module.tree)]
         if is_main_block(module, node):
-            function = node  # of another program
+            function = node  # the main block of an imported module belongs to another program
         functions[node] = function
         if isinstance(node, ast.Name):
             names.setdefault(function, set()).update((node.id, last_part(module.aliases.get(node.id, ""))))
@@ -352,7 +352,7 @@ def is_named(module: Module, function: FunctionNode, names: Collection[str]) -> 
         return True
     parent = module.class_of(function)
     if parent is None:
-        # of the script: its decorator may call it, as those of Hydra and click do
+        # a function of the script may be called by its decorator, as with Hydra and click
         return bool(function.decorator_list) and module.name == "__main__" and module.function_of(function) is None
     if parent.name not in names:
         return False

@@ -14,7 +14,7 @@ from pathlib import Path
 from ansible_collections.muster.training.plugins.plugin_utils._script_check.module import Module
 
 MAX_FILES = 60  # the nearest: those that the script imports, then those that these import
-MAX_BYTES = 400_000  # of all files; half a second
+MAX_BYTES = 400_000  # bytes of all files; they take half a second
 MAX_FILE_BYTES = 1 << 20
 
 
@@ -32,7 +32,7 @@ def read_module(name: str, path: Path, display_path: str) -> Module:
         raise ScriptError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # of escapes such as "\d"
+            warnings.simplefilter("ignore", SyntaxWarning)  # invalid escapes such as "\d"
             return Module(name, display_path, text)
     except (SyntaxError, ValueError, RecursionError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""

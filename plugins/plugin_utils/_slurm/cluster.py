@@ -16,7 +16,7 @@ MEMORY_SHARE = 0.95
 
 @dataclass(frozen=True)
 class Gpus:
-    """The GPUs of a node as a generic resource of Slurm."""
+    """The GPUs of a node as a Slurm generic resource."""
 
     files: Sequence[str] = ()
     type: str = ""

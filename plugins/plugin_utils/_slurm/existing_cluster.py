@@ -30,7 +30,7 @@ class ClusterNode:
 
     name: str
     address: str  # NodeAddr: an address or a name
-    state: str  # such as IDLE, MIXED+DRAIN or DOWN*
+    state: str  # state such as IDLE, MIXED+DRAIN or DOWN*
     partitions: tuple[str, ...]
     features: tuple[str, ...]
     resources: str  # Gres

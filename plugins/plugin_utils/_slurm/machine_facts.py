@@ -15,7 +15,8 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
 HOSTNAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 GPU_FILE = re.compile(r"/dev/[A-Za-z0-9_/.-]{1,200}")
 MAX_GPUS = 64
-CPUS = {"sockets": range(1, 1025), "cores": range(1, 65537), "threads": range(1, 65)}  # of a socket, of a core
+# sockets, cores of a socket, threads of a core
+CPUS = {"sockets": range(1, 1025), "cores": range(1, 65537), "threads": range(1, 65)}
 MEMORY = range(2**30)  # MiB
 GPUS = {"files": [GPU_FILE], "model": str}
 # The field of a state, its schema, what a message calls it, and what replaces an invalid value.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose Python, torch, its CUDA build and flash-attention together, to fit the nodes.
+"""Choose Python, torch, its CUDA build and flash-attention together, to match the nodes.
 
 Values that the user sets are only checked, never changed.
 """
@@ -62,8 +62,8 @@ class NodeSoftware:
     python: str = ""  # version of the environment's interpreter if there is an environment, else of the system's
     has_environment: bool = False  # whether there is an environment already
     glibc: str = ""
-    architecture: str = ""  # of the processor, such as aarch64; "": unknown
-    vendor: str = "nvidia"  # of the GPUs
+    architecture: str = ""  # architecture of the processor, such as aarch64; "": unknown
+    vendor: str = "nvidia"  # vendor of the GPUs
     targets: tuple[tuple[str, str], ...] = ()  # models of AMD GPUs, and what kernels for them are compiled for
 
 
@@ -72,23 +72,23 @@ class SoftwareRequest:
     """The user's settings; auto means that they are chosen."""
 
     torch: str = AUTO
-    cuda: str = AUTO  # such as 12.4, rocm6.4 or cpu
+    cuda: str = AUTO  # CUDA version such as 12.4, or rocm6.4 or cpu
     python: str = AUTO  # name, path or version of an interpreter
     flash: str = ""  # release of flash-attention that needs a wheel, or auto; empty: not requested
     manager: str = "uv"
-    directory: str = "/opt/muster"  # of the environment
-    name: str = "env"  # of the environment
+    directory: str = "/opt/muster"  # directory of the environment
+    name: str = "env"  # name of the environment
     pins: tuple[TorchPin, ...] = ()  # what the project's requirements say about torch
-    platform: Platform = DEFAULT  # that of the nodes
+    platform: Platform = DEFAULT  # platform of the nodes
 
 
 @dataclass(frozen=True)
 class Interpreter:
     """An interpreter to choose from."""
 
-    name: str  # as passed to the manager
+    name: str  # name as passed to the manager
     minor: Minor | None  # None: unknown until it is installed
-    origin: str  # for a message
+    origin: str  # where it comes from, for a message
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def capitalize(text: str) -> str:
 
 
 def rebuild_advice(request: SoftwareRequest) -> str:
-    """Return how to get an environment with another Python."""
+    """Return the steps to get an environment with another Python."""
     return (
         f"remove it on all nodes (ansible-playbook env.yml -e remove={request.name}), and run ansible-playbook "
         "site.yml again to rebuild it"
@@ -278,7 +278,7 @@ def list_flash_releases(request: SoftwareRequest) -> list[str]:
 
 
 def list_candidates(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Iterator[Candidate]:
-    """Yield all combinations that match the settings, whether they fit the nodes or not."""
+    """Yield all combinations that match the settings, whether they are compatible with the nodes or not."""
     for python, (torch, release), flash in itertools.product(
         list_interpreters(nodes, request), list_releases(request), list_flash_releases(request)
     ):
@@ -503,7 +503,7 @@ def choose(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> Softw
             flash=chosen.flash,
             reasons=explain_choice(chosen, combinations, nodes, request),
         )
-    # report the combination that passed most rules, as it is nearest to fitting
+    # report the combination that satisfied the most rules, as it is the closest to working
     ranked = [(conflict.rank, sort_key(candidate), conflict) for candidate, conflict in conflicts if conflict]
     conflict = max(ranked, key=lambda entry: entry[:2])[2]
     advice = ", or ".join(text for text in (suggest_settings(nodes, request), conflict.remedy) if text)

@@ -29,7 +29,7 @@ INSTALL, REINSTALL, PURGE = "install", "reinstall", "purge"  # actions on packag
 class DesiredDriver:
     """The requested driver. An empty text means "any"."""
 
-    branch: str = ""  # such as 570
+    branch: str = ""  # branch such as 570
     minimum_version: str = ""  # oldest acceptable version, such as 550.54
     package: str = ""  # name with BRANCH in it; empty: the distribution's
     server: bool = False  # Ubuntu: the server branch
@@ -43,8 +43,8 @@ class DriverDecision:
 
     action: str
     reason: str
-    packages: list[str] = field(default_factory=list)  # to install, or to remove if the action is purge
-    kernels: list[str] = field(default_factory=list)  # to build the module for
+    packages: list[str] = field(default_factory=list)  # packages to install, or to remove if the action is purge
+    kernels: list[str] = field(default_factory=list)  # kernels to build the module for
 
 
 def decide(facts: Mapping[str, Any], desired: DesiredDriver) -> DriverDecision:

@@ -59,7 +59,7 @@ def releases_with(builds: Mapping[Minor, Mapping[int, str]]) -> dict[Minor, Torc
 class Platform:
     """A platform, and the releases of torch that are built for its GPUs."""
 
-    title: str  # for messages
+    title: str  # name in messages
     gpus: str  # the software that its GPUs need: CUDA or ROCm
     releases: Mapping[Minor, TorchRelease]
     driver: str  # how to get the software, for a message
@@ -75,7 +75,7 @@ PLATFORMS = {
     (X86, AMD): Platform("x86_64 with AMD GPUs", "ROCm", releases_with(ROCM_BUILDS), AMD_DRIVER),
 }
 DEFAULT = PLATFORMS[X86, NVIDIA]
-# Without GPUs, the CPU build is installed, which exists in each release for both architectures.
+# Nodes without GPUs get the CPU build, which exists in each release for both architectures.
 CPU_PLATFORMS = {X86: DEFAULT, ARM: replace(PLATFORMS[ARM, NVIDIA], releases=TORCH)}
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-Minor = tuple[int, int]  # of torch, Python, glibc, or a compute capability
+Minor = tuple[int, int]  # minor version of torch, Python or glibc, or a compute capability
 
 # GPU architectures that a build's kernels are compiled for, as in torch.cuda.get_arch_list().
 KEPLER_TO_AMPERE = "sm_37 sm_50 sm_60 sm_70 sm_75 sm_80 sm_86"
@@ -26,7 +26,7 @@ TURING_TO_BLACKWELL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
 class TorchRelease:
     """A minor release of torch."""
 
-    newest: str  # its newest patch release
+    newest: str  # newest patch release
     pythons: tuple[Minor, Minor]  # the oldest and the newest that have a wheel
     builds: Mapping[int, str]  # CUDA version (124 for 12.4) to the GPU architectures of its kernels
 

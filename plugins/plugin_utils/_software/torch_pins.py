@@ -35,7 +35,8 @@ def torchaudio_of(torch: str) -> list[str]:
     return [f"{major}.{minor}.{patch}" for patch in PATCHES]
 
 
-TORCHCODEC_MINORS = {4: (0,), 5: (1,), 6: (2,), 7: (3, 4, 5), 8: (6, 7), 9: (8, 9)}  # by minor release of torch 2
+# torchcodec's minor releases by minor release of torch 2
+TORCHCODEC_MINORS = {4: (0,), 5: (1,), 6: (2,), 7: (3, 4, 5), 8: (6, 7), 9: (8, 9)}
 
 
 def torchcodec_minors(torch: str) -> tuple[int, ...]:
@@ -66,10 +67,10 @@ class TorchPin:
     """A requirement that restricts the release of torch."""
 
     source: str  # the file or setting that has it
-    text: str  # as it is written there
+    text: str  # the requirement as it is written there
     package: str
-    versions: str  # its specifiers, without local versions
-    build: str = ""  # such as cu118, if it names one
+    versions: str  # its version specifiers, without local versions
+    build: str = ""  # build such as cu118, if the requirement names one
 
     def allows(self, torch: str) -> bool:
         """Return whether a release of torch satisfies the requirement."""

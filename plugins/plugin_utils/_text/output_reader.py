@@ -21,7 +21,7 @@ def has_reader(pid: int) -> bool:
             return True
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return error.errno != errno.ENXIO  # what opening a named pipe without a reader for writing gives
+        return error.errno != errno.ENXIO  # raised when a named pipe without a reader is opened for writing
     try:
         poll = select.poll()
         poll.register(descriptor, 0)

@@ -119,7 +119,8 @@ MEANINGS = {
     "remove": "Name of the environment to remove.",
     "grep": "Text to look for in the names, arguments, projects and errors of runs.",
 }
-LOCAL_PATHS = ("code_source", "stage_data_here", "json", "preflight_json", "report_directory")  # as typed after -e
+# left as they were typed after -e
+LOCAL_PATHS = ("code_source", "stage_data_here", "json", "preflight_json", "report_directory")
 # ansible-playbook's options that take a value.
 VALUE_OPTIONS = """
     -e --extra-vars -i --inventory -l --limit -t --tags --skip-tags -f --forks -M --module-path -u --user -T --timeout
@@ -134,7 +135,7 @@ KNOWN_OPTIONS = f"""{VALUE_OPTIONS}
 
 
 NOTHING_STARTED = "interrupted: nothing was started\n"
-# Options of ansible-playbook that scripts have, too: after a job file, the user says whose they are.
+# Options of ansible-playbook that scripts have, too: after a job file, the user says which program they are for.
 AMBIGUOUS_OPTIONS = ("--step", "--timeout", "--user", "--tags", "--skip-tags", "--forks", "--connection", "--limit")
 LAUNCH_ONLY = "--time-limit --cost-limit --restarts --debug-rank --like --detach --replace"  # scripts hardly have these
 
@@ -181,7 +182,8 @@ def describe(setting: str, role: str, options: dict[str, dict[str, Any]]) -> str
     parts = option.get("description", [])
     text = " ".join([parts] if isinstance(parts, str) else parts) or MEANINGS.get(name, name)
     text = re.sub(r"\b[A-Z]\(([^()]*)\)", r"\1", text)
-    text = re.sub(rf" Defaults to {name.removeprefix('launch_')}(, otherwise [^ ]+)?\.", "", text)  # its short name
+    # the name that a user sees is the short one
+    text = re.sub(rf" Defaults to {name.removeprefix('launch_')}(, otherwise [^ ]+)?\.", "", text)
     text += f" One of {', '.join(map(str, option['choices']))}." if option.get("choices") else ""
     default = option.get("default")
     has_default = default not in (None, "", [], {}) and "efault" not in text and not constant
@@ -426,7 +428,7 @@ def main(arguments: list[str]) -> int:
             raise UsageError("./muster shell NODE: the name of one node of the inventory")
         if not shutil.which("ansible-playbook"):
             raise UsageError("ansible-playbook was not found. Activate the environment in which Ansible is installed")
-        # for commands in messages
+        # needed for commands in messages
         os.environ.update(MUSTER_COMMAND=shlex.quote(sys.argv[0]), MUSTER_DIRECTORY=os.getcwd())
         if command == "shell":
             argv = login(argv)

@@ -53,7 +53,7 @@ def format_time(time: datetime.datetime) -> str:
 
 
 def time_at_minute(minutes: int) -> str:
-    """Return the time some minutes after the beginning of 2026, in the API's format."""
+    """Return the time so many minutes after the beginning of 2026, in the API's format."""
     return format_time(_EPOCH + datetime.timedelta(minutes=minutes))
 
 

@@ -106,7 +106,7 @@ class PaperspaceServer:
         try:
             if request.headers.get("authorization") != f"Bearer {self.key}":
                 if route and route.template == "/auth/session":
-                    return 200, None  # as the service does, and 401 for everything else
+                    return 200, None  # like the real service, which replies 401 to everything else
                 raise AccountError(401, *UNAUTHORIZED)
             if route is None:
                 raise AccountError(404, "NOT_FOUND", "Not found")

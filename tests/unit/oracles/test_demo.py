@@ -35,7 +35,7 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
     }
     clean = {name: value for name, value in os.environ.items() if name not in OF_MAKE}
     arguments = " ".join(f"-e {name}={value}" for name, value in given.items())
-    arguments += f""" -e "launch_args='--epochs {EPOCHS}'" """  # of 20: each takes a second of a core
+    arguments += f""" -e "launch_args='--epochs {EPOCHS}'" """  # instead of 20: each epoch takes a second of a core
     node0 = tmp_path / "nodes" / run_id / "node0"
     try:
         done = subprocess.run(

@@ -93,7 +93,7 @@ class OpenMpi:
         """Nodes and the global ranks on each in its order, or what it complains of."""
         self._hostfile.write_bytes(text.encode())
         settings = {
-            "plm": "rsh",  # without detecting a batch system; no node is contacted
+            "plm": "rsh",  # do not detect a batch system; no node is contacted
             "plm_rsh_agent": "false",
             "if_base_do_not_resolve": "1",  # invented names would wait for a name server
         }

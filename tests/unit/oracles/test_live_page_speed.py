@@ -165,7 +165,7 @@ def large(tmp_path: Path) -> Iterator[Page]:
     """The page of a run of 64 nodes with 8 GPUs each after a day."""
     with serving_cluster(tmp_path / "runs") as served:
         view = served.api.feed("first").view
-        for moment in range(0, DAY, 240):  # as wide as a bucket after a day
+        for moment in range(0, DAY, 240):  # the width of a bucket after a day
             for number in range(NODES):
                 view.samples.add(make_sample(f"gpu{number}", 0, (moment / 240 + number) % 100, GPUS, START + moment))
         yield served

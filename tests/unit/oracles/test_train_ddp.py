@@ -1,4 +1,4 @@
-"""The example trains, checkpoints and goes on from its checkpoint, under the real torchrun."""
+"""The example trains, checkpoints and resumes from its checkpoint, under the real torchrun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strategies example goes on from its checkpoints, under the real torchrun, with the losses of an unbroken run."""
+"""The strategies example resumes from its checkpoints, under the real torchrun, with the losses of an unbroken run."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_commands_without_a_name_are_about_the_active_run(tmp_path: Path) -> Non
     try:
         run(f"{LAUNCH}waits")
         run(f"{LAUNCH}short -e launch_lifeline_port={free_port()} -e launch_master_port={free_port()}")
-        eventually(lambda: state_of(tmp_path, "short") == "succeeded")  # and no controller has watched it
+        eventually(lambda: state_of(tmp_path, "short") == "succeeded")  # no controller has watched the run
         shown = run("ansible-playbook muster.training.status -i machines.yml")
         assert "run waits is active; short, launched later, has ended" in shown
         assert "run waits: " in shown and "wait.py in " in shown

@@ -18,11 +18,11 @@ from tests.unit.supervised import eventually
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import begun, killed, typed
 
-pytestmark = pytest.mark.one_core  # it needs torch
+pytestmark = pytest.mark.one_core  # needs torch
 
 NODES = ["swift", "slow"]
-# Read by each Python of the job before anything else: on the second node a product takes fifteen times its time.
-# So much, since a busy core is given first to what often sleeps, which makes the other node slow as well.
+# Read by each Python of the job before anything else: on the second node, a product takes fifteen times as long.
+# The factor is this large because the scheduler prefers tasks that often sleep, which also slows down the other node.
 SLOW = """
 import os, sys, threading, time
 

@@ -30,11 +30,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._project import en
 CHECKOUT = Path(__file__).resolve().parents[3]
 PLAYBOOK_FILES = sorted((CHECKOUT / "playbooks").glob("*.yml"))
 ROLE_DIRECTORIES = sorted((CHECKOUT / "roles").iterdir())
-EXPRESSION_KEYS = {"when", "that", "failed_when", "changed_when", "until"}  # whose text is an expression without braces
+# keys whose text is an expression without braces
+EXPRESSION_KEYS = {"when", "that", "failed_when", "changed_when", "until"}
 # Variables of Ansible, and internal ones of this collection
 INTERNAL = re.compile(r"(?:_|ansible_|muster_|inventory_|playbook_)\w*")
 ANSIBLE = {"item", "lookup", "query", "hostvars", "groups", "group_names", "omit", "role_path", "role_name", "now"}
-STARTED = {"fit": "launch", "rehearse": "launch", "sweep": "launch", "keep": "provision"}  # by the module of that name
+# by playbook: the one that the module of the same name starts
+STARTED = {"fit": "launch", "rehearse": "launch", "sweep": "launch", "keep": "provision"}
 IMPORTED_ROLE = re.compile(r"(?:role|name): muster\.training\.(\w+)")
 
 
@@ -107,7 +109,7 @@ def test_role_declares_what_it_reads_besides_its_own_variables(role: Path) -> No
         file for pattern in ("*/*.yml", "templates/*") for file in role.glob(pattern) if file.parent.name != "meta"
     ]
     foreign = {name for name in variables_in(files) if not name.startswith(f"{role.name}_")} - documented_options(role)
-    if role.name == "python_env":  # by its lookup
+    if role.name == "python_env":  # through its lookup
         foreign |= {name for name in environment_path.VARIABLES if not name.startswith(("python_env_", "__"))}
     assert ROLES.get(role.name, frozenset()) == foreign
 
@@ -119,7 +121,7 @@ def test_playbook_declares_what_it_reads(playbook: Path) -> None:
     if playbook.stem in STARTED and STARTED[playbook.stem] not in declared.roles:
         read |= PLAYBOOKS[STARTED[playbook.stem]].names
     read -= {name for role in declared.roles for name in documented_options(CHECKOUT / "roles" / role)}
-    if playbook.stem == "site":  # its roles are those of the play
+    if playbook.stem == "site":  # the roles of site.yml are those of its play
         read -= {name for role in ROLE_DIRECTORIES for name in documented_options(role)}
     assert declared.names - PLUGIN_VARIABLES == read
 

@@ -31,7 +31,7 @@ def test_playbook_always_enables_docker_engine() -> None:
     play = yaml.safe_load((CHECKOUT / "playbooks" / "docker.yml").read_text())[1]
     assert {item["role"]: item.get("vars") for item in play["roles"]} == {
         "muster.training.docker_engine": {"docker_engine_enabled": True},
-        "muster.training.docker_data_root": None,  # it is enabled if the directory is set
+        "muster.training.docker_data_root": None,  # the role is enabled if the directory is set
     }
 
 

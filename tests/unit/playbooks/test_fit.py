@@ -18,10 +18,10 @@ import pytest
 from tests.unit.two_nodes import state_of, two_nodes, wait_until_it_runs
 from tests.unit.typed import begun, killed, typed
 
-pytestmark = pytest.mark.one_core  # it needs ansible-runner
+pytestmark = pytest.mark.one_core  # needs ansible-runner
 
 NODES = ["one", "other"]
-# Takes 100 MiB a batch where 1 GiB is the limit, on the second node; waits for ever as long as a file lies beside it.
+# On the second node, takes 100 MiB per batch with a limit of 1 GiB; waits as long as a file exists next to it.
 JOB = """
 import os, resource, sys, time
 
@@ -126,6 +126,6 @@ def test_script_error_ends_the_search_at_the_first_launch(directory: Path) -> No
     (directory / "job.py").write_text("print(modle)\n")
     done = typed(directory, words(directory))
     assert (
-        done.returncode == 2 and "fit-b8 failed for another reason than a lack of memory: NameError" in done.stdout
+        done.returncode == 2 and "fit-b8 failed for a reason other than a lack of memory: NameError" in done.stdout
     ), done.stdout
     assert sorted(path.name for path in (directory / "nodes").iterdir()) == ["fit-b8"]

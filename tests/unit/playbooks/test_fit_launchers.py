@@ -18,7 +18,7 @@ import pytest
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import typed
 
-pytestmark = pytest.mark.one_core  # it needs torch
+pytestmark = pytest.mark.one_core  # needs torch
 
 NODES = ["one", "other"]
 JOB = """
@@ -100,6 +100,6 @@ def test_out_of_memory_is_recognized_under_each_launcher(
 def test_other_failures_are_not_treated_as_out_of_memory(directory: Path, launcher: str) -> None:
     output = searched(directory, launcher, "wrong")
     assert (
-        "fit-b1 failed for another reason than a lack of memory: " in output
+        "fit-b1 failed for a reason other than a lack of memory: " in output
         and "ValueError: no such strategy" in output
     ), output

@@ -33,7 +33,7 @@ job:
 """
 SHOW = "import json, os, sys; print('told', json.dumps([*sys.argv[1:], os.environ['COLOUR']]), flush=True)"
 
-REFUSING = ("preflight", "site")  # they refuse an invalid job file as launch does
+REFUSING = ("preflight", "site")  # these playbooks refuse an invalid job file as launch does
 
 
 @pytest.fixture

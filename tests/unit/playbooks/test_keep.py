@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""keep.yml with a real loss: its steps are playbooks of their own, and the run goes on with a machine of the inventory.
+"""keep.yml with a real loss: its steps are playbooks of their own, and the run continues with an inventory machine.
 
 Only site.yml is another one, since it would set up this machine.
 """

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import CHECKOUT, typed
 
-# Tasks that are skipped in a process: include_tasks and a role for other playbooks have no other means.
+# Tasks that may be skipped although each costs a process: include_tasks, and roles for other playbooks, need them.
 SKIPPED_ONCE = {
     "Replace settings of the project by those of a job file",
     "List the local code",

@@ -91,6 +91,6 @@ def test_closing_hints_are_commands_that_work(directory: Path) -> None:
     logs = directory / "runs" / "second" / "logs"
     assert fetched.returncode == 0 and fetched.stdout.count(f"the logs of run second are in {logs}, ") == 1
     assert (logs / "node0" / "launcher.log").exists()
-    # a launch that was seen to its end has nothing to say of it
+    # a launch that was watched to the end prints nothing about it
     third = typed(directory, [*LAUNCH.split(), "-e", "run_id=third"], **ROLL)
     assert third.returncode == 0 and "keeps running on its nodes" not in third.stdout, third.stdout

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.two_nodes import two_nodes, wait_until_it_runs
 from tests.unit.typed import begun, killed, typed
 
-pytestmark = pytest.mark.one_core  # it needs ansible-runner
+pytestmark = pytest.mark.one_core  # needs ansible-runner
 
 # A loss that falls with each step, and a checkpoint that holds the step; where "broken" lies beside it, it is not read.
 # Where it resumes it waits as long as "wait" lies there; in the test it then saves over the checkpoint of the first.

@@ -22,7 +22,7 @@ from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import typed
 from tests.unit.wheel_index import add_wheel, store_pip
 
-pytestmark = pytest.mark.one_core  # it needs torch
+pytestmark = pytest.mark.one_core  # needs torch
 
 SECRET = "sekret-value"
 JOB = """

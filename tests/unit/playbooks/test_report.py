@@ -32,7 +32,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
             run_stop.stop({"run_id": run, "runs_directory": f"{tmp_path}/nodes", "node": name, "check": False})
 
 
-@pytest.mark.one_core  # it needs the plotting library
+@pytest.mark.one_core  # needs the plotting library
 def test_report_covers_latest_run_or_compares_several(directory: Path) -> None:
     runs = directory / "runs"
     for name in ("first", "second"):

@@ -25,7 +25,7 @@ ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # a role may occur
 FIRST_LOOK = next(task["name"] for task in PLAY["pre_tasks"] if "muster.training.reach_nodes" in task)
 OTHERS = {
     *("benchmark", "checkpoints", "fit", "init", "launch", "preflight", "rehearse", "stage_data", "sweep"),
-    *("data_mounts", "s3_client"),  # which others call
+    *("data_mounts", "s3_client"),  # roles that other roles call
 }
 
 
@@ -36,13 +36,13 @@ def test_site_includes_each_role_that_prepares_nodes() -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("nvidia_driver", "docker_engine"),  # which asks for GPUs
+        ("nvidia_driver", "docker_engine"),  # docker_engine asks for GPUs
         ("firewall", "docker_engine"),
         ("docker_engine", "docker_data_root"),
         ("docker_data_root", "container_image"),
-        ("firewall", "open_mpi"),  # whose test needs open ports
-        ("open_mpi", "python_env"),  # which may compile mpi4py
-        ("code", "python_env"),  # which may contain requirements files
+        ("firewall", "open_mpi"),  # open_mpi's test needs open ports
+        ("open_mpi", "python_env"),  # python_env may compile mpi4py
+        ("code", "python_env"),  # the code may contain requirements files
     ],
 )
 def test_role_comes_after_the_roles_it_needs(first: str, second: str) -> None:
@@ -62,7 +62,7 @@ def test_roles_are_imported_without_argument_validation_per_node() -> None:
     assert [role for role, _tags in IMPORTS if role["rolespec_validate"] is not False] == []
 
 
-TYPED = " (ansible-playbook site.yml --tags "  # and the name of the role
+TYPED = " (ansible-playbook site.yml --tags "  # followed by the name of the role
 
 
 def texts(node: ast.AST) -> Iterator[str]:

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.sweep
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import CHECKOUT, typed
 
-pytestmark = pytest.mark.one_core  # it needs torch
+pytestmark = pytest.mark.one_core  # needs torch
 
 EXAMPLE = CHECKOUT / "examples" / "strategies"
 

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.two_nodes import two_nodes, wait_until_it_runs
 from tests.unit.typed import begun, killed, typed
 
-pytestmark = pytest.mark.one_core  # it needs ansible-runner
+pytestmark = pytest.mark.one_core  # needs ansible-runner
 
 NODES = ["one", "other"]
 # Reports 100 samples a second of each node; waits as long as a file lies beside it.

@@ -39,7 +39,7 @@ def test_same_problem_on_64_nodes_is_printed_once(tmp_path: Path, playbook: str)
     inventory(tmp_path, {f"node{n}": CLOSED % n for n in range(1, 65)})
     done = typed(tmp_path, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"])
     assert done.returncode == 2, done.stdout
-    what = "used" if playbook in ("site", "docker") else "reached"  # which needs root there, too
+    what = "used" if playbook in ("site", "docker") else "reached"  # the check of these playbooks includes root
     assert done.stdout.count(SAID) == 1 and f"all 64 nodes cannot be {what}" in done.stdout, done.stdout
     assert len(done.stdout.splitlines()) < 25, done.stdout
 

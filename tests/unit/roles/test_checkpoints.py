@@ -220,7 +220,7 @@ def test_change_with_an_older_mtime_is_copied_before_local_removal(
     service, folder = make_two_checkpoints(settings, tmp_path)
     (folder / "step" / "late").write_bytes(b"late")
     (folder / "step" / "model.pt").write_bytes(b"MODEL")
-    for name in ("late", "model.pt"):  # as rsync -t, cp -p and tar do
+    for name in ("late", "model.pt"):  # keep the modification times, as rsync -t, cp -p and tar do
         os.utime(folder / "step" / name, (1e9, 1e9))
     before = {"step/model.pt": b"model", "step/deep/shard": b"shard"}
     assert copied_files(s3) == before

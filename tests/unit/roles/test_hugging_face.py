@@ -183,7 +183,7 @@ def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: HubClus
             make_request("model", "org/none"),
             "has no model org/none, or it is private and no token is set. Correct",
         ),
-        (TOKEN, make_request("dataset", "org/none"), "has no data set org/none, or the token's account may not see it"),
+        (TOKEN, make_request("dataset", "org/none"), "has no data set org/none, or the token's account cannot see it"),
         (
             "hf_wrong",
             make_request("model", "org/tiny"),

@@ -274,7 +274,7 @@ def test_runs_of_root_administrators_and_the_jobs_user_count(monkeypatch: pytest
     group = grp.struct_group(("sudo", "x", 27, ["ubuntu"]))
     monkeypatch.setattr("pwd.getpwall", lambda: accounts[:1])  # a directory such as LDAP does not list all accounts
     monkeypatch.setattr("pwd.getpwuid", lambda uid: {account.pw_uid: account for account in accounts}[uid])
-    uids = range(10)  # without an account for each
+    uids = range(10)  # not all of them have an account
     monkeypatch.setattr("grp.getgrnam", lambda name: {"sudo": group}[name])
     assert idle_watch.find_run_users("", uids) == {0, 5, 6}
     assert idle_watch.find_run_users("trainer", uids) == {0, 5, 6, 7}

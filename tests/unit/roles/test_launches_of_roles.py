@@ -23,10 +23,10 @@ OBSERVED = {
 }
 CONTAINER = {
     f"launch_container_{name}" for name in ("engine", "mounts", "options", "shm_size")
-}  # without effect if there is no image
+}  # options that have no effect if there is no image
 SLURM = {
     f"launch_slurm_{name}" for name in ("partition", "account", "qos", "time", "gres", "exclude", "reservation")
-} | {"launch_slurm_dependency"}  # without effect if ssh is the scheduler
+} | {"launch_slurm_dependency"}  # has no effect if ssh is the scheduler
 # The benchmark measures what jobs will use: the same nodes, GPUs, image and environment, through the same queue.
 MEASURED = {
     *("launch_nnodes", "launch_nproc_per_node", "launch_gpus", "launch_python", "launch_environment"),

@@ -17,7 +17,7 @@ PATH_NAME = re.compile(r"_(?:directory|path|home|destination)$")
 # Directories in which root writes, with what refuses those that another user could replace
 ROOT_PATHS = {
     "s3_client_directory": "only_root",
-    "container_image_directory": "only_root",  # with docker, whose user is root
+    "container_image_directory": "only_root",  # if the engine is docker, which runs as root
     "docker_data_root_path": "muster.training.docker_data_root",
     "hugging_face_directory": "python_env",
     "python_env_directory": "python_env",  # where python_env_user is root

@@ -87,7 +87,7 @@ def test_clock_synchronization_is_enabled(lab: Lab, node: str) -> None:
 
 @pytest.mark.parametrize("node", NODES)
 def test_limits_apply_to_new_logins_and_services(lab: Lab, node: str) -> None:
-    most_files = int(root(lab, node, "ulimit -Hn"))  # as much as this machine has
+    most_files = int(root(lab, node, "ulimit -Hn"))  # the limit of this machine
     most_memory = int(root(lab, node, "ulimit -Hl"))
     assert fresh_login(lab, node, "ulimit -Sn; ulimit -Hn").split() == [str(most_files)] * 2
     assert fresh_login(lab, node, "ulimit -Sl; ulimit -Hl").split() == [str(most_memory)] * 2

@@ -174,7 +174,7 @@ def test_upload_resumes_after_service_is_killed_and_s3_goes_down(ended: Lab, s3:
     drive.eventually("two parts are there", lambda: puts(s3, "big.pt") >= 3, 30, lambda: str(status(ended, "first")))
     shell(ended, "node1", "kill -9 $(systemctl show --value --property=MainPID muster_checkpoints)")
     seen = puts(s3, "big.pt")
-    drive.eventually("it goes on", lambda: puts(s3, "big.pt") > seen + 1, 120)
+    drive.eventually("it continues", lambda: puts(s3, "big.pt") > seen + 1, 120)
     s3.stop()
     drive.eventually("the problem is told", lambda: "connect" in status(ended, "first").get("problem", "").lower(), 120)
     s3.start()
@@ -309,7 +309,7 @@ def test_secret_key_is_only_in_the_credentials_file(ended: Lab, s3: S3Server) ->
     places = "/etc /opt /srv /tmp /usr/local /var /home /run"
     find = f"find {places} -ignore_readdir_race -xdev -type f -newer /var/lib/lab/seeded"
     text = shlex.join(f"--regexp={secret}" for secret in s3.keys.values())
-    grep = shlex.quote(f'grep -aosHF {text} -- "$@" || true')  # it exits with 1 if there are no matches
+    grep = shlex.quote(f'grep -aosHF {text} -- "$@" || true')  # grep exits with 1 if there are no matches
     for name in NODES:
         result = shell(ended, name, f"{find} -exec sh -c {grep} sh {{}} +")
         assert set(result.splitlines()) == {f"{CREDENTIALS}:{counts}"}

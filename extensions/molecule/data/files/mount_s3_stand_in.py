@@ -105,7 +105,7 @@ def parse(arguments: list[str]) -> tuple[str, str, dict[str, str]]:
 
 
 def main() -> None:
-    """Mount, and go on in the background."""
+    """Mount, and continue in the background."""
     source, directory, given = parse(sys.argv[1:])
     result = re.fullmatch(r"s3://([A-Za-z0-9._-]+)/((?:.+/)?)", source)
     if not result:

@@ -155,7 +155,7 @@ def wrong(node: Data) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
 
 
 def test_wrong_argument_is_reported_and_next_call_repairs_mount(node: Data) -> None:
-    """In one play: each fault on a mount that is well, what it leaves, and the call that repairs."""
+    """In one play: each fault on a healthy mount, what it leaves, and the call that repairs."""
     tasks: list[dict[str, Any]] = []
     faults = wrong(node)
     module = "muster.training.data_mount"

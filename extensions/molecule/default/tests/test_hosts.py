@@ -159,7 +159,7 @@ def test_process_list_shows_only_the_nodes_own_processes(lab: Lab) -> None:
 
 
 def test_command_resumes_after_sigstop(lab: Lab) -> None:
-    # as systemd does with all processes when a node shuts down: nsenter stops with its child, and nothing resumes it
+    # systemd stops all processes this way when a node shuts down: nsenter stops with its child, and nothing resumes it
     done = lab.exec(lab.nodes[0].name, ["sh", "-c", "kill -STOP $$; echo goes on"], timeout=20)
     assert done.stdout == "goes on\n"
 

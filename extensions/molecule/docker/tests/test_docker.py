@@ -140,7 +140,7 @@ def test_job_runs_in_a_container_with_its_environment(image: Lab) -> None:
 def test_containers_end_with_the_run(image: Lab, how: str) -> None:
     if how == "raises":
         play = launch(image, "image-raises", "--raise-on", "1")
-    else:  # without torch, which DeepSpeed's launcher imports on each node
+    else:  # the node has no torch, which DeepSpeed's launcher imports on each node
         play = launch(image, f"image-{how}", "--stubborn", job="ticks.py", launch_launcher="env")
     play.wait_for(r"step 3 ", timeout=150)
     if how == "stop":
@@ -354,7 +354,7 @@ def test_container_guide_works_step_by_step(image: Lab, guide: Project) -> None:
             continue
         typed = (
             ["script", "-qec", shlex.join(arguments), os.devnull] if arguments[1] == "shell" else arguments
-        )  # in a terminal
+        )  # runs in a terminal
         done = subprocess.run(
             typed,
             input="python3 -c 'import probe; print(probe.answer * 100)'; exit\n",

@@ -1,4 +1,4 @@
-"""What helps while a run goes on: notifications under faults, the page, a profile, metrics and a debugger, over ssh."""
+"""What helps during a run: notifications under faults, the page, a profile, metrics and a debugger, over ssh."""
 
 from __future__ import annotations
 

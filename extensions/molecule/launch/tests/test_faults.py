@@ -206,7 +206,7 @@ def test_named_shared_memory_survives_the_last_logout(lab: Lab, nodes: list[str]
     gone = ["sh", "-c", "! test -e /run/systemd/users/1000"]
     drive.eventually("nobody is logged in", lambda: lab.exec(MASTER, gone).returncode == 0, 120)
     steps = told("^step")
-    drive.eventually("the job goes on", lambda: told("^step") > steps + 5, 30, lambda: drive.traces(lab, MASTER))
+    drive.eventually("the job continues", lambda: told("^step") > steps + 5, 30, lambda: drive.traces(lab, MASTER))
     assert lab.exec(MASTER, ["sh", "-c", "ls /dev/shm/psm_*"]).returncode == 0
     stopped = drive.run("stop.yml", lab.inventory, run_id="shares")
     assert stopped.rc == 0, stopped.output
@@ -269,7 +269,7 @@ def test_run_continues_after_terminal_is_closed(lab: Lab, nodes: list[str]) -> N
     follow.wait_for(r"step \d+ of rank 2")
     first.wait_for(r"step \d+ of rank 0")
     before = steps()
-    drive.eventually("the run goes on", lambda: steps() > before, 120)
+    drive.eventually("the run continues", lambda: steps() > before, 120)
     status = drive.run("status.yml", lab.inventory, json=str(lab.inventory.parent / "status.json"), roll=True)
     assert status.rc == 0 and "step " in status.output and len(drive.plain_lines(status)) <= 12, status.output
     assert status.output.count(" 97 %, 40 of 45 GiB  ") == 4, status.output
@@ -280,7 +280,7 @@ def test_run_continues_after_terminal_is_closed(lab: Lab, nodes: list[str]) -> N
     lab.exec(OTHER, ["kill", "-9", str(drive.rank_pid(lab, OTHER, "ticks.py"))])  # although no controller is watching
     drive.nothing_left(lab, nodes, within=10)
     assert first.wait().rc == 0, first.output
-    follow.wait()  # it exits by itself, and has shown only this rank
+    follow.wait()  # the command exits by itself, and has shown only this rank
     assert follow.rc == 0, follow.output
     assert not re.search(r"^step \d+ of rank [013]", follow.output, re.MULTILINE), follow.output
     status = drive.run("status.yml", lab.inventory, run_id="closed")
@@ -442,6 +442,6 @@ def test_failed_run_does_not_affect_another_run(lab: Lab, nodes: list[str]) -> N
     assert second.rc == 2, second.output
     drive.nothing_left(lab, ["node3", "node4"], within=10)
     steps = first.output.count("step ")
-    drive.eventually("the other run goes on", lambda: first.output.count("step ") > steps + 10, 120)
+    drive.eventually("the other run continues", lambda: first.output.count("step ") > steps + 10, 120)
     assert drive.run("stop.yml", lab.inventory, run_id="left").rc == 0
     first.wait()

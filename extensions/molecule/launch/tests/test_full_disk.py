@@ -32,7 +32,7 @@ def small_disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
 def test_full_disk_fails_the_run_and_is_reported(
     lab: Lab, nodes: list[str], small_disks: str, webhook: Any, node: str
 ) -> None:
-    """The job fails because it cannot write; the supervisor goes on, and reports how the job ended and why."""
+    """The job fails because it cannot write; the supervisor continues, and reports how the job ended and why."""
     settings = {"launch_launcher": "env", "launch_node_directory": small_disks, "launch_skip": "disk-full"}
     settings["launch_notify"] = webhook.url
     page = 4096  # how much a log may still grow on a full disk

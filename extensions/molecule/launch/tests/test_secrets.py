@@ -42,7 +42,7 @@ def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: lis
         "LAB_TOKEN",
         run_id="secret",
         nnodes=2,
-        launch_environment={"API_KEY": SECRET, "OTHER": "plain"},  # by -e @FILE
+        launch_environment={"API_KEY": SECRET, "OTHER": "plain"},  # passed with -e @FILE
         launch_pass_environment=["LAB_TOK*"],
         env={"LAB_TOKEN": PASSED},
         options=("-vvvv",),
@@ -63,9 +63,9 @@ def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: lis
     for name in nodes[:2]:
         listed = root(lab, name, "ps", "-eww", "-o", "args")
         assert "supervisor.py" in listed and PART not in listed and token not in listed
-        # as another user on the node: all readable files, and the environments of other users' processes
+        # check as another user on the node: all readable files, and the environments of other users' processes
         for word in (PART, token):
-            pattern = f"[{word[0]}]{word[1:]}"  # so that it does not match its own command line
+            pattern = f"[{word[0]}]{word[1:]}"  # the pattern must not match its own command line
             places = "/home /tmp /run /var/log /var/tmp /etc /proc/[0-9]*/environ /proc/[0-9]*/cmdline"
             command = f"grep -rls '{pattern}' {places}"
             with planted(lab, name, PART, token):
@@ -85,7 +85,7 @@ def test_secrets_reach_the_job_and_are_visible_nowhere_else(lab: Lab, nodes: lis
     for item in (play, status, stop, logs):
         assert item.rc is not None and PART not in item.output and token not in item.output
     for name, value in (("API_KEY", SECRET), ("LAB_TOKEN", PASSED)):
-        assert f"length of {name} {len(value)}" in play.output  # it arrived unchanged
+        assert f"length of {name} {len(value)}" in play.output  # the value arrived unchanged
     for path in (lab.inventory.parent / "runs/secret").rglob("*"):
         assert not path.is_file() or PART not in path.read_text(errors="replace"), path
     for name in nodes[:2]:

@@ -64,7 +64,7 @@ def test_run_belongs_to_launch_user(lab: Lab, nodes: list[str], user: str) -> No
         assert above == [user, user]
     status = drive.run("status.yml", lab.inventory, **settings)
     assert status.rc == 0 and status.output.count(" running  ") == 2, status.output
-    other = drive.run("stop.yml", lab.inventory, run_id="theirs")  # as the login user, who has no such run
+    other = drive.run("stop.yml", lab.inventory, run_id="theirs")  # run as the login user, who has no such run
     assert other.rc == 2 and f"-e launch_user={user}" in other.output, other.output
     stop = drive.run("stop.yml", lab.inventory, **settings)
     assert stop.rc == 0, stop.output

@@ -17,7 +17,7 @@ LAUNCHERS: dict[str, dict[str, Any]] = {
     "deepspeed": {"launch_launcher": "deepspeed"},
     "accelerate": {"launch_launcher": "accelerate", "nproc_per_node": 1},
 }
-ONE_EACH = ("env", "accelerate")  # with one rank on each of the three nodes
+ONE_EACH = ("env", "accelerate")  # launchers with one rank on each of the three nodes
 CASES = [
     ("torchrun", "loop", -1, r"it was in load \(hangs.py:\d+\)"),
     ("torchrun", "uneven", -1, r"it was waiting in barrier \(hangs.py:\d+\)"),

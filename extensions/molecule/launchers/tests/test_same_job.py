@@ -30,7 +30,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
         "deepspeed",
         {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "openmpi", "launch_environment": CPU},
     ),
-    # these two distribute all processes evenly over the nodes
+    # these two launchers distribute all processes evenly over the nodes
     "accelerate": ("accelerate", {"launch_launcher": "accelerate", **TWO_AND_TWO}),
     "lightning": ("lightning", {"launch_launcher": "env", **TWO_AND_TWO}),
 }

@@ -25,7 +25,7 @@ def test_only_the_first_node_can_compile(lab: Lab) -> None:
 
 
 def test_mpi4py_program_runs_on_all_nodes(lab: Lab) -> None:
-    # of an earlier run of this test
+    # left by an earlier run of this test
     shutil.rmtree(lab.inventory.parent / "runs" / "mpi4py", ignore_errors=True)
     for name in ("node1", "node2", "node3"):
         lab.exec(name, ["rm", "-rf", f"{RUNS}/mpi4py"])

@@ -54,7 +54,7 @@ def test_site_and_launch_work_on_rented_machines(lab: Lab, project: Project) -> 
         result = lab.exec(node.name, ["getent", "ahostsv4", *names]).stdout
         assert {str(other.address) for other in lab.nodes} == {line.split()[0] for line in result.splitlines()}
     output = project.run("ansible-playbook launch.yml -e nnodes=4")
-    assert "own-name-loopback" not in output  # which is reported while hosts are being discovered
+    assert "own-name-loopback" not in output  # reported only while hosts are being discovered
     assert "step 4 sum 4 world 4" in output
     (record,) = (entry for entry in (project.directory / "runs").iterdir() if entry.is_dir() and not entry.is_symlink())
     verdict = json.loads((record / "result.json").read_text())

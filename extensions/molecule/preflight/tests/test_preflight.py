@@ -105,7 +105,7 @@ def test_blocked_peers_are_found_with_one_fork(cluster: Cluster) -> None:
     cluster.fault("node3", f"nft -f - <<'END'\n{text % cluster.address('node2')}\nEND", "nft delete table inet fault")
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))
     assert play.rc == 2 and "peers-blocked" in play.output and "from node2 to node3" in play.output, play.output
-    drive.nothing_left(cluster.lab, cluster.names, within=80)  # they wait for each other for up to four rounds
+    drive.nothing_left(cluster.lab, cluster.names, within=80)  # the nodes wait for each other for up to four rounds
 
 
 TRIVIAL: dict[str, Any] = {"launch_module": "this", "launch_launcher": "env"}

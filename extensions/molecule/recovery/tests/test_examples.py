@@ -1,4 +1,4 @@
-"""Each kind of example loses a node and goes on from its checkpoint on a spare, and its loss curve continues."""
+"""Each kind of example loses a node and resumes from its checkpoint on a spare, and its loss curve continues."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def strategy(name: str) -> Example:
 
 
 CASES = {
-    # the first node is lost, whose logs are there again before the end of the run
+    # the logs of the lost first node are available again before the end of the run
     "ddp": Example(
         "ddp/train_ddp.py",
         ["--epochs", "60", "--checkpoint-every", "1", "--resume", "--checkpoint-dir", f"{SHARED}/ddp"],
@@ -133,7 +133,7 @@ def name_of(example: Example) -> str:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("shared")
-def test_example_goes_on_from_its_checkpoint_after_the_loss_of_a_node(lab: Lab, nodes: list[str], name: str) -> None:
+def test_example_resumes_from_its_checkpoint_after_the_loss_of_a_node(lab: Lab, nodes: list[str], name: str) -> None:
     example, run_id = CASES[name], f"{RUN_ID}{name}"
     if example.script.startswith("hugging_face") and not TRANSFORMERS:
         pytest.skip("make test-all has not installed transformers into build")
@@ -173,7 +173,7 @@ def test_example_goes_on_from_its_checkpoint_after_the_loss_of_a_node(lab: Lab, 
     assert after[0][1] < before[0][1] and after[-1][1] < before[-1][1], "the loss falls from where it was"
     phases = {"ended": first["ended"] - first["noticed"], "next attempt": second["started"] - first["ended"]}
     print(f"{name}: silent {first['silent']:.1f} s, " + ", ".join(f"{key} {phases[key]:.1f} s" for key in phases))
-    if example.lost == "node1":  # its output of the first attempt is on its own disk
+    if example.lost == "node1":  # the output of its first attempt is on its own disk
         fetched = drive.run("report.yml", lab.inventory, run_id=run_id, fetch=True)
         assert fetched.rc == 0, fetched.output
     curves = json.loads(Path(lab.inventory.parent, "runs", run_id, "report.json").read_text())["curves"]

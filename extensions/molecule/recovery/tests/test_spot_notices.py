@@ -25,7 +25,7 @@ NO_MACHINE = f"systemctl stop metadata; ip address del 169.254.169.254/32 dev lo
 
 @pytest.fixture
 def machines(lab: Lab, nodes: list[str]) -> Iterator[list[str]]:
-    """The nodes as machines of EC2, with a common directory of checkpoints."""
+    """The nodes as EC2 instances, with a common directory of checkpoints."""
     directory = lab.inventory.parent / "checkpoints"
     directory.mkdir(exist_ok=True)
     directory.chmod(0o777)

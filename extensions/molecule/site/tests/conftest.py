@@ -1,4 +1,4 @@
-"""Test hosts straight from their image, and a project of which they know nothing."""
+"""Test hosts straight from their image, and a project about which they know nothing."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_node_joins_while_a_job_runs(lab: Lab, cluster: Path) -> None:
 
 
 def test_replaced_node_gets_the_key_and_its_configuration(lab: Lab, cluster: Path) -> None:
-    assert site(lab).rc == 0  # all three, also if this test runs alone
+    assert site(lab).rc == 0  # all three, even if this test runs alone
     root(
         lab,
         "node3",
@@ -191,7 +191,7 @@ def test_waiting_run_is_shown_and_can_be_stopped(lab: Lab, occupied: str) -> Non
     play = drive.run("status.yml", lab.inventory, run_id="never")
     assert re.search(r"queued as Slurm job \d+, position 1", play.output), play.output
     play = drive.run("stop.yml", lab.inventory, run_id="never")
-    assert play.rc == 0 and "removed from the queue of Slurm" in play.output, play.output
+    assert play.rc == 0 and "removed from the Slurm queue" in play.output, play.output
     assert as_user(lab, "node1", "squeue --noheader --name=never") == ""
 
 
@@ -283,7 +283,7 @@ def test_scancel_ends_the_run_with_a_verdict(lab: Lab, cluster: Path) -> None:
     drive.nothing_left(lab, ["node1", "node2"], within=60)
 
 
-def test_run_goes_on_while_the_controller_restarts(lab: Lab, cluster: Path) -> None:
+def test_run_continues_while_the_controller_restarts(lab: Lab, cluster: Path) -> None:
     play = in_queue(lab, "alone-a-while", "--until", "enough")
     play.wait_for("step 1 of rank 0")
     root(lab, "node1", "systemctl stop slurmctld")

@@ -39,7 +39,7 @@ def idle(cluster: Lab) -> Iterator[Lab]:
     yield lab
     lab.mend()
     names = [node.name for node in lab.nodes]
-    for name in names:  # it may have been rebooted
+    for name in names:  # a node may have been rebooted
         drive.eventually(f"{name} is up", partial(is_up, lab, name), 240)
     lab.exec("node1", ["scancel", "--user=muster"])
     drive.nothing_left(lab, names, within=120)
@@ -197,7 +197,7 @@ def test_drained_node_completes_its_run_and_gets_no_other(idle: Lab) -> None:
         root(idle, "node1", "scontrol update NodeName=node2 State=RESUME")
 
 
-def test_run_goes_on_while_the_controller_is_away_for_a_minute(idle: Lab) -> None:
+def test_run_continues_while_the_controller_is_unavailable_for_a_minute(idle: Lab) -> None:
     play = in_queue(idle, "minute", "--until", "enough")
     play.wait_for("step 1 of rank 0")
     root(idle, "node1", "systemctl stop slurmctld")
@@ -211,7 +211,7 @@ def test_run_goes_on_while_the_controller_is_away_for_a_minute(idle: Lab) -> Non
 
 
 def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
-    """The training of examples/ddp: the second life goes on after the last epoch that the first one has saved."""
+    """The training of examples/ddp: the second life continues after the last epoch that the first saved."""
     options: dict[str, Any] = {"nnodes": 2, "launch_scheduler": "slurm", "launch_slurm_requeue": 1}
     play = drive.start(
         "launch.yml",
@@ -233,7 +233,7 @@ def test_requeued_run_resumes_from_its_checkpoint(idle: Lab) -> None:
     drive.eventually("the second life trains", lambda: "after epoch" in root(idle, "node1", search), 300, pause=1)
     assert int(root(idle, "node1", search).split()[-1]) >= 2, "the first life has saved at least two epochs"
     assert "train_ddp.pt" in root(idle, "node1", f"grep '\"checkpoint\":' {directory}/plan.json")
-    logs = drive.start("logs.yml", idle.inventory, run_id="resumes")  # it follows the run
+    logs = drive.start("logs.yml", idle.inventory, run_id="resumes")  # follows the run
     logs.wait_for(r"epoch \d+/5000")
     assert drive.run("stop.yml", idle.inventory, run_id="resumes").rc == 0
     logs.wait()

@@ -83,7 +83,7 @@ class Campus:
 
 
 def set_up(lab: Lab) -> None:
-    """Install and configure Slurm as an administrator would, with other names than those of the machines."""
+    """Install and configure Slurm as an administrator would, with names that differ from those of the machines."""
     names = {"node1": "c1", "node2": "c2"}
     commands = [f"apt-get -qq update && {APT} {daemons} > /dev/null" for daemons in DAEMONS.values()]
     with ThreadPoolExecutor() as pool:
@@ -119,7 +119,7 @@ def remove(lab: Lab) -> None:
             lab,
             node,
             f"systemctl stop {daemons} munge; hostname {node}; rm -rf /etc/slurm/*.conf /etc/default/slurmd"
-            " /var/lib/slurm/slurmctld/*",  # which refuses another cluster's name
+            " /var/lib/slurm/slurmctld/*",  # slurmctld refuses another cluster's name
         )
 
 
@@ -133,7 +133,7 @@ def campus(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campu
         f"Host *\n  IdentityFile {folder}/id_ed25519\n  UserKnownHostsFile {folder}/known_hosts\n"
         "  IdentitiesOnly yes\n  StrictHostKeyChecking yes\n"
     )
-    for program in ("ssh", "scp", "sftp"):  # as if it were the user's own configuration
+    for program in ("ssh", "scp", "sftp"):  # installed as if it were the user's own configuration
         path = directory / program
         path.write_text(f'#!/bin/sh\nexec /usr/bin/{program} -F {directory}/config "$@"\n')
         path.chmod(0o755)

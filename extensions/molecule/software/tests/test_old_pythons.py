@@ -66,7 +66,7 @@ def judge(lab: Lab, node: str, inventory: Path, chosen: tuple[str, ...], directo
 def debian_11() -> Iterator[Lab]:
     """A host of Debian 11."""
     lab = Lab.up(nodes=1, name="old", suite="bullseye")
-    # its OpenSSL finds this machine's own authority only by the name of a link
+    # this Python's OpenSSL finds the machine's own authority only by the name of a link
     root(lab, "node1", "update-ca-certificates")
     yield lab
     down(lab.name)

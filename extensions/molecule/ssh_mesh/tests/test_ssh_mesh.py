@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).resolve().parents[4]
 def as_user(lab: Lab, node: str, command: str) -> tuple[int, str]:
     """Exit code and output of a command that the user gives on a node; what it says on stderr only where it failed.
 
-    mpirun, for one, warns at times of a race of its own ("setpgid failed") and goes on.
+    mpirun, for one, sometimes warns about a race of its own ("setpgid failed") and continues.
     """
     done = lab.exec(node, ["runuser", "--login", "muster", "-c", command], timeout=120)
     return done.returncode, (done.stdout + (done.stderr if done.returncode else "")).strip()
@@ -253,7 +253,7 @@ def test_machine_gets_no_certificate_for_a_name_it_gives_itself(lab: Lab, tmp_pa
         asked = ["ssh-keygen", "-Q", "-f", "/etc/ssh/muster_ssh_mesh_revoked"]
         assert "REVOKED" in lab.exec("node3", [*asked, "/var/tmp/wrong-cert.pub"]).stdout
         assert lab.exec("node3", [*asked, certificate]).returncode == 0
-        # it cannot impersonate github.com, even with the earlier certificate
+        # the node cannot impersonate github.com, even with the earlier certificate
         lab.exec("node3", ["sh", "-c", f"cp /var/tmp/wrong-cert.pub {certificate} && systemctl reload ssh"])
         code, output = as_user(lab, "node1", stranger)
         assert code == 255 and "Host key verification failed" in output

@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.zip_d
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import open_regular, read_bytes
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from typing import Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
@@ -62,7 +62,7 @@ def item_ends(data: bytes) -> dict[str, int]:
 
 
 def read_shard(path: str) -> CheckpointPart:
-    """Check the end of a rank's file: its last item is an archive of torch.save, like the first."""
+    """Check the end of a rank's file: its last item is a torch.save archive, like the first."""
     with open(path, "rb", opener=open_regular) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size == 0:

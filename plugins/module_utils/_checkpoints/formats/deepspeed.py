@@ -12,7 +12,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.forma
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_bytes
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from typing import Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart

@@ -1,20 +1,20 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lightning: a .ckpt file of torch.save, or a .ckpt directory with the shards of FSDP (DCP) or DeepSpeed."""
+"""Lightning: a .ckpt file of torch.save, or a .ckpt directory with FSDP (DCP) or DeepSpeed shards."""
 
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._checkpoints.formats.torch_zip import read_torch
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from typing import Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
 SUFFIX = ".ckpt"
-META = "meta.pt"  # beside the shards of FSDP, written last
+META = "meta.pt"  # beside the FSDP shards, written last
 RECORDED = frozenset(("global_step",))
 
 

@@ -12,13 +12,13 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import is_a
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from typing import Any
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
 MAX_HEADER = 100_000_000  # bytes, the library's own limit
-MAX_PARSED_HEADER = 32 * 2**20  # of a larger one only the length is checked
+MAX_PARSED_HEADER = 32 * 2**20  # bytes; of a larger header, only the length is checked
 PREFIX = 8  # bytes of the header's length
 MAX_SHARDS = 20_000
 FILE_NAME = re.compile(r"[^/\0]{1,255}\Z")

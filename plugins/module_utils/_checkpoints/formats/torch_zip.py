@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.zip_d
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import open_regular
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from typing import BinaryIO
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
@@ -35,15 +35,15 @@ def read_torch(path: str, names: frozenset[str] = NO_NAMES) -> CheckpointPart:
         if size == 0:
             return {"problem": "it is empty"}
         if not start.startswith(PICKLE):
-            return {"problem": "it is neither an archive of torch.save nor a pickle"}
-        if size < 2**20:  # of a large one, the tensors follow the pickles
+            return {"problem": "it is neither a torch.save archive nor a pickle"}
+        if size < 2**20:  # in a large file, the tensors follow the pickles
             stream.seek(size - 1)
             return {} if stream.read(1) == b"." or size > 4096 else {"problem": "it is truncated"}
     return {}
 
 
 def read_archive(stream: BinaryIO, size: int, names: frozenset[str]) -> CheckpointPart:
-    """Check an archive of torch.save."""
+    """Check a torch.save archive."""
     try:
         entries = read_entries(stream, size)
         pickle = next((entry for entry in entries if entry.name.endswith("data.pkl")), None)

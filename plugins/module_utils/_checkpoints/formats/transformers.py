@@ -10,7 +10,7 @@ import re
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import MAX_JSON_BYTES, read_json
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from typing import Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
@@ -31,7 +31,7 @@ OPTIMIZER = re.compile(
 )
 RNG = re.compile(r"rng_state_([0-9]{1,6})\.pth\Z")
 RANDOM = re.compile(r"random_states_([0-9]{1,6})\.pkl\Z")  # Accelerate's
-MAX_STATE_BYTES = 8 * MAX_JSON_BYTES  # its log_history grows with the run
+MAX_STATE_BYTES = 8 * MAX_JSON_BYTES  # bytes; log_history in the file grows with the run
 
 
 def recognizes(name: str, names: set[str]) -> bool:
@@ -98,7 +98,7 @@ def judge_ranks(parts: Mapping[str, int]) -> str:
 
 
 def judge_accelerate(parts: Mapping[str, int]) -> str:
-    """Return why a directory of Accelerate's save_state is not complete, or "" if it is."""
+    """Return why a directory written by Accelerate's save_state is not complete, or "" if it is."""
     if not any(map(WEIGHTS.match, parts)):
         return "the model is missing"
     return judge_ranks(parts)

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-MISSING = "[N/A]"  # as nvidia-smi prints it
+MISSING = "[N/A]"  # a missing value, as nvidia-smi prints it
 MAX_ERROR = 500  # characters
 
 

@@ -21,18 +21,18 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.health
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.hub_notices import format_seconds
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping, Sequence
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 
 IDLE = "idle"  # kind of the event
-IDLE_CORES = 0.05  # of a rank, below which it does not use the CPU; threads that wait for others use less
-IDLE_PERCENT = 5.0  # utilization of each GPU, up to which it is idle
-WORKING_CORES = 0.5  # of all ranks of a node, from which on the node works
-WORKING_PERCENT = 20.0  # utilization of any GPU, from which on the node works
+IDLE_CORES = 0.05  # cores below which a rank does not use the CPU; threads that wait for others use less
+IDLE_PERCENT = 5.0  # utilization up to which each GPU counts as idle
+WORKING_CORES = 0.5  # cores used by all ranks of a node at which the node counts as working
+WORKING_PERCENT = 20.0  # utilization of any GPU at which the node counts as working
 CURRENT_INTERVALS = 3.0  # age of a node's last sample, in sample intervals, beyond which its state is unknown
-MAX_NAMES = 6  # of nodes in a text
+MAX_NAMES = 6  # names of nodes in a text
 
 WORKING, BETWEEN, UNKNOWN = "working", "between", "unknown"
 
@@ -106,7 +106,7 @@ class IdleWatch:
         self.is_enabled = not plan.get("debugger")  # then all ranks wait for a person
         self.activities: dict[str, Activity] = {}
         self.with_gpus: set[str] = set()
-        self.idle: list[str] = []  # nodes of which an event was written
+        self.idle: list[str] = []  # nodes about which an event was written
         self.due = 0.0
 
     def take(self, name: str, sample: Mapping[str, Any], now: float) -> None:

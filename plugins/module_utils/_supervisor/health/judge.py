@@ -10,25 +10,25 @@ import collections
 from ansible_collections.muster.training.plugins.module_utils._health import gpu_health, host_health
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Iterator, Mapping, Sequence
 
     Readings = Mapping[str, Any]
 
-# A problem of the node. key: of which there is one at a time. gpu: index of the GPU. is_hardware: whether the machine
-# must not be used until the GPU was reset, or the machine repaired.
+# A problem of the node. key: unique among current problems. gpu: index of the GPU. is_hardware: whether the machine
+# must not be used until the GPU has been reset or the machine repaired.
 Problem = collections.namedtuple("Problem", "key text gpu is_hardware")
 
-BUSY_PERCENT = 50.0  # utilization from which on a GPU should use its full link and clock
-NVLINK_ERRORS = 100  # more than at the start of the run
-DISK_SECONDS = 1800.0  # until a disk is full, below which it is reported
-LOW_MEMORY, ENOUGH_MEMORY = 0.03, 0.06  # shares of the memory that are available: reported, and well again
-SWAP_SHARE = 0.5  # of the swap that is in use, with little memory available
+BUSY_PERCENT = 50.0  # utilization at which a GPU should use its full link and clock
+NVLINK_ERRORS = 100  # errors since the start of the run beyond which a link is reported
+DISK_SECONDS = 1800.0  # seconds: a disk that will be full sooner is reported
+LOW_MEMORY, ENOUGH_MEMORY = 0.03, 0.06  # available shares of memory: reported below, healthy again above
+SWAP_SHARE = 0.5  # share of the swap in use that is reported if little memory is available
 PORT_ERRORS = {"link_downed": 1, "link_error_recovery": 3, "symbol_error": 1000, "port_rcv_errors": 1000}
 
 
 def gpu_problems(first: Readings, now: Readings) -> Iterator[Problem]:
-    """Yield what has become worse with the GPUs since the first readings of the run."""
+    """Yield each way in which the GPUs have deteriorated since the first readings of the run."""
     earlier = {gpu["uuid"]: gpu for gpu in first["devices"]}
     for gpu in now["devices"]:
         before = earlier.get(gpu["uuid"])
@@ -43,7 +43,7 @@ def gpu_problems(first: Readings, now: Readings) -> Iterator[Problem]:
 def memory_problems(
     before: Mapping[str, Any], gpu: Mapping[str, Any], rows_before: Mapping[str, Any], rows: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield problems of a GPU's memory."""
+    """Yield problems with a GPU's memory."""
     index, uuid = gpu["index"], gpu["uuid"]
     old, new = rows_before.get(uuid) or {}, rows.get(uuid) or {}
     if new.get("failure") and not old.get("failure"):
@@ -128,7 +128,7 @@ def memory_shortage(memory: Mapping[str, int], was_low: bool) -> Iterator[Proble
 
 
 def disk_shortage(path: str, free: int, forecast: host_health.DiskForecast) -> Iterator[Problem]:
-    """Yield a disk that will soon be full if its use goes on growing."""
+    """Yield a disk that will soon be full if its use keeps growing."""
     seconds = forecast.seconds_left()
     if seconds is not None and seconds < DISK_SECONDS:
         text = f"the disk of {path} will be full in {max(1, round(seconds / 60))} min: {free / 2**30:.1f} GiB are free"

@@ -23,18 +23,18 @@ from ansible_collections.muster.training.plugins.module_utils._run.rank_logs imp
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health.judge import Problem
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping, Sequence
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 
 MAX_READ = 262_144  # bytes of a log that are read at a time
-MAX_TEXT = 4_194_304  # of all logs at a time
+MAX_TEXT = 4_194_304  # characters of all logs that are read at a time
 MAX_LINE = 1000  # characters of a line that are examined for a reason
-MAX_LINES = 2000  # about networks that are kept
-MAX_NAMES = 4  # of ports in a message
+MAX_LINES = 2000  # lines about networks that are kept
+MAX_NAMES = 4  # names of ports in a message
 NCCL_LOG = re.compile(r"nccl\..{1,300}\.log", re.DOTALL)
-SOCKET = "Socket"  # NCCL's name of TCP
+SOCKET = "Socket"  # NCCL's name for TCP
 CHOICES = ("NCCL_IB_DISABLE", "NCCL_NET")  # variables by which a job refuses RDMA
 EFA_DRIVER = "efa"
 # src/transport/net_socket.cc, src/transport/net.cc, src/plugin/net.cc and src/init.cc of NCCL. Since 2.27, "Assigned".
@@ -44,7 +44,7 @@ NETWORK = re.compile(
     r"|[^\n]{1,200} via NET/(?P<channel>[\w .-]{1,40})/[0-9])",
     re.MULTILINE,
 )
-NCCL = "NCCL"  # in each line of its log
+NCCL = "NCCL"  # appears in each line of its log
 ABOUT_NETWORKS = ("NET", "NCCL_IB_", "libibverbs")  # one of them follows in a line about networks
 REFUSED = re.compile(r"(?P<setting>NCCL_IB_DISABLE set by environment to 1|NCCL_NET set by environment to Socket)\b")
 SELECTED = re.compile(r"NCCL_IB_HCA set (?:by environment )?to ")
@@ -105,9 +105,9 @@ class NcclNetwork:
         # NCCL's network is the same on all nodes, or it does not start: the node of rank 0 reports it
         reports = len(plan["nodes"]) > 1 and node.get("attempt_rank", node["node_rank"]) == 0
         self.is_decided = not reports or any(name in variables for name in CHOICES)
-        self.earlier = set(self.nccl_logs())  # those of earlier attempts
+        self.earlier = set(self.nccl_logs())  # logs of earlier attempts
         self.offsets: dict[str, int] = {}
-        self.lines: list[str] = []  # the lines of NCCL about its networks
+        self.lines: list[str] = []  # NCCL's lines about its networks
         self.current_problems: list[Problem] = []
 
     def problems(self) -> list[Problem]:

@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.health
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health.step_times import StepTimes
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from collections.abc import Iterable, Mapping
     from typing import Any
 
@@ -48,9 +48,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 # Kinds of notices: a problem, broken hardware, the end of a problem, figures for rank 0.
 HEALTH, BROKEN, HEALTHY, PACE = "health", "broken", "healthy", "pace"
-MAX_OUTPUT = 262144  # bytes of a query
-MAX_FINDINGS = 20  # in a node report
-MAX_EVENTS = 100  # of a node in a run; a failing GPU repeats itself
+MAX_OUTPUT = 262144  # bytes of a query's output
+MAX_FINDINGS = 20  # findings in a node report
+MAX_EVENTS = 100  # events of a node in a run; a failing GPU repeats itself
 
 
 def reading_queries(smi: str, selection: list[str]) -> list[tuple[str, list[str]]]:
@@ -127,17 +127,17 @@ class NodeHealth:
         self.follower: LinesOfChild | None = None  # follows the journal if the kernel log is root's
         self.partial_line = b""
         self.reader: LinesOfChild | None = None  # the running query of the GPUs
-        self.queries: list[tuple[str, list[str]]] = []  # of this reading: the next ones, by name
-        self.query = ""  # name of the running one
+        self.queries: list[tuple[str, list[str]]] = []  # the next queries of this reading, by name
+        self.query = ""  # name of the running query
         self.outputs: dict[str, str] = {}
         self.output = b""
         self.reader_due = self.host_due = self.reader_killed = 0.0
         self.first: dict[str, Any] | None = None  # the first readings of GPUs
         self.first_ports: list[dict[str, Any]] | None = None
         self.forecast = host_health.DiskForecast()
-        self.problems: dict[str, Problem] = {}  # present ones by key
-        self.errors: dict[tuple[Any, ...], str] = {}  # those in the kernel log, in this run
-        self.findings: list[dict[str, str]] = []  # for the report
+        self.problems: dict[str, Problem] = {}  # current problems by key
+        self.errors: dict[tuple[Any, ...], str] = {}  # errors in the kernel log during this run
+        self.findings: list[dict[str, str]] = []  # findings for the report
         self.events = 0
         self.step_times = StepTimes(journal.directory, plan)
         self.network = NcclNetwork(journal.directory, plan)
@@ -179,7 +179,7 @@ class NodeHealth:
     # - kernel log
 
     def open_log(self) -> None:
-        """Follow the kernel log, if the node has NVIDIA GPUs, by the journal if this user may not read the log."""
+        """Follow the kernel log, if the node has NVIDIA GPUs, by the journal if this user cannot read the log."""
         if not health_command(self.plan):
             return
         self.log = KernelLog()
@@ -249,7 +249,7 @@ class NodeHealth:
             self.start_query(now, running)
             return []
         self.output = (self.output + self.reader.read())[:MAX_OUTPUT]
-        if now >= self.reader_killed or not running:  # nothing waits for it
+        if now >= self.reader_killed or not running:  # nothing waits for the query
             self.reader.kill()
         if self.reader.pid is not None and self.reader.pid not in ended:
             return []

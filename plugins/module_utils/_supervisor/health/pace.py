@@ -14,17 +14,17 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.health
 from ansible_collections.muster.training.plugins.module_utils._supervisor.health.step_times import median
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping, Sequence
 
-SLOW_CLOCK = 0.85  # of the median clock, below which a GPU is slow; GPUs of one model differ by a few percent
-SLOW_LIMIT = 0.9  # of the median power limit
-SLOW_STEP = 1.15  # of the median step time, above which a rank is slow
-MIN_SAMPLES = 3  # of a GPU or rank within the window
-MAX_GPUS = 64  # of a node
+SLOW_CLOCK = 0.85  # share of the median clock below which a GPU is slow; GPUs of one model differ by a few percent
+SLOW_LIMIT = 0.9  # share of the median power limit below which a GPU is slow
+SLOW_STEP = 1.15  # multiple of the median step time above which a rank is slow
+MIN_SAMPLES = 3  # samples of a GPU or rank required within the window
+MAX_GPUS = 64  # GPUs per node
 GPU_NUMBERS = ("clock", "power", "power_limit", "utilization")
 
-# A GPU or rank that is slower than the others. share: of the run's time that it costs, at most.
+# A GPU or rank that is slower than the others. share: share of the run's time that it costs at most.
 Slow = collections.namedtuple("Slow", "node what text share")
 
 
@@ -122,7 +122,7 @@ def describe_cost(share: float, price: float | None, currency: str) -> str:
 
 
 class PaceWatch:
-    """The figures of all nodes within the last minutes, and which node is slow."""
+    """The figures of all nodes in the last few minutes, and which node is slow."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         prices = [node.get("price_per_hour") for node in plan["nodes"]]
@@ -132,7 +132,7 @@ class PaceWatch:
         self.steps: dict[tuple[str, str], collections.deque[tuple[float, float]]] = {}
         self.started: float | None = None
         self.news: list[str] = []
-        self.slow: dict[tuple[str, str], str] = {}  # what is slow now, by node and part
+        self.slow: dict[tuple[str, str], str] = {}  # what is currently slow, by node and part
 
     def take(self, node: str, text: str, now: float) -> None:
         """Take the figures of a node, and judge all nodes."""

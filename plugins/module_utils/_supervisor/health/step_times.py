@@ -11,7 +11,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.bounded imp
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 
 MAX_TAIL = 65536  # bytes of a log that are read at a time

@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, SaveNotice
@@ -46,13 +46,13 @@ class HubNotices:
         self.plan = plan
         self.settings: Mapping[str, Any] = plan.get("notices") or {}
         self.limits = run_limits(plan)
-        self.warned: set[str] = set()  # names of limits of which a warning was given
+        self.warned: set[str] = set()  # names of limits about which a warning was given
         self.reached: set[str] = set()
         self.current: SaveNotice | None = None  # the notice that ends the run, else the last one
-        self.number = 0  # of notices that were sent to the nodes
-        self.deadline: float | None = None  # until when the ranks may save before they are ended
-        self.hang_since: float | None = None  # by the monotonic clock; set by the detection of hangs
-        self.started: float | None = None  # when the run started, by the monotonic clock
+        self.number = 0  # number of notices that were sent to the nodes
+        self.deadline: float | None = None  # time until which the ranks may save before they are ended
+        self.hang_since: float | None = None  # monotonic time at which the hang began; set by the detection of hangs
+        self.started: float | None = None  # monotonic time at which the run started
 
     def elapsed(self) -> float:
         """Return the seconds since the run started."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import collections
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
-WARNING_SHARE = 0.8  # of a limit, at which a warning is given
-GRACE_SHARE = 0.1  # the part of a limit that saving may take at most
+WARNING_SHARE = 0.8  # share of a limit at which a warning is given
+GRACE_SHARE = 0.1  # share of a limit that saving may take at most
 
 # A limit of a run: its name, the seconds after which it is reached, and a text for people, such as "12 h".
 Limit = collections.namedtuple("Limit", "name seconds text")
@@ -52,5 +52,5 @@ def save_moment(limit: Limit, grace: float) -> float:
 
 
 def is_hung_too_long(limit: float, hang_since: float | None, now: float) -> bool:
-    """Return whether a hang has lasted longer than launch_stall_limit; 0: no limit. hang_since: None without a hang."""
+    """Return whether a hang has lasted longer than launch_stall_limit; 0: no limit. hang_since: None if none."""
     return limit > 0 and hang_since is not None and now - hang_since >= limit

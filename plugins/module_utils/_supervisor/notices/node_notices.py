@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan, SaveNotice
@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-OPTION = "--cloud-watch"  # of supervisor.py
-NOTICE_FILE = "notice.json"  # what MUSTER_NOTICE_FILE names
+OPTION = "--cloud-watch"  # command-line option of supervisor.py
+NOTICE_FILE = "notice.json"  # the file that MUSTER_NOTICE_FILE names
 # Files that request a notice when they appear in the run directory, and whether the run then ends.
 REQUESTS = {"save": False, "drain": True}
 SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGUSR1": signal.SIGUSR1, "SIGUSR2": signal.SIGUSR2}
@@ -51,7 +51,7 @@ class NodeNotices:
         self.child: subprocess.Popen[bytes] | None = None
         self.has_looked = False  # whether the child was started, if this machine needs one
         self.buffer = b""
-        self.launcher: int | None = None  # pid of the launcher whose ranks shall save before the end
+        self.launcher: int | None = None  # pid of the launcher whose ranks must save before the end
         self.signalled: set[int] = set()  # ranks that were sent the signal for this notice
         self.signals_due = 0.0
         self.awaits_removal = False  # whether the job may remove the notice file, to report that it has saved

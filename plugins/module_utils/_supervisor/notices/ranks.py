@@ -20,12 +20,12 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.progra
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
 
-# A process of the job. local_rank: of the rank that it is or that started it, None if unknown; relay: whether it only
+# A process of the job. local_rank: its own or that of the rank that started it, None if unknown; relay: whether it only
 # starts the rank and waits for it.
 Member = collections.namedtuple("Member", "parent local_rank relay")
 
@@ -98,7 +98,7 @@ def read_parts(path: str) -> list[bytes]:
     try:
         with open(path, "rb") as stream:
             return stream.read(2**20).split(b"\0")
-    except OSError:  # it has ended, or belongs to another user
+    except OSError:  # the process has ended, or belongs to another user
         return []
 
 

@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.prepar
 from ansible_collections.muster.training.plugins.module_utils._supervisor.preparation.node_preparation import CHECK
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Sequence
 
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import Checkpoint
@@ -39,13 +39,14 @@ class SaveWatch:
         self.plan = plan
         self.send = send
         self.names = [node["name"] for node in plan["nodes"]]
-        self.number = ""  # of the current round; "" without a notice
+        self.number = ""  # number of the current round; "" if there is no notice
         self.rounds = 0
         self.due = 0.0
         self.asked: list[int] = []
         self.listings: dict[int, list[Checkpoint]] = {}
-        self.stores: dict[int, str] = {}  # of the nodes that have replied
-        self.baseline: dict[str, tuple[bool, float]] | None = None  # complete and saved, by name, at the notice
+        self.stores: dict[int, str] = {}  # stores of the nodes that have replied
+        # by name: whether it was complete at the notice, and when it was saved
+        self.baseline: dict[str, tuple[bool, float]] | None = None
         self.last: tuple[str, float, int] | None = None  # the newer checkpoint of the last round
         self.has_saved = False
 

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-# The time left, in the run directory: written by the batch script on its node, or by a supervisor that is signalled.
+# File in the run directory with the time left: written by the batch script on its node, or by a signalled supervisor.
 REQUEST = "slurm-end"
 STOP = "stop"  # written by stop.yml, before it ends the run
 MAX_TEXT = 64  # bytes of a request
@@ -115,7 +115,7 @@ def announces_preemption(directory: str, environment: Mapping[str, str], now: fl
 
 
 def describe_stop(signal_name: str, directory: str, environment: Mapping[str, str], now: float) -> str:
-    """Return why a supervisor received a stop signal: the signal's name, or the action of Slurm.
+    """Return why a supervisor received a stop signal: the signal's name, or Slurm's action.
 
     Args:
         environment: the supervisor's.
@@ -124,7 +124,7 @@ def describe_stop(signal_name: str, directory: str, environment: Mapping[str, st
     job = environment.get("SLURM_JOB_ID", "")
     if not job.isdigit() or os.path.lexists(os.path.join(directory, STOP)):
         return signal_name
-    end = environment.get("SLURM_JOB_END_TIME", "")  # of Slurm since 23.02
+    end = environment.get("SLURM_JOB_END_TIME", "")  # set by Slurm since 23.02
     if not end.isdigit():
         return f"Slurm job {job} was cancelled, was preempted or reached its time limit"
     if now >= int(end) - TIME_LIMIT_MARGIN:

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Callable, Dict, Tuple
 
     Announcement = Dict[str, Any]  # text, ends, seconds
@@ -29,14 +29,14 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 MAX_RESPONSE = 65536  # bytes
 DMI = "/sys/class/dmi/id"
-AZURE_ASSET_TAG = "7783-7084-3265-9085-8269-3286-77"  # of each Azure machine, but not of other Hyper-V machines
+AZURE_ASSET_TAG = "7783-7084-3265-9085-8269-3286-77"  # every Azure machine has it, but not other Hyper-V machines
 
 
 class MetadataSource:
     """The interface of all sources; request(method, path, headers) returns status and body."""
 
     name = ""
-    address = ""  # of the metadata service, as HOST:PORT
+    address = ""  # address of the metadata service, as HOST:PORT
 
     def is_here(self, dmi: Callable[[str], str]) -> bool:
         """Return whether this machine belongs to the provider. dmi: reads a file of the kernel's DMI directory."""
@@ -207,7 +207,7 @@ def requester(address: str) -> Request:
 
 
 def poll_once(source: MetadataSource, address: str, clock: Clock = time.time) -> Announcement | None:
-    """Return a source's current announcement; None also if its service does not reply."""
+    """Return a source's current announcement, or None if there is none or its service does not reply."""
     try:
         return source.poll(requester(address), clock)
     except (OSError, ValueError):

@@ -33,10 +33,10 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notifi
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.sender import deliver
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
-OPTION = "--report-death"  # of supervisor.py
+OPTION = "--report-death"  # command-line option of supervisor.py
 
 
 def is_alone(plan: Mapping[str, Any], status: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ import json
 import urllib.parse
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Callable, Mapping
 
 # What an HTTP request sends: bytes, and headers by name.

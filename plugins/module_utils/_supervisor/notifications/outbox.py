@@ -25,17 +25,17 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notifi
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan, Result
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-OPTION = "--notify"  # of supervisor.py
+OPTION = "--notify"  # command-line option of supervisor.py
 MAX_TARGETS = 10
 MAX_URL = 2000
-MAX_MESSAGES = 50  # of a run, besides the last; a job may cause events again and again
+MAX_MESSAGES = 50  # messages of a run, besides the last; a job may cause events again and again
 
 
 def checked_targets(value: object) -> list[Data]:
@@ -49,7 +49,7 @@ def checked_targets(value: object) -> list[Data]:
 
 
 def read_targets(path: str) -> object:
-    """Return the content of the file, None without it; like the token, it may be a link to a file in memory."""
+    """Return the content of the file, None if it is missing; like the token, it may be a link to a file in memory."""
     try:
         with open(path, encoding="utf-8") as stream:
             return parse_json(stream.read())

@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notifications.messages import KINDS
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping, Sequence
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -94,7 +94,7 @@ def send(target: Mapping[str, str], content: Mapping[str, Any], errors: list[str
         errors.append(str(error.reason))
     except (OSError, ValueError, KeyError) as error:  # an invalid URL, which the message would contain
         errors.append(str(error) if isinstance(error, OSError) else "its URL is invalid")
-    except Exception as error:  # of http.client or of the mail's encoding, for example
+    except Exception as error:  # other errors, for example of http.client or in the mail's encoding
         errors.append(type(error).__name__)
     else:
         errors.append("")
@@ -109,7 +109,7 @@ def main(_arguments: list[str]) -> int:
     """Send the message on standard input to all targets at once, and write a line for each that failed."""
     order = json.loads(sys.stdin.read())
     deliver(order["targets"], order["message"])
-    os._exit(0)  # without waiting for threads whose server does not reply
+    os._exit(0)  # do not wait for threads whose server does not reply
 
 
 def deliver(targets: Sequence[Mapping[str, str]], content: Mapping[str, Any]) -> None:

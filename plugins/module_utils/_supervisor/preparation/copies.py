@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._checkpoints.trans
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json, read_json
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any
 
 

@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.prepar
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from collections.abc import Callable
     from typing import Sequence
 
@@ -50,12 +50,12 @@ class NodeState:
     """What a node has replied."""
 
     def __init__(self, deadline: float) -> None:
-        self.deadline = deadline  # for its checks
+        self.deadline = deadline  # when its checks must have ended
         self.listing: list[Checkpoint] = []
         self.store = ""
         self.problems: list[str] | None = None  # None until its checks have ended
-        self.port: int | None = None  # on which it serves parts; None until it has replied
-        self.fetched: str | None = None  # the error of its copy, "" without; None until it has ended
+        self.port: int | None = None  # port on which it serves parts; None until it has replied
+        self.fetched: str | None = None  # the error of its copy, "" if it succeeded; None until it has ended
 
 
 class HubPreparation:
@@ -77,7 +77,7 @@ class HubPreparation:
         self.members: list[int] = []
         self.copy_stage = ""  # SERVE | FETCH while parts are being copied
         self.copy_deadline = 0.0
-        self.waiting = ""  # what the attempt waits for, for a person
+        self.waiting = ""  # what the attempt waits for, as a text for people
         self.told: set[str] = set()
 
     def begin(self, number: int) -> None:
@@ -92,7 +92,7 @@ class HubPreparation:
 
         connected: also those that cannot take part: they only list their checkpoints, which others may lack.
         """
-        for member in set(self.nodes).difference(connected):  # if it returns, its replies have not arrived
+        for member in set(self.nodes).difference(connected):  # a node that reconnects is checked again
             del self.nodes[member]
             self.agreement, self.copy_stage = None, ""
         for member in connected:

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
@@ -32,7 +32,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # pylint: disable=ansible-bad-function
 
 CHECK, SERVE, FETCH = "check", "serve", "fetch"  # kinds of requests from rank 0
-OPTIONS = {CHECK: "--check-node", SERVE: "--serve-checkpoint", FETCH: "--fetch-checkpoint"}  # of supervisor.py
+# command-line options of supervisor.py
+OPTIONS = {CHECK: "--check-node", SERVE: "--serve-checkpoint", FETCH: "--fetch-checkpoint"}
 TIMEOUTS = {CHECK: GPU_FREE_TIMEOUT + NODE_CHECK_TIMEOUT, SERVE: SERVE_TIMEOUT, FETCH: COPY_TIMEOUT}
 MAX_OUTPUT = 2**20  # bytes that a child writes
 MAX_REQUEST = 48 * 1024  # characters

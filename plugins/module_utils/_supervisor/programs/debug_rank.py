@@ -16,7 +16,7 @@ import os
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each rank some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each rank a few milliseconds
     from typing import Any, Callable
 
 SETTINGS = "debug.json"  # next to this file

@@ -21,7 +21,7 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each rank some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each rank a few milliseconds
     from typing import Any, Dict, NoReturn
 
     Data = Dict[str, Any]
@@ -30,7 +30,7 @@ MISPLACED = 70  # exit code: sysexits' EX_SOFTWARE
 
 
 class MisplacedError(Exception):
-    """The launcher has started a rank on another node than the rank table says."""
+    """The launcher has started a rank on a node other than the one in the rank table."""
 
 
 def read_json(path: str) -> Any:
@@ -75,7 +75,7 @@ def rank_environment(  # noqa: PLR0913
     if plan.get("stacks"):  # see stack_hook.py
         paths = [os.path.join(directory, "hooks"), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    if plan["node"]["slots"] > 1:  # as torchrun does: otherwise each rank would start one thread per core
+    if plan["node"]["slots"] > 1:  # like torchrun: otherwise each rank would start one thread per core
         environment.setdefault("OMP_NUM_THREADS", "1")
     environment.update(
         {
@@ -150,7 +150,7 @@ def run(directory: str, arguments: list[str]) -> int:
     environment.update(attempt["environment"])
     rules = {**rules, "arguments": [*rules["arguments"], *attempt["arguments"]]}
     signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until there is a child to pass them to
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # blocked until there is a child to pass them to
     child = os.fork()
     if child == 0:
         for signum in signals:  # restore the default: a shell's `&` may have set them to ignored

@@ -18,7 +18,7 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each rank some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each rank a few milliseconds
     from typing import Any
 
 REQUEST = "profile.json"  # in the run directory; written by the supervisor

@@ -22,14 +22,14 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost a few milliseconds
     from typing import Any, Dict
 
     Data = Dict[str, Any]
 
 WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # ssh's options that take a value (OpenSSH 9, ssh.c)
 SHELL_QUESTION = "echo $SHELL"  # Open MPI 4's, plm_rsh_module.c
-SHELL_ANSWER = "/bin/bash"  # for bash, mpirun skips ~/.profile, and its commands work in any sh
+SHELL_ANSWER = "/bin/bash"  # if the shell is bash, mpirun skips ~/.profile, and its commands work in any sh
 POLL_INTERVAL = 0.02  # seconds between checks for the exit code; this program cannot import timeouts.py
 
 
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
     if command == SHELL_QUESTION:
         sys.stdout.write(f"{SHELL_ANSWER}\n")
         return 0
-    requests = os.path.join(directory, plan.get("logs") or "", "asked")  # of this attempt
+    requests = os.path.join(directory, plan.get("logs") or "", "asked")  # requests of this attempt
     os.makedirs(requests, mode=0o700, exist_ok=True)
     if not first_time(os.path.join(requests, f"{rank}.once")):
         sys.stderr.write(f"muster: {host} already has its command, this one is ignored: {command[:200]}\n")

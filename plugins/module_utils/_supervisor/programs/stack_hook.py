@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import sys
 
-STACK_SIGNAL = 43  # SIGRTMIN + 9 of glibc; a number, since musl's SIGRTMIN is another
+STACK_SIGNAL = 43  # glibc's SIGRTMIN + 9; a number, since musl's SIGRTMIN differs
 PYTHON_STACK_SIGNAL = 45  # SIGRTMIN + 11
 PROFILE_SIGNAL = 46  # SIGRTMIN + 12; Python handles it between two bytecodes, see rank_profile.py
 NO_OWN_SIGTERM_HANDLER = 44  # a handler of this signal says that the process's only handler of SIGTERM is this hook's
@@ -169,7 +169,7 @@ if __name__ == "sitecustomize":
     hooks_directory = os.path.dirname(os.path.abspath(__file__))
     try:
         install(os.path.dirname(hooks_directory))
-    except Exception as error:  # the job runs without
+    except Exception as error:  # the job runs without the hook
         sys.muster_stack_hook_error = error  # type: ignore[attr-defined]
     if os.path.exists(os.path.join(hooks_directory, DEBUG_PROGRAM)):
         try:

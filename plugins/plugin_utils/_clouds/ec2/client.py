@@ -180,7 +180,9 @@ def parse_error(action: str, response: dict[str, Any]) -> Ec2Error:
         return Ec2Error(code, f"AWS rejected the credentials: {message} ({code}). {CREDENTIALS_HINT}")
     if code in ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"):
         return Ec2Error(
-            code, f"this AWS user may not call {action}: {message} ({code}). Get the permission, or use another"
+            code,
+            f"this AWS user is not allowed to call {action}: {message} ({code}). Get the permission, or use another "
+            "user",
         )
     if code not in CAPACITY_ERRORS and isinstance(status, int) and status >= 500:
         code = code if code in TRANSIENT_ERRORS else "Unavailable"

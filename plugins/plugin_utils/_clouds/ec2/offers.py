@@ -82,7 +82,7 @@ class Ec2Offer(Offer):
     market: str
     zone: str = ""  # empty if no machine needs to be created
     subnet: str = ""  # empty if the cluster's own network has none in the zone yet
-    price: Price | None = None  # of one machine per hour
+    price: Price | None = None  # hourly price of one machine
     efa: bool = False  # whether it has Elastic Fabric Adapters
     efa_cards: tuple[int, ...] = ()  # the network cards that get one each, none for a single interface
     vpc: str = ""  # empty if it does not exist yet

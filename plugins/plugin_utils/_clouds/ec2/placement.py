@@ -40,7 +40,7 @@ class InstanceType(NamedTuple):
     markets: list[str]
     placement: bool  # whether it can be in a cluster placement group
     efa_cards: tuple[int, ...]  # indexes of the network cards that support an Elastic Fabric Adapter
-    zones: list[str]  # those that offer it
+    zones: list[str]  # zones that offer it
 
 
 def choose_region(session: Any, region: str) -> str:
@@ -148,7 +148,7 @@ def refuse_other_network(  # noqa: PLR0913
     current_vpc: str,
     subnets: Sequence[str],
 ) -> None:
-    """Raise PlanRefusedError if the cluster exists in another network than requested: nothing is moved.
+    """Raise PlanRefusedError if the cluster is in a different network from the requested one: nothing is moved.
 
     Args:
         dedicated: whether a dedicated network is requested.
@@ -163,7 +163,7 @@ def refuse_other_network(  # noqa: PLR0913
         )
     if subnet_id and vpc and subnet_id not in [*subnets, *(part["id"] for part in parts)]:
         raise PlanRefusedError(
-            f"{cluster} has a network of its own ({vpc}), and {single_line(subnet_id, 60)} is not a subnet of it. "
+            f"{cluster} has a network of its own ({vpc}), and {single_line(subnet_id, 60)} is not a subnet in it. "
             "Remove provision_subnet_id, or tear the cluster down first"
         )
 

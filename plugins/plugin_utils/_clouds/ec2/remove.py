@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.ec2.contex
 NETWORK_TERM = "security group"
 #: Seconds.
 REMOVAL_TIMEOUT = 900.0
-NOTICE_AFTER = 30.0  # of waiting before the user is notified
+NOTICE_AFTER = 30.0  # seconds of waiting before the user is notified
 _IN_USE = ("DependencyViolation", "InvalidPlacementGroup.InUse", "InvalidGroup.InUse")
 _NOT_FOUND = (
     "InvalidGroup.NotFound",

@@ -46,11 +46,11 @@ class Ec2Account(NamedTuple):
     """The existing resources, and details that the planner does not need."""
 
     resources: AccountResources
-    instances: dict[str, Raw]  # by id, as EC2 describes them
+    instances: dict[str, Raw]  # instances by id, as EC2 describes them
     groups: dict[str, Raw]  # security groups by id, as EC2 describes them
     volumes: dict[str, list[str]]  # ids of unattached disks with a cluster's tag, by cluster
-    vcpus: dict[tuple[str, str], int | None]  # in use, by market and type family; None if EC2 does not report it
-    vpcs: dict[str, Raw]  # all in the region, by id, as EC2 describes them
+    vcpus: dict[tuple[str, str], int | None]  # vCPUs in use, by market and type family; None if EC2 does not report it
+    vpcs: dict[str, Raw]  # all VPCs in the region by id, as EC2 describes them
     foreign_groups: list[str]  # descriptions of groups without tags whose names begin with muster-
 
 
@@ -225,7 +225,7 @@ def _count_vcpus(instances: Iterable[Raw]) -> dict[tuple[str, str], int | None]:
     counts: dict[tuple[str, str], int | None] = {}
     for raw in instances:
         if instance_state(raw) not in ("pending", "running"):
-            continue  # quotas count only running ones
+            continue  # quotas count only running instances
         key = instance_market(raw), type_family(str(raw.get("InstanceType"))) or ""
         options = raw.get("CpuOptions") or {}
         cores, threads = options.get("CoreCount"), options.get("ThreadsPerCore")

@@ -28,11 +28,11 @@ CREATOR_TAG = "muster:made-by"
 CREATOR = "muster.training"
 NUMBERS_TAG = "muster:numbers"
 NODE_TAG = "muster:node"  # a machine's name, which is its name in the inventory; set once it runs
-TOPOLOGY_TAG = "muster:topology"  # where it is in AWS's network, outermost part first: topology.py
+TOPOLOGY_TAG = "muster:topology"  # the machine's location in AWS's network, outermost part first: topology.py
 PRICE_TAG = "muster:usd-per-hour"
 PRICE_SOURCE_TAG = "muster:price-source"
 TOKEN_PREFIX = "muster-"
-MAX_TAG_LENGTH = 256  # of a tag's value: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html
+MAX_TAG_LENGTH = 256  # characters of a tag's value: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html
 
 
 def parse_tags(raw: Mapping[str, Any]) -> dict[str, str]:

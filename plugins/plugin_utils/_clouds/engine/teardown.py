@@ -46,7 +46,7 @@ class TeardownResult(NamedTuple):
 
     changed: bool
     desired: DesiredCluster
-    initial: ClusterPlan  # before anything was changed
+    initial: ClusterPlan  # the plan before anything was changed
     current: ClusterPlan
     cost: ClusterCost
     remaining: list[str]  # resources that could not be removed, with reasons

@@ -306,7 +306,7 @@ def validate_base_url(url: str) -> str:
     except ValueError:
         host, credentials = "", None
     if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or credentials:
-        # without the URL, which may contain a password
+        # omit the URL, which may contain a password
         raise RequestError("the API's URL does not have the form https://HOST/PATH", hint=hint)
     if parts.scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
         raise RequestError(f"http://{single_line(host, 100)} would send the API key unencrypted", hint=hint)

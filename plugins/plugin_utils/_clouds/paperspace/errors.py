@@ -20,7 +20,7 @@ STATUS_PAGE = "https://status.paperspace.com"
 class PaperspaceError(CloudError):
     """A request failed. str() is the complete one-line message; summary is the same without the hint.
 
-    status: HTTP status, None without a reply. code: the API's own error code, for example "NOT_FOUND".
+    status: HTTP status, None if there was no reply. code: the API's own error code, for example "NOT_FOUND".
     retry_after: seconds that the server asked to wait, or None.
     """
 

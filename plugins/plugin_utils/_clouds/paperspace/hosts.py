@@ -342,7 +342,7 @@ def _preferred_name(machine: MachineData, preferences: Sequence[str]) -> str:
 
 
 def _sanitize(name: str, limit: int) -> str:
-    """Replace illegal characters: `:`, `,`, `!`, `&`, `*`, `[` and blanks have a meaning in host patterns."""
+    """Replace illegal characters: `:`, `,`, `!`, `&`, `*`, `[` and spaces have a meaning in host patterns."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", name[: 20 * limit])[: 2 * limit].strip("-._")[:limit].rstrip("-._")
 
 

@@ -179,7 +179,10 @@ def _stop_machine(context: PaperspaceContext, machine: Machine) -> None:
 
 
 def _create_template(context: PaperspaceContext, name: str, machine: Machine) -> str:
-    """Request the template and wait until it is listed, or find the one of an earlier request whose reply was lost."""
+    """Return the id of the template, once it is listed.
+
+    Requests the template, unless an earlier request whose reply was lost has created it.
+    """
     for attempt in range(3):
         _wait_for_events(context, machine["id"])
         entry = context.journal.find_entry("template", name)

@@ -124,14 +124,14 @@ class StartupScript(TypedDict, total=False):
 
 
 class MachineChange(NamedTuple):
-    """Reply to a change of a machine: the event to wait for (None: already complete), and the machine's state."""
+    """Reply to a machine request: the event to wait for (None: already complete), and the machine's state."""
 
     event: MachineEvent | None
     machine: ApiMachine
 
 
 class TemplateChange(NamedTuple):
-    """Reply to a new template: the event to wait for (None: already complete), and the template."""
+    """Reply to a request for a new template: the event to wait for (None: already complete), and the template."""
 
     event: MachineEvent | None
     template: ApiTemplate

@@ -85,7 +85,8 @@ def _request_removal(context: PaperspaceContext, machine_id: str, removal: _Pend
     except (RequestError, ForbiddenError) as error:
         # the documentation requires a machine to be off; other clients remove running ones
         removal.error, removal.requested_at = error.summary, context.clock()
-        removal.attempts += removal.state in ("ready", "off")  # in a transitional state, the request is repeated later
+        # in a transitional state, the request is repeated later, and does not count as an attempt
+        removal.attempts += removal.state in ("ready", "off")
         with contextlib.suppress(RequestError, ForbiddenError, NotFoundError, LostReplyError):
             operations.stop_machine(context.client, machine_id)
 
@@ -170,7 +171,7 @@ def release_address(context: PaperspaceContext, ip: str) -> str:
     """
     machine_id = context.notes["addresses"].get(ip)
     if machine_id is None:
-        return ""  # it was released with its machine
+        return ""  # the address was released with its machine
     started = context.clock()
     while True:
         if machine_id in [machine["id"] for machine in read_machines(context.client)]:

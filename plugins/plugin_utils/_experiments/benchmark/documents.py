@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ReportFinding
 
-VERSION = 1  # of benchmark.json in the record; increased when a key changes its meaning or is removed
+VERSION = 1  # version of benchmark.json in the record; increased when a key is removed or changes its meaning
 
 
 class BenchmarkTask(TypedDict, total=False):
@@ -111,7 +111,7 @@ class Benchmark(TypedDict):
     copies: list[CopyRate]
     collectives: list[CollectiveRate]
     pairs: list[PairRate]
-    expected_tflops: dict[str, ExpectedRate]  # by "model, type"
+    expected_tflops: dict[str, ExpectedRate]  # expected rates by "model, type"
     expected_network: ExpectedRate | None  # Gb/s per node and direction
     findings: list[ReportFinding]
     left_out: list[str]

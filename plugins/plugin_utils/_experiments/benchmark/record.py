@@ -18,8 +18,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
 from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import clean_text, to_mapping, to_mappings
 from ansible_collections.muster.training.plugins.plugin_utils._record.reader import RecordFiles
 
-MEASUREMENTS_FILE = "logs/node0/measured/benchmark.json"  # as written by rank 0
-BENCHMARK_FILE = "benchmark.json"  # in the record itself
+MEASUREMENTS_FILE = "logs/node0/measured/benchmark.json"  # file written by rank 0
+BENCHMARK_FILE = "benchmark.json"  # file in the record itself
 
 
 def load_measurements(record: Path, network_gbps: float | None = None) -> BenchmarkMeasurements | None:

@@ -27,12 +27,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.bench
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ReportFinding
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
-SLOW_GPU = 0.93  # of its model's median: equal GPUs usually differ by 5 %
+SLOW_GPU = 0.93  # share of its model's median: equal GPUs usually differ by 5 %
 SLOW_CPU = 0.7  # cores are often shared: one of several equal hosts reached 0.68 alone, and 0.93 among the others
-SLOW_NODE = 0.8  # of the median of all nodes' rates with their best peers
-SLOW_LINK = 0.7  # of the slower end's rate with its best peer
-FAR_BELOW = 0.75  # of the expected rate of a GPU or the network
-THROTTLED = 0.9  # of the rate in its own first quarter
+SLOW_NODE = 0.8  # share of the median of all nodes' rates with their best peers
+SLOW_LINK = 0.7  # share of the slower end's rate with its best peer
+FAR_BELOW = 0.75  # share of the expected rate of a GPU or the network
+THROTTLED = 0.9  # share of the rate in its own first quarter
 REFERENCE_GPUS = 2  # GPUs of the same model measured alone for comparison with a suspect
 PEERS_TO_REMEASURE = 3  # peers for measuring a node again
 PLATEAU = 1 << 20  # smallest size in bytes whose rate is meaningful

@@ -161,7 +161,7 @@ class BatchSearch(ResumableSequence[SearchState]):
     def run_probe(self, state: SearchState, next_step: NextStep, run_id: str) -> Probe:
         """Launch one batch and return its outcome.
 
-        Raise ExperimentError if it failed for another reason than memory.
+        Raise ExperimentError if it failed for a reason other than memory.
         """
         batch, job = next_step["batch"], state["job"]
         args = job["confirm_args"] if next_step["confirms"] and job["confirm_args"] else job["args"]
@@ -170,7 +170,7 @@ class BatchSearch(ResumableSequence[SearchState]):
         self.check_interrupted(run_id)
         if launch_result.timed_out:
             raise ExperimentError(
-                f"{run_id} went on for {job['patience']:.0f} s and was stopped: give the script a step limit, such as "
+                f"{run_id} ran for {job['patience']:.0f} s and was stopped: give the script a step limit, such as "
                 "--max_steps 20, in fit_args, or raise fit_probe_timeout"
             )
         record = self.runs / run_id
@@ -182,7 +182,7 @@ class BatchSearch(ResumableSequence[SearchState]):
             outcome = classify_probe(result, read_log_tails(record), smaller_fits)
         if outcome.kind == "other":
             raise ExperimentError(
-                f"{run_id} failed for another reason than a lack of memory: {outcome.reason}. Its output is in "
+                f"{run_id} failed for a reason other than a lack of memory: {outcome.reason}. Its output is in "
                 f"{self.launch_log(run_id)}. Once the script is fixed, the same command resumes"
             )
         return self.build_probe(record, result, next_step, outcome, launch_result)

@@ -12,7 +12,7 @@ from typing import TypedDict
 TARGET_MEMORY = 0.99  # target share of the memory: the line is a guess, and only a probe decides
 # multiples of a batch: the step above it, the lowest batch below a limit, and the highest batch above it
 STEP_ABOVE, LOWEST_RATIO, HIGHEST_RATIO = 0.02, 0.75, 32.0
-MAX_CONFIRMATIONS = 4  # most batches tried to confirm the result
+MAX_CONFIRMATIONS = 4  # maximum number of batches tried to confirm the result
 TYPICAL_PROBES = 5  # probes of a search where memory is known, without the confirmation
 
 

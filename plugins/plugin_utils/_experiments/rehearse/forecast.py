@@ -27,7 +27,7 @@ MIN_LOSS_DROP = 0.05  # share of the first loss: a curve that fell by less does 
 # share of the loss's drop: if the second start begins higher by more, it did not continue the curve
 MAX_LOSS_JUMP = 0.5
 SLOW_STEP_RATIO = 1.25  # time of a step on all nodes divided by that on two, above which a hint is given
-# required free space as a multiple of the checkpoints: logs and an unfinished checkpoint need space, too
+# required free space as a multiple of the checkpoints: logs and an unfinished checkpoint also need space
 FREE_SPACE_FACTOR = 1.1
 PRINT_RESULT = "print MUSTER_RESULT "
 

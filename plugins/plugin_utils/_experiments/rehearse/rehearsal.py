@@ -94,7 +94,7 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
         if rehearsal["under_way"]:
             self.stop_interrupted([rehearsal["under_way"]])
             if rehearsal["under_way"].startswith(f"{self.directory.name}-{RESUMED}"):
-                # it may have overwritten the checkpoint from which it resumed
+                # the launch may have overwritten the checkpoint from which it resumed
                 rehearsal = {
                     **rehearsal,
                     "starts": [launch for launch in rehearsal["starts"] if launch["what"] != ALL_NODES],
@@ -144,7 +144,7 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
         self.check_interrupted(run_id)
         if launch_result.timed_out:
             raise ExperimentError(
-                f"{run_id} went on for {job['patience']:.0f} s and was stopped: let the script end after {STEPS} "
+                f"{run_id} ran for {job['patience']:.0f} s and was stopped: let the script end after {STEPS} "
                 "steps, or raise rehearse_timeout"
             )
         record = self.runs / run_id

@@ -128,13 +128,13 @@ class AnsiblePlaybookRunner:
                     failures.append(clean_text(task_result["msg"], 1000))
 
         has_timed_out: Callable[[], bool] = lambda: timeout is not None and time.monotonic() - start > timeout  # noqa: E731
-        is_cancellable = name != "stop"  # it runs after an interruption, which must not cancel it
+        is_cancellable = name != "stop"  # stop.yml runs after an interruption, which must not cancel it
         launch_variables = {**variables, STARTED_BY: str(self.playbooks[0])}
         if "run_id" in launch_variables:  # launch_run_id takes precedence if both are typed
             launch_variables["launch_run_id"] = launch_variables["run_id"]
         private_directory = Path(tempfile.mkdtemp(prefix="muster-"))  # accessible to this user only
         try:
-            # not in argv, which all users can read: it may hold secrets
+            # keep secrets out of argv, which all users can read
             variables_file = private_directory / "variables.yml"
             variables_file.write_text(format_unsafe(launch_variables) + "\n", encoding="utf-8")
             argv = [*replace_playbook(self.argv, self.playbooks, name), "-e", f"@{variables_file}"]

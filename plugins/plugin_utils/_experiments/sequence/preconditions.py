@@ -22,11 +22,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._experiments.seque
 )
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
-LOCK = ".lock"  # in the directory of the record, locked while the sequence runs
+LOCK = ".lock"  # file in the directory of the record, locked while the sequence runs
 # Options that make Ansible prompt, by their names in CLIARGS: how each is typed, and what to use instead
 PROMPT_OPTIONS = {
     "become_ask_pass": ("-K (--ask-become-pass)", "--become-password-file FILE"),
-    "ask_pass": ("-k (--ask-pass)", "keys of SSH, or --connection-password-file FILE"),
+    "ask_pass": ("-k (--ask-pass)", "SSH keys, or --connection-password-file FILE"),
     "ask_vault_pass": ("-J (--ask-vault-pass)", "--vault-password-file FILE"),
     "step": ("--step", "no replacement"),
 }

@@ -32,7 +32,7 @@ SINGLE_ATTEMPT: dict[str, Any] = {
 
 
 class ExperimentError(Exception):
-    """The experiment cannot go on. The message says why, and what to do."""
+    """The experiment cannot continue. The message says why, and what to do."""
 
 
 class PlaybookRunner(Protocol):
@@ -79,7 +79,7 @@ class ResumableSequence(Generic[State]):
     launches share, stored only as a hash.
     """
 
-    kind: ClassVar[str]  # in messages, such as "search"
+    kind: ClassVar[str]  # name in messages, such as "search"
 
     def __init__(
         self, directory: Path, runs: Path, runner: PlaybookRunner, display: Callable[[str], None], common: str = ""

@@ -97,8 +97,8 @@ class Sweep(ResumableSequence[SweepState]):
         self, directory: Path, runs: Path, runner: PlaybookRunner, display: Callable[[str], None], common: str = ""
     ) -> None:
         super().__init__(directory, runs, runner, display, common)
-        self.is_queued = False  # whether launches wait in a queue, which counts as no part of their time
-        self.lock = threading.RLock()  # of the state
+        self.is_queued = False  # whether launches wait in a queue; this wait does not count as part of their time
+        self.lock = threading.RLock()  # protects the state
         self.state: SweepState = self.file.read() or {
             "version": VERSION,
             "salt": secrets.token_hex(16),
@@ -260,7 +260,7 @@ class Sweep(ResumableSequence[SweepState]):
 
 
 def slurm_minutes(seconds: float) -> str:
-    """Return a time limit in minutes, the unit of Slurm."""
+    """Return a time limit in minutes, Slurm's unit."""
     return str(max(1, math.ceil(seconds / 60)))
 
 

@@ -60,14 +60,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="checkpoint-vocabulary",
-        title="The checkpoint has another vocabulary than the model",
+        title="The checkpoint has a different vocabulary from the model",
         example="size mismatch for lm_head.weight: copying a param with shape torch.Size([54953, 512]) from "
         "checkpoint, the shape in current model is torch.Size([54944, 512])",
         texts=(
             r"size mismatch for [\w.]{0,160}(?:embed_tokens|lm_head|wte|tok_embeddings|word_embeddings|"
             r"shared|embeddings)\.[\w.]{0,80}: copying a param",
         ),
-        cause="The embedding of the checkpoint has another size than the model's: tokens were added before the "
+        cause="The checkpoint's embedding has a different size from the model's: tokens were added before the "
         "checkpoint was saved, or its vocabulary was padded.",
         remedy="load the tokenizer that was saved with the checkpoint and call "
         "model.resize_token_embeddings(len(tokenizer)) before loading, or with the number of rows that "
@@ -77,11 +77,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="checkpoint-shapes",
-        title="Tensors of the checkpoint have other shapes than the model",
+        title="Tensors of the checkpoint have different shapes from the model's",
         example="size mismatch for layers.0.weight: copying a param with shape torch.Size([512, 432]) from "
         "checkpoint, the shape in current model is torch.Size([512, 192])",
         texts=(r"size mismatch for [\w.]{1,200}: copying a param with shape",),
-        cause="The model is built with other settings than the checkpoint was: another size, number of heads or"
+        cause="The model is built with different settings from the checkpoint's: size, number of heads or"
         " classes, or tensor-parallel degree.",
         remedy="build the model with the configuration that was saved with the checkpoint; to replace only a "
         "head, remove its keys from the state_dict and load with strict=False",
@@ -130,7 +130,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="checkpoint-keys",
-        title="The checkpoint does not fit the model",
+        title="The checkpoint does not match the model",
         example="Error(s) in loading state_dict for ...: Missing key(s) in state_dict: ...",
         texts=(r"Error\(s\) in loading state_dict for", r"(?:Missing|Unexpected) key\(s\) in state_dict"),
         cause="The checkpoint is from another model or other settings, or its keys have a prefix: 'module.' from "
@@ -205,7 +205,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="optimizer-state",
-        title="The saved optimizer has other parameters than this one",
+        title="The saved optimizer has different parameters from this one",
         example="ValueError: loaded state dict contains a parameter group that doesn't match the size of "
         "optimizer's group",
         texts=(

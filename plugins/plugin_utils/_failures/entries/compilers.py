@@ -52,7 +52,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Installed CUDA version \S{1,20} does not match the version torch was compiled with",
             r"The detected CUDA version \(\S{1,12}\) mismatches the version that was used",
         ),
-        cause="DeepSpeed compiles an op for this job with the node's nvcc, which is from another CUDA version than "
+        cause="DeepSpeed compiles an op for this job with the node's nvcc, which has a different CUDA version from "
         "torch.",
         remedy="install torch for that CUDA (ansible-playbook site.yml --tags python_env,pytorch -e "
         "pytorch_cuda=12.4), or set CUDA_HOME in launch_environment to a toolkit of torch's version",
@@ -78,7 +78,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="A package compiles C++ code on first use, DeepSpeed's optimizers for example, and the node lacks the "
         "header files of its Python.",
         remedy="""ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["python3-dev"]}' (for """
-        "another Python than the system's: python3.11-dev and so on); or do without the op (torch.optim.AdamW instead "
+        "a Python other than the system's: python3.11-dev and so on); or avoid the op (torch.optim.AdamW instead "
         "of FusedAdam)",
         source="torch 2.13.0 on a CPU",
     ),
@@ -91,7 +91,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Command '\['ninja', '-v'\]' returned non-zero",
         ),
         cause="A package compiles C++ or CUDA code on first use, and the compiler failed.",
-        remedy="the first line with 'error:' in the rank's log says why; mostly header files are missing, the compiler "
+        remedy="the first line with 'error:' in the rank's log says why: often header files are missing, the compiler "
         "is too old or too new for the CUDA toolkit, or memory ran out (MAX_JOBS=2 in launch_environment)",
         source="torch 2.13.0 on a CPU",
         weak=True,
@@ -167,7 +167,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Unable to JIT load the \w{1,40} op due to it not being compatible",
         ),
         cause="DeepSpeed compiles its ops (fused_adam, cpu_adam and so on) when they are first used, and the "
-        "build failed earlier, mostly because nvcc or the CUDA toolkit of torch's version, a compiler "
+        "build failed earlier, usually because nvcc or the CUDA toolkit of torch's version, a compiler "
         "or Python.h is missing on the node.",
         remedy="find the first error of the build further up in the log. Remove what it left: rm -rf "
         "~/.cache/torch_extensions on each node; ds_report there lists what is missing. Or do without "

@@ -53,7 +53,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="docker-not-allowed",
-        title="The job's user may not use Docker",
+        title="The job's user is not allowed to use Docker",
         example="permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock",
         texts=(r"permission denied while trying to connect to the (?:Docker daemon|docker API)",),
         cause="The user that launches is not in the group docker on that node, or has not logged in again "
@@ -68,7 +68,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Failed to initialize NVML: Unknown Error",
         texts=(r"Failed to initialize NVML: Unknown Error",),
         cause="systemd loaded its units again (systemctl daemon-reload, or an upgrade of packages), and "
-        "since then the running container may not use the GPUs. The node itself is well.",
+        "since then the running container has no access to the GPUs. The node itself is healthy.",
         remedy="launch again: a new container has its GPUs. So that it does not happen again, set "
         '"exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json and restart Docker, '
         "and stop unattended upgrades",

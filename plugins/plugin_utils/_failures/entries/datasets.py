@@ -21,8 +21,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"All the data files must have the same columns",
             r"^because column names don't match",
         ),
-        cause="load_dataset reads all files of a data set into one table, and a file has other columns, or "
-        "another type in a column, than the first one.",
+        cause="load_dataset reads all files of a data set into one table, and a file has columns, or "
+        "types of columns, that differ from those of the first one.",
         remedy="give only files of one kind (data_files=...), or make their columns the same: for JSON, each "
         "key in each line. If the data set was changed, remove its cache: rm -rf "
         "~/.cache/huggingface/datasets/NAME on each node",

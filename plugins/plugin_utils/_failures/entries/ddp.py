@@ -106,8 +106,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A parameter gets its gradient twice in one step",
         example="RuntimeError: Expected to mark a variable ready only once.",
         texts=(r"Expected to mark a variable ready only once",),
-        cause="DistributedDataParallel expects one gradient per parameter and step. Gradient checkpointing "
-        "in its reentrant form, or a layer that is used twice, computes it again.",
+        cause="DistributedDataParallel expects one gradient per parameter and step. Reentrant gradient "
+        "checkpointing, or a layer that is used twice, produces a second one.",
         remedy='use the other form of gradient checkpointing: gradient_checkpointing_kwargs={"use_reentrant": '
         "False} (Trainer), torch.utils.checkpoint(..., use_reentrant=False); for a layer that is used "
         "in each step alike, DistributedDataParallel(..., static_graph=True). Leave "
@@ -138,8 +138,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"[Ee]xpected device cuda:\d{1,2}[^\n]{0,60} but got device ",
         ),
         cause='One process uses several GPUs, or a GPU and the CPU: device_map="auto" spreads the model over '
-        "all GPUs although each GPU has a process of its own, a device such as cuda:0 is written into "
-        "the code, or an input was not moved.",
+        "all GPUs although each GPU has a process of its own, a device such as cuda:0 is hard-coded, "
+        "or an input was not moved.",
         remedy='load the model without device_map, or with device_map={"": int(os.environ["LOCAL_RANK"])}; '
         "call torch.cuda.set_device(local_rank) first and use .to(device) with that device everywhere",
         source="sengine-research/SpaceLM#5",
@@ -149,8 +149,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Nothing in the loss can be trained",
         example="RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
         texts=(r"element 0 of (?:tensors|variables) does not require grad",),
-        cause="No parameter that requires a gradient took part in the loss: all are frozen, or gradient "
-        "checkpointing in its reentrant form is used with adapters (LoRA), whose inputs need no "
+        cause="No parameter that requires a gradient took part in the loss: all are frozen, or reentrant "
+        "gradient checkpointing is used with adapters (LoRA), whose inputs need no "
         "gradient.",
         remedy="with adapters: model.enable_input_require_grads() before get_peft_model, or "
         'gradient_checkpointing_kwargs={"use_reentrant": False}; check that some parameters have '
@@ -163,7 +163,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: one of the variables needed for gradient computation has been modified by an "
         "inplace operation",
         texts=(r"one of the variables needed for gradient computation has been modified by an inplace operation",),
-        cause="With DDP, mostly the model is called twice before backward: each call copies the buffers of "
+        cause="With DDP, usually the model is called twice before backward: each call copies the buffers of "
         "rank 0, such as BatchNorm's, over those that the first one still needs. Else an operation "
         "changes a tensor in place.",
         remedy="DistributedDataParallel(..., broadcast_buffers=False); or call the model once per backward. "

@@ -39,7 +39,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="deepspeed-batch-sizes",
-        title="The batch sizes of DeepSpeed do not fit",
+        title="DeepSpeed's batch sizes are inconsistent",
         example="train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size",
         texts=(r"Check batch related parameters", r"train_batch_size is not equal to micro_batch_per_gpu"),
         cause="DeepSpeed requires train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * "

@@ -59,7 +59,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="permission-denied",
-        title="The job may not use a file",
+        title="The job is not allowed to access a file",
         example="PermissionError: [Errno 13] Permission denied: '...'",
         texts=(r"\[Errno 13\] Permission denied",),
         cause="The file or directory belongs to another user, often root after a job in a container or with sudo.",
@@ -153,7 +153,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="OSError: [Errno 18] Invalid cross-device link: '/tmp/tmpzancmmsh' -> '/mnt/data/file'",
         texts=(r"\[Errno 18\] (?:Invalid )?[Cc]ross-device link",),
         cause="A program writes a temporary file and renames it, which does not work between two disks or "
-        "mounts: /tmp, or the cache, is on another one than the destination.",
+        "mounts: /tmp, or the cache, is on a different one from the destination.",
         remedy="put the temporary directory on the destination's disk: "
         """-e '{"launch_environment": {"TMPDIR": "/mnt/data/tmp"}}' (it must exist on all nodes), and """
         "for downloads HF_HOME; in your own code use shutil.move instead of os.rename",

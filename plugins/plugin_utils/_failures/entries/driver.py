@@ -53,7 +53,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="torch was built for a newer CUDA than the node's driver supports.",
         remedy="ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 installs a newer driver; or "
-        "install a torch that fits the current driver: ansible-playbook site.yml --tags python_env,pytorch -e "
+        "install a torch that matches the current driver: ansible-playbook site.yml --tags python_env,pytorch -e "
         "pytorch_cuda=auto",
         source="lllyasviel/Fooocus#1313",
         recoverable=True,
@@ -219,7 +219,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A matrix multiplication failed on the GPU",
         example="RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
         texts=(r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)\b",),
-        cause="Mostly another error before it: an index outside an embedding, a label outside the classes, "
+        cause="Usually another error before it: an index outside an embedding, a label outside the classes, "
         "or full GPU memory. Else the cuBLAS that is loaded is not torch's, or does not know this GPU.",
         remedy="""-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' makes the line appear that failed; """
         "remove LD_LIBRARY_PATH from launch_environment, so that torch loads its own cuBLAS",
@@ -285,9 +285,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The script names a GPU that is not visible",
         example="AssertionError: Invalid device id",
         texts=(r"AssertionError: Invalid device id",),
-        cause="The script's list of GPUs (device_ids, --gpus, n_gpu) has more GPUs than this process sees: the node "
-        "has "
-        "fewer, or CUDA_VISIBLE_DEVICES hides some, and numbers always begin at 0.",
+        cause="The script's list of GPUs (device_ids, --gpus, n_gpu) names GPUs that this process does not see: the "
+        "node has fewer, or CUDA_VISIBLE_DEVICES hides some. The visible ones are numbered from 0.",
         remedy="list range(torch.cuda.device_count()); with one process per GPU use DistributedDataParallel(model, "
         "device_ids=[local_rank]) instead of DataParallel",
         source="torralba-lab/im2recipe-Pytorch#11",

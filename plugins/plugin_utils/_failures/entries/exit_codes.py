@@ -29,7 +29,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Bus error \((?:core dumped|signal 7)\)",
         ),
         cause="Almost always /dev/shm is full: the processes of a node share memory through it, and a "
-        "container's default is 64 MB. Rarely, a file that is mapped into memory was truncated, or its "
+        "container's default is 64 MB. In rare cases, a file that is mapped into memory was truncated, or its "
         "disk failed.",
         remedy=f"{MORE_SHARED_MEMORY}",
         source="deepspeedai/DeepSpeed#4002",
@@ -116,7 +116,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"double free or corruption \(",
             r"Fatal Python error: Segmentation fault",
         ),
-        cause="Compiled code accessed memory that it must not; mostly a package that was built for another torch, CUDA "
+        cause="Compiled code accessed invalid memory, usually in a package that was built for another torch, CUDA "
         "or Python.",
         remedy="""-e '{"launch_environment": {"PYTHONFAULTHANDLER": "1"}}' logs the line of Python where it happens; """
         "reinstall the package of that line; ansible-playbook preflight.yml compares the versions on all nodes",
@@ -133,7 +133,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Unexpected segmentation fault encountered in worker",
         ),
         cause="Compiled code that the data set uses crashed: a decoder of images or videos, OpenCV's threads "
-        "after a fork, or a package that does not fit the environment; sometimes memory ran out.",
+        "after a fork, or a package that is incompatible with the environment; sometimes memory ran out.",
         remedy="DataLoader(num_workers=0) shows where; then cv2.setNumThreads(0) in the data set, or "
         'DataLoader(multiprocessing_context="spawn"), and another release of the package',
         source="STVIR/pysot#140",

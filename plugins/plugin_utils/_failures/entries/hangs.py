@@ -15,7 +15,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A rank ended while others waited for it",
         example="exited with 0 while rank 0 waited for it: ...",
         texts=(r"exited with 0 (?:\(so did \d{1,7} more\) )?while rank \d{1,7} waited for it",),
-        cause="This rank came to the end of the script while others still called a collective, so they waited "
+        cause="This rank reached the end of the script while others still called a collective, so they waited "
         "in vain: only some ranks run that code, such as an evaluation inside `if rank == 0`, or this "
         "rank had fewer batches than the others.",
         remedy="make the same calls on every rank: no collective inside `if rank == 0`, not even a forward pass "
@@ -30,7 +30,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"(?:exited with 0|had no error of its own) when (?:rank \d{1,7}|all \d{1,7} other ranks) lost the "
             r"connection to it",
         ),
-        cause="This rank came to the end of the script while others still trained, or was killed. Mostly the ranks "
+        cause="This rank reached the end of the script while others still trained, or was killed. Usually the ranks "
         "disagree about the number of steps: only its node has the checkpoint from which it resumed, its share of the "
         "data is smaller, or it left the loop by itself (early stopping, sys.exit).",
         remedy="compare what the ranks print at their start, with ansible-playbook logs.yml -e rank=0 and the same for "
@@ -102,9 +102,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="rank-still-saved",
         title="A rank saves while others wait for it",
-        example="still worked when rank 2 gave up waiting for it, its last output: Saving FSDP model; ...",
+        example="was still working when rank 2 gave up waiting for it, its last output: Saving FSDP model; ...",
         texts=(
-            r"still worked when [^\n;]{1,40} gave up waiting for it, its last output: [^\n;]{0,160}\b[Ss]av(?:e|ing)\b",
+            r"still work(?:ed|ing) when [^\n;]{1,40} gave up waiting for it, its last output: "
+            r"[^\n;]{0,160}\b[Ss]av(?:e|ing)\b",
             r"timed out while rank \d{1,7} still worked, whose last output was: [^\n;]{0,160}\b[Ss]av(?:e|ing)\b",
         ),
         cause="Either only this rank calls the save function, inside `if rank == 0` or `if "
@@ -119,11 +120,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="rank-still-worked",
         title="A rank is still preparing, loading or saving while others wait for it",
-        example="still worked when rank 1 gave up waiting for it, its last output: train: Scanning /data/labels... "
-        "41%; "
+        example="was still working when rank 1 gave up waiting for it, its last output: train: Scanning "
+        "/data/labels... 41%; "
         "...",
         texts=(
-            r"still worked when [^\n;]{1,40} gave up waiting for it, its last output: ",
+            r"still work(?:ed|ing) when [^\n;]{1,40} gave up waiting for it, its last output: ",
             r"timed out while rank \d{1,7} still worked, whose last output was: ",
         ),
         cause="The last output of the rank that did not time out shows what it was doing: work that takes longer than "

@@ -15,7 +15,7 @@ TOPIC = "Host memory"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="threads-exhausted",
-        title="The job may not start more threads or processes",
+        title="The job cannot start more threads or processes",
         example="RuntimeError: can't start new thread",
         texts=(
             r"RuntimeError: can't start new thread",
@@ -119,7 +119,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"BrokenProcessPool: A process in the process pool was",
             r"TerminatedWorkerError: A worker process managed by the executor",
         ),
-        cause="A process that prepares data was killed, mostly because the node's memory is full: each of "
+        cause="A process that prepares data was killed, usually because the node's memory is full: each of "
         "them holds a part of the data.",
         remedy="use fewer (dataset.map(..., num_proc=4), dataset_num_proc, preprocessing_num_workers) and "
         "smaller batches (batch_size, writer_batch_size); num_proc=1 shows the error itself, if memory "

@@ -119,7 +119,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ClientPayloadError: ",
             r"ConnectionError: Server Disconnected",
         ),
-        cause="The server, mostly the Hugging Face Hub, closed the connection while data were downloaded or "
+        cause="The server, usually the Hugging Face Hub, closed the connection while data were downloaded or "
         "streamed, or did not answer in time.",
         remedy="download model and data before the job and run it offline (HF_HUB_OFFLINE in "
         "launch_environment); a streamed data set: allow more retries "

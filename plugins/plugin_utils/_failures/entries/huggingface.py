@@ -47,7 +47,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="dataset-cache-filesystem",
-        title="datasets does not fit fsspec",
+        title="datasets is incompatible with fsspec",
         example="NotImplementedError: Loading a dataset cached in a LocalFileSystem is not supported.",
         texts=(
             r"Loading a dataset cached in a LocalFileSystem is not supported",

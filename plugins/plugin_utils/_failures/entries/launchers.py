@@ -122,7 +122,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Open MPI refuses to run as root",
         example="mpirun has detected an attempt to run as root.",
         texts=(r"(?:mpirun|mpiexec|orterun|prterun|prted?|orted) has detected an attempt to run as root",),
-        cause="The job runs as root, mostly in a container, and mpirun refuses that unless it is told otherwise.",
+        cause="The job runs as root, usually in a container, and mpirun refuses that unless it is told otherwise.",
         remedy="""-e '{"launch_environment": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}'"""
         " allows it; or run as another user (launch_user)",
         source="FedML-AI/FedML#456",

@@ -330,7 +330,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"invalid usage \(run with NCCL_DEBUG",
             r"ProcessGroupNCCL\.cpp:\d{1,5}, invalid usage,",
         ),
-        cause="Mostly several ranks use the same GPU: more processes than GPUs on a node, or a script that "
+        cause="Usually several ranks use the same GPU: more processes than GPUs on a node, or a script that "
         "does not select the GPU of its LOCAL_RANK.",
         remedy="in the script call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before "
         "init_process_group, and leave nproc_per_node out. The line `Last error` below it names "

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of packages that are missing or do not fit."""
+"""Failures due to missing or incompatible packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPIC = "Python packages and libraries"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="bitsandbytes-cuda",
-        title="bitsandbytes does not fit CUDA",
+        title="bitsandbytes does not match CUDA",
         example="RuntimeError: CUDA Setup failed despite GPU being available.",
         texts=(
             r"CUDA Setup failed despite (?:CUDA|GPU) being available",
@@ -126,7 +126,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"(?:ImportError|OSError): lib(?:cu|nv|c10_cuda|torch_cuda)[\w.]{0,40}: cannot open shared object file",
         ),
-        cause="A package was built for another CUDA version than the one bundled with torch.",
+        cause="A package was built for a different CUDA version from the one bundled with torch.",
         remedy="install the package's build for torch's CUDA (python -c 'import torch; print(torch.version.cuda)'), or "
         "choose torch for its CUDA: ansible-playbook site.yml --tags python_env,pytorch -e pytorch_cuda=12.4",
         source="vllm-project/vllm#31018",
@@ -175,8 +175,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ValueError: numpy\.\w{1,20} size changed, may indicate binary incompatibility",
             r"ImportError: numpy\.core\.multiarray failed to import",
         ),
-        cause="A compiled package was built for another major release of numpy than the one that is "
-        "installed: for numpy 2 if 96 was expected and 88 is there, else for numpy 1.",
+        cause="A compiled package was built for a different major release of numpy from the one that is "
+        "installed: for numpy 2 if 96 was expected and 88 was found, otherwise for numpy 1.",
         remedy="add to the job's requirements numpy<2, or newer releases of numpy and of the package in the "
         "line above, and run ansible-playbook site.yml --tags python_env",
         source="seung-lab/igneous#203",
@@ -187,7 +187,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The C++ library is too old for a package",
         example="ImportError: /lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.29' not found",
         texts=(r"version `(?:GLIBCXX|CXXABI)_[\d.]{1,12}' not found",),
-        cause="The package was compiled with a newer compiler than the C++ library (libstdc++) that is "
+        cause="The package was compiled for a newer C++ library (libstdc++) than the one that is "
         "loaded: the distribution is older, or another environment's library comes first in "
         "LD_LIBRARY_PATH.",
         remedy="in a conda environment: conda install -c conda-forge libstdcxx-ng, and put its lib directory "
@@ -198,15 +198,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="import-name-missing",
-        title="Two Python packages do not fit together",
+        title="Two Python packages are incompatible",
         example="ImportError: cannot import name 'top_k_top_p_filtering' from 'transformers'",
         texts=(
             r"ImportError: cannot import name '[^'\n]{1,100}' from '",
             r"^(?:\[rank\d{1,5}\]: ?)?cannot import name '\w{1,100}' from '",
         ),
         cause="The package named after `from` is too new or too old for the package that imports the name "
-        "from it. Rarely a file of your own has the name of a package.",
-        remedy="choose releases that fit, both with a version, in the job's requirements (requirements: "
+        "from it. In rare cases, one of your own files has the same name as a package and hides it.",
+        remedy="choose compatible releases, both with a version, in the job's requirements (requirements: "
         "[...]): upgrade the package whose file is last in the traceback, or pin the other one to an "
         "older release; then ansible-playbook site.yml --tags python_env",
         source="huggingface/trl#1409",
@@ -221,7 +221,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Failed to import transformers\.[\w.]{1,100} because of the following error",),
         cause="transformers imports its parts when they are used, and one of the packages it needs for this "
         "part does not load. The line after this one says which.",
-        remedy="fix that package: mostly a release that does not fit. ansible-playbook site.yml --tags "
+        remedy="fix that package: usually it is an incompatible release. ansible-playbook site.yml --tags "
         "python_env installs the releases in the job's requirements",
         source="SkyworkAI/Matrix-3D#28",
         weak=True,
@@ -244,16 +244,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="torchvision-mismatch",
-        title="torchvision does not fit torch",
+        title="torchvision does not match torch",
         example="RuntimeError: operator torchvision::nms does not exist",
         texts=(
             r"operator torchvision::\w{1,30} does not exist",
             r"No such operator torchvision::",
         ),
-        cause="torchvision was built for another release of torch, or for another CUDA, than the one that is "
+        cause="torchvision was built for a different release of torch, or a different CUDA, from the one that is "
         "installed; often pip upgraded only one of them.",
         remedy="ansible-playbook site.yml --tags python_env,pytorch, which installs a torchvision of torch's build; if "
-        "the job's requirements name versions of both that do not fit, remove them",
+        "the job's requirements name versions of both that do not match, remove them",
         source="fudan-generative-vision/hallo#98",
         recoverable=True,
     ),

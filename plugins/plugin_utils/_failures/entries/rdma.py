@@ -16,7 +16,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="NCCL WARN NET/IB : Got completion from peer ... with error 12, opcode 0, len 0, vendor err 129",
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)(?:IBV_WC_RETRY_EXC_ERR\()?12\b",),
         cause="A packet over InfiniBand or RoCE was not answered (error 12 is a timeout): the network cards of "
-        "two nodes do not reach each other. With RoCE, mostly the default GID is of the wrong kind, or "
+        "two nodes do not reach each other. With RoCE, usually the default GID is of the wrong kind, or "
         "the switches do not route between the subnets.",
         remedy="""set the index of the RoCE v2 GID that `show_gids` lists: -e '{"launch_environment": """
         """{"NCCL_IB_GID_INDEX": "3"}}'; test with `ib_write_bw` between the two nodes. NCCL_IB_DISABLE=1 """
@@ -30,7 +30,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "vendor err 81 (Send)",
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)",),
         cause="An RDMA adapter reports an error other than a timeout. Status 1 and 4: the data exceeded the receiver's "
-        "buffer, or the adapter may not access the memory, because of different MTUs on the two nodes or GPUDirect "
+        "buffer, or the adapter cannot access the memory, because of different MTUs on the two nodes or GPUDirect "
         "RDMA. Status 10: the other node refused the access. Status 5: the transfer was cancelled after an earlier "
         "error.",
         remedy="compare the MTU of both nodes (`ip link`, and active_mtu of `ibv_devinfo`) and of the switches, and "
@@ -64,7 +64,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="rdma-locked-memory",
-        title="RDMA may not lock enough memory",
+        title="RDMA cannot lock enough memory",
         example="NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
         texts=(
             r"(?:ibv_reg_mr|ibv_create_cq|ibv_create_qp|fi_mr_reg)\w{0,12}\b[^\n]{0,40} failed[^\n]{0,40}Cannot al"
@@ -138,7 +138,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Call to ibv_create_(?:cq|qp|ah|srq|comp_channel) failed",
             r"ibv_create_(?:cq|qp)\([^\n)]{0,60}\) failed: ",
         ),
-        cause="One of: the process may lock too little memory (`ulimit -l`, mostly 64 kB), which is the usual "
+        cause="One of: the process cannot lock enough memory (`ulimit -l`, often 64 kB), which is the usual "
         "reason; a "
         "container lacks /dev/infiniband or the capability IPC_LOCK; or other jobs use up the adapter's queues.",
         remedy="ansible-playbook site.yml --tags base_packages lifts the limit; in a container add --ulimit memlock=-1 "

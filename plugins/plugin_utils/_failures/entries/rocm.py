@@ -15,7 +15,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="HIP shows no GPU",
         example="RuntimeError: No HIP GPUs are available",
         texts=(r"No HIP GPUs are available", r"Unable to open /dev/kfd read-write"),
-        cause="The job's user may not open /dev/kfd and /dev/dri, which belong to the groups render and video; or the "
+        cause="The job's user cannot open /dev/kfd and /dev/dri, which belong to the groups render and video; or the "
         "amdgpu driver is not loaded; or HIP_VISIBLE_DEVICES names GPUs that do not exist.",
         remedy="on the node: sudo usermod -aG render,video USER, then log in again; ansible-playbook ping.yml "
         "shows the "
@@ -35,7 +35,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "...), or HSA_OVERRIDE_GFX_VERSION names another one.",
         remedy="remove HSA_OVERRIDE_GFX_VERSION from the script and launch_environment; ansible-playbook "
         "site.yml --tags "
-        "python_env,pytorch with pytorch_version and pytorch_cuda at auto installs a build that fits. Rebuild "
+        "python_env,pytorch with pytorch_version and pytorch_cuda at auto installs a matching build. Rebuild "
         "extensions with PYTORCH_ROCM_ARCH set to the GPU's architecture, which amd-smi static --asic shows",
         source="etched-ai/open-oasis#27",
     ),

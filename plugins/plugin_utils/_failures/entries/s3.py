@@ -23,7 +23,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"security token included in the request is (?:expired|invalid)",
             r"\(400\) when calling the Head\w{1,20} operation: Bad Request",
         ),
-        cause="Temporary AWS credentials ended during the job, mostly after one to twelve hours; S3 answers a "
+        cause="Temporary AWS credentials expired during the job, usually after one to twelve hours; S3 answers a "
         "HEAD request then with 400 Bad Request only.",
         remedy="use credentials that are renewed: an instance profile (IAM role) of the machines, or an access "
         "key without a session token; for a long job stage the data first: ansible-playbook "

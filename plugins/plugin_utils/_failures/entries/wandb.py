@@ -33,7 +33,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ServiceStartTimeoutError\b",
             r"wandb backend process has shutdown",
         ),
-        cause="wandb runs a service process of its own on the node, which did not start or ended: mostly an old"
+        cause="wandb runs a service process of its own on the node, which did not start or ended: usually an old"
         " wandb together with forked processes.",
         remedy="upgrade wandb in the job's requirements and run ansible-playbook site.yml --tags python_env; or "
         """start it in a thread: -e '{"launch_environment": {"WANDB_START_METHOD": "thread"}}'; without it:"""

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on checkpoints that do not fit: prefixes of wrappers, placeholders of sharded weights, other ranks."""
+"""Evidence on mismatching checkpoints: prefixes of wrappers, placeholders of sharded weights, other ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
 
-TOPIC = "Why a checkpoint does not fit"
+TOPIC = "Why a checkpoint does not match"
 KEYS = ("checkpoint-keys", "checkpoint-shapes", "distributed-checkpoint-keys")
 PREFIXES = (
     (r"module\.", "module.", "DistributedDataParallel or DeepSpeed"),
@@ -51,8 +51,7 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=(*KEYS, "checkpoint-vocabulary"),
         shows=(r"from checkpoint, the shape in current model is torch\.Size\(\[0\]\)",),
         cause="The model is already sharded (ZeRO stage 3): its weights are empty on this rank, so load_state_dict "
-        "does "
-        "not fit.",
+        "finds shapes that differ.",
         remedy="load with from_pretrained or engine.load_checkpoint, or within deepspeed.zero.GatheredParameters(..., "
         "modifier_rank=0); or load before deepspeed.initialize and without zero.Init",
         certain=True,

@@ -43,7 +43,7 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=(*MISSING, "checkpoint-directory-race", "directory-not-empty"),
         shows=(r"(?P<path>/[^'\"\n]{0,200}(?:\.triton/|/triton/cache|torchinductor_|\.tmp\.pid_)[^'\"\n]{0,200})",),
         cause="Several ranks or nodes compile the same kernel into one cache directory at once, and one renames or "
-        "removes a file that another still writes (a race), mostly on a shared home directory: {path}.",
+        "removes a file that another still writes (a race), usually on a shared home directory: {path}.",
         remedy="give each node a cache on its own disk: "
         """-e '{{"launch_environment": {{"TRITON_CACHE_DIR": "/tmp/triton", "TORCHINDUCTOR_CACHE_DIR": """
         '"/tmp/inductor"}}}}\'; if it still happens, one per rank, in the script before the first import of torch: '
@@ -57,7 +57,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"cannot open shared object file|file too short|invalid ELF header|No such file or directory|FileExists",
         ),
         unless=r"error: |FAILED: |nvcc fatal|fatal error",
-        cause="Several ranks or nodes build the same extension in ~/.cache/torch_extensions at once, mostly on a "
+        cause="Several ranks or nodes build the same extension in ~/.cache/torch_extensions at once, usually on a "
         "shared "
         "home directory, and one loads a file that another has not finished.",
         remedy="remove what is left: rm -rf ~/.cache/torch_extensions; then give each node a cache on its own disk: "

@@ -47,7 +47,7 @@ UNUSED = (
     r"Tried to allocate (?P<requested>[\d.]{1,8} [MG]iB)[^\n]{0,600}?(?P<unused>[\d.]{1,8} [MG]iB) is reserved by "
     r"PyTorch but unallocated"
 )
-OTHERS_SHARE = 0.15  # of the GPU's memory in other processes, from which these are named
+OTHERS_SHARE = 0.15  # share of the GPU's memory at which other processes that use it are named
 
 
 def mib(text: str) -> float:
@@ -119,7 +119,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="cuda-call-of-nccl",
         entries=("nccl-cuda-error",),
         shows=(r"NCCL WARN [^\n]{0,80}Cuda failure (?:\d{1,4} )?'(?P<failure>[^'\n]{3,120})'",),
-        cause="A CUDA call failed inside NCCL: {failure}. Mostly the driver, torch and NCCL do not fit together, "
+        cause="A CUDA call failed inside NCCL: {failure}. Usually the driver, torch and NCCL are incompatible, "
         "several "
         "ranks use one GPU, or the GPU was left in a bad state by an earlier job.",
         remedy="ansible-playbook preflight.yml checks GPUs and drivers, and names processes that still use a GPU; "

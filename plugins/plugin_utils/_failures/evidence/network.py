@@ -46,7 +46,7 @@ HOST_NETWORK = (
 
 
 def not_ours(groups: Mapping[str, str], facts: RunFacts) -> bool:
-    """Return whether the interface is another one than muster's, which sets the variable itself."""
+    """Return whether the interface is not muster's, which sets the variable itself."""
     return groups.get("interface", "").lstrip("=") != facts.interface or not facts.interface
 
 
@@ -119,7 +119,7 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="NCCL_IB_GID_INDEX={index} selects an address (GID) of the adapters that the other nodes cannot reach, "
         "such as one of the link only (fe80::) or RoCE v1.",
         remedy="`show_gids` on each node lists the GIDs: set the index of the RoCE v2 one with the IPv4 address of the "
-        """node, the same on all nodes, mostly 3: -e '{{"launch_environment": {{"NCCL_IB_GID_INDEX": "3"}}}}'""",
+        """node, the same on all nodes, usually 3: -e '{{"launch_environment": {{"NCCL_IB_GID_INDEX": "3"}}}}'""",
     ),
     EvidenceRule(
         id="gid-of-roce",
@@ -158,7 +158,7 @@ RULES: tuple[EvidenceRule, ...] = (
             rf"Bootstrap : Using (?:interface )?(?P<interface>[\w.@-]{{1,20}}):(?P<address>{IPV4})<",
             r"(?:socket\.cc|socket\.h|bootstrap\.cc):\d{1,5} -> [236]\b",
         ),
-        cause="NCCL's first connection to another node failed. It uses the interface {interface} ({address}): mostly "
+        cause="NCCL's first connection to another node failed. It uses the interface {interface} ({address}): usually "
         "that interface does not lead to the other nodes, otherwise a firewall is in between.",
         remedy=f"{BY_HAND}; or {OF_MUSTER}. If the interface is right: ansible-playbook preflight.yml tests each "
         "connection; all TCP ports must be open between the nodes",

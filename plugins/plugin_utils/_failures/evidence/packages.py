@@ -42,7 +42,7 @@ ARGUMENTS = (
     ApiChange(
         "num_items_in_batch",
         "compute_loss|training_step",
-        "transformers 4.46 passes it to each Trainer.compute_loss, and the one of the project does not take it",
+        "transformers 4.46 passes it to each Trainer.compute_loss, and the project's own does not accept it",
         "transformers<4.46, or add **kwargs to compute_loss",
     ),
     ApiChange(
@@ -104,7 +104,9 @@ IMPORTS = (
         "huggingface_hub 0.26 removed it",
         "huggingface_hub<0.26, or newer diffusers and sentence-transformers",
     ),
-    ApiChange("shard_checkpoint", "transformers", "transformers 4.47 removed it", "transformers<4.47, or newer autoawq"),
+    ApiChange(
+        "shard_checkpoint", "transformers", "transformers 4.47 removed it", "transformers<4.47, or newer autoawq"
+    ),
     ApiChange(
         "(?:is_flash_attn_available|_expand_mask|_make_causal_mask)",
         "transformers",
@@ -149,7 +151,7 @@ def of_argument(change: ApiChange, number: int) -> EvidenceRule:
             rf"['\"]?(?P<name>{change.name})\b",
             *((change.where,) if change.where else ()),
         ),
-        cause=f"Two packages are of releases that do not fit together: {{name}} is refused, since {change.what}.",
+        cause=f"The releases of two packages are incompatible: {{name}} is refused, since {change.what}.",
         remedy=f"install {change.pins}: {INSTALL}",
         certain=True,
     )
@@ -161,8 +163,7 @@ def of_import(change: ApiChange, number: int) -> EvidenceRule:
         id=f"name-changed-{number}",
         entries=("import-name-missing",),
         shows=(rf"cannot import name ['\"](?P<name>{change.name})['\"] from ['\"][^'\"\n]{{0,80}}{change.where}",),
-        cause=f"Two packages are of releases that do not fit together: {{name}} cannot be imported, since "
-        f"{change.what}.",
+        cause=f"The releases of two packages are incompatible: {{name}} cannot be imported, since {change.what}.",
         remedy=f"install {change.pins}: {INSTALL}",
         certain=True,
     )
@@ -173,7 +174,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="backend-passed-twice",
         entries=("signature-differs", "packages-differ"),
         shows=(r"init_process_group\(\) got multiple values for (?:keyword )?argument 'backend'", r"/accelerate/"),
-        cause="transformers and accelerate are of releases that do not fit together: this transformers passes a "
+        cause="The releases of transformers and accelerate are incompatible: this transformers passes a "
         "backend that this accelerate sets itself.",
         remedy=f"upgrade accelerate, or install transformers==4.28.1: {INSTALL}",
         certain=True,

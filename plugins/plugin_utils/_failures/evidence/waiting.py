@@ -86,7 +86,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="gathered-sizes-differ",
         entries=("ranks-pass-different-sizes",),
         shows=(r"ranks pass different sizes to (?P<operation>ALLGATHER|BROADCAST|GATHER|SCATTER)\b",),
-        cause="The ranks pass tensors of different sizes to {operation}, which needs equal ones: mostly a last or "
+        cause="The ranks pass tensors of different sizes to {operation}, which needs equal ones: usually a last or "
         "padded batch that is shorter on one rank, or objects and buffers that differ between the ranks.",
         remedy="DataLoader(drop_last=True), pad to one length (accelerator.pad_across_processes), or all_gather_object "
         "and broadcast_object_list for objects; buffers: DistributedDataParallel(..., broadcast_buffers=False)",
@@ -138,7 +138,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="hang-ended-early",
         entries=("hang",),
         shows=(r"had already ended with exit code 0",),
-        cause="This rank came to the end of the script while the others still called a collective: it had fewer "
+        cause="This rank reached the end of the script while the others still called a collective: it had fewer "
         "batches, or the others run code that it does not, such as an evaluation inside `if rank == 0`.",
         remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, or "
         "model.join(); make the same calls on every rank, and end with a barrier",

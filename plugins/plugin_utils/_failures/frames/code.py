@@ -99,10 +99,10 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="shapes-differ",
-        title="Tensors have shapes that do not fit together",
+        title="Tensors have incompatible shapes",
         exceptions=("RuntimeError", "ValueError", "IndexError", "AssertionError"),
         message=SHAPES,
-        cause="{where} combines tensors whose shapes do not fit: {message}. The sizes of the data and the "
+        cause="{where} combines tensors with incompatible shapes: {message}. The sizes of the data and the "
         "configuration of the model disagree, or a batch (often the last of a rank) is smaller.",
         remedy="print the shapes before that line, with the options of the model (hidden size, classes, channels, "
         "length) next to them; drop_last=True for smaller last batches; remove cached features of an earlier "
@@ -139,7 +139,7 @@ RULES: tuple[FrameRule, ...] = (
         r"multiple values for (?:keyword )?argument",
         two_packages=True,
         fallback=True,
-        cause="The releases of {caller} and {callee} do not fit together: {caller} passes an argument that the "
+        cause="The releases of {caller} and {callee} are incompatible: {caller} passes an argument that the "
         "installed {callee} does not accept ({message}, at {inner}).",
         remedy="upgrade both together, or install the release of {callee} that was current when this {caller} was "
         "released (its requirements name it: pip show {caller} {callee}), as {callee}==VERSION in the job's "
@@ -152,8 +152,8 @@ RULES: tuple[FrameRule, ...] = (
         message=r"unexpected keyword argument|required (?:positional|keyword-only) argument|positional arguments? but|"
         r"multiple values for (?:keyword )?argument",
         fallback=True,
-        cause="{where}: {message}. The call does not fit the function: the package or the project's code is of another "
-        "release than the one that the call was written for.",
+        cause="{where}: {message}. The call does not match the function: the package or the project's code is of a "
+        "different release from the one that the call was written for.",
         remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), and copy "
         "the same code to all nodes (ansible-playbook site.yml --tags code); or change the call",
     ),
@@ -186,13 +186,13 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="packages-do-not-fit",
-        title="Two packages do not fit together",
+        title="Two packages are incompatible",
         exceptions=("AttributeError", "NameError", "ImportError"),
         raised_by="package",
         fallback=True,
-        cause="{package}, called at {where}, uses a name that does not exist: {message}. Mostly another package is "
-        "newer or older than this release of {package} expects; in rare cases it got an argument of another type.",
-        remedy="install releases that fit together: upgrade {package}, or pin the package of the missing name to the "
+        cause="{package}, called at {where}, uses a name that does not exist: {message}. Usually another package is "
+        "newer or older than this release of {package} expects; in rare cases it got an argument of the wrong type.",
+        remedy="install compatible releases: upgrade {package}, or pin the package of the missing name to the "
         "release from before the last update (ansible-playbook site.yml --tags python_env); the same on all nodes",
         certain=False,
     ),
@@ -203,7 +203,7 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="script",
         fallback=True,
         cause="{where} uses an attribute that the object does not have: {message}. The package that defines its class "
-        "is of another release than the code expects, or the value is of another type on this rank.",
+        "is of a different release from what the code expects, or the value has another type on this rank.",
         remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), or print "
         "the type of the object before that line",
         certain=False,

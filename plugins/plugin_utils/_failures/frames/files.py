@@ -61,7 +61,7 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("CalledProcessError",),
         message=r"Command (?P<name>.{1,200}?)'? (?:returned non-zero exit status|died with)",
         cause="{where} starts another program, which failed: {message}",
-        remedy="its own output stands above the traceback in the log and says why: ansible-playbook logs.yml; exit "
+        remedy="its own output is above the traceback in the log and says why: ansible-playbook logs.yml; exit "
         "status 127 means that the program is not installed, 137 or SIGKILL that memory ran out",
         certain=False,
     ),
@@ -182,8 +182,8 @@ RULES: tuple[FrameRule, ...] = (
             packages=packages,
             message=UNREADABLE,
             raised_by="package",
-            cause="{package} cannot read {path}, a file that {where} uses: {message}. It is empty, cut off, of another "
-            f"format than {'an' if kind[0] in 'aeio' else 'a'} {kind} that {{package}} knows, or missing.",
+            cause="{package} cannot read {path}, a file that {where} uses: {message}. It is missing, empty or cut "
+            f"off, or is not {'an' if kind[0] in 'aeio' else 'a'} {kind} in a format that {{package}} knows.",
             remedy=LOOK_AT_IT,
             certain=False,
         )

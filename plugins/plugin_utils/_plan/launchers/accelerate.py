@@ -55,7 +55,7 @@ class Accelerate(RankLauncher):
         user_config = dict(job.accelerate_config)
         if (
             user_config.get("distributed_type") == "DEEPSPEED"
-        ):  # with pdsh, the default, every node would start all nodes
+        ):  # with the default, pdsh, every node would start all nodes
             user_config["deepspeed_config"] = {
                 "deepspeed_multinode_launcher": "standard",
                 **user_config.get("deepspeed_config", {}),

@@ -20,8 +20,8 @@ class BaseLauncher:
     """A launcher that needs no files or programs in the run directory, and numbers the nodes like the rank table."""
 
     uses_names = False
-    remote_start = False  # its command on rank 0's node starts the processes on the other nodes with SHELL_PROGRAM
-    bare_launcher = False  # it would copy its environment into command lines
+    remote_start = False  # whether its command on rank 0's node starts the other nodes' processes with SHELL_PROGRAM
+    bare_launcher = False  # whether it would copy its environment into command lines
     modules: tuple[str, ...] = ()  # the Python packages it needs
 
     def order(self, table: RankTable) -> RankTable:

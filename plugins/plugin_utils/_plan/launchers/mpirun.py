@@ -34,13 +34,13 @@ def mca_settings(table: RankTable) -> list[str]:
     settings = {
         "btl_tcp_if_include": network,
         "oob_tcp_if_include": network,
-        "plm": "rsh",  # not a batch system, even if one is installed
+        "plm": "rsh",  # do not use a batch system, even if one is installed
         # Our ssh is first on the PATH. The daemons also look for an agent, although they start nothing: "sh" exists
         # even in an image without ssh.
         "plm_rsh_agent": f"{SHELL_PROGRAM}:sh",
         "plm_rsh_assume_same_shell": "0",  # query our ssh, which replies sh; the login shell may be csh
         "plm_rsh_no_tree_spawn": "1",  # rank 0's node starts all daemons
-        "plm_rsh_num_concurrent": str(max(128, table.nnodes)),  # each start lasts as long as its daemon
+        "plm_rsh_num_concurrent": str(max(128, table.nnodes)),  # a start counts as running as long as its daemon runs
     }
     arguments = [argument for name, value in settings.items() for argument in ("--mca", name, value)]
     return [*arguments, "--leave-session-attached", "--bind-to", "none"]

@@ -154,7 +154,7 @@ def check_set_epoch(program: Program) -> Iterator[RuleMatch]:
             continue
         name = assigned_name(call) or "sampler"
         if isinstance(call.module.parents.get(call.node), (ast.keyword, ast.Call)):
-            name += ".sampler"  # of the DataLoader that is created here
+            name += ".sampler"  # the sampler of the DataLoader that is created here
         yield program.match(
             call.module,
             call.node,
@@ -225,7 +225,7 @@ def check_split(program: Program) -> Iterator[RuleMatch]:
         keyword = "generator" if call.last == "random_split" else "random_state"
         value = argument(call.node, 2, keyword) if call.last == "random_split" else keyword_value(call.node, keyword)
         if value is None:
-            value = keyword_value(call.node, "seed")  # of Hugging Face's datasets
+            value = keyword_value(call.node, "seed")  # an argument of Hugging Face's datasets
         if (value is not None and not is_constant(value, None)) or has_unpacked_keywords(call.node):
             continue
         if call.last == "train_test_split" and is_constant(keyword_value(call.node, "shuffle"), False):

@@ -112,7 +112,7 @@ def gpu_uses(program: Program) -> Iterator[Site]:
         for node in module.nodes:
             parent = module.parents.get(node)
             if is_constant(node, "cuda") and not is_expected_string(module, node):
-                # of autocast, GradScaler and events, which do not choose a GPU
+                # an argument of autocast, GradScaler or an event does not choose a GPU
                 called = module.qualified_name(parent.func) if isinstance(parent, ast.Call) else ""
                 if called.rpartition(".")[2] in ("autocast", "GradScaler", "Event"):
                     continue

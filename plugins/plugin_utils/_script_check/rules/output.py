@@ -97,7 +97,7 @@ def check_tracker(program: Program) -> Iterator[RuleMatch]:
         if runs_on_first_rank_only(program, call.module, call.node):
             continue
         if any(keyword.arg == "group" for keyword in call.node.keywords):
-            continue  # one run per rank on purpose
+            continue  # one tracker run per rank is intentional
         yield program.match(
             call.module,
             call.node,

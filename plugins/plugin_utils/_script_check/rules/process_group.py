@@ -155,7 +155,7 @@ def check_model_not_wrapped(program: Program) -> Iterator[RuleMatch]:
     call = program.first_backward
     if call is None or not program.initialises_group or program.refers_to(*WRAPPERS):
         return
-    if program.refers_to("all_reduce") and program.refers_to("grad"):  # by hand
+    if program.refers_to("all_reduce") and program.refers_to("grad"):  # the script exchanges gradients by hand
         return
     yield program.match(
         call.module,

@@ -46,7 +46,7 @@ def test_documented_options_match_argument_spec(action: str) -> None:
 def test_each_option_and_return_value_is_described(action: str) -> None:
     docs = documentation(action)
     assert all(option["description"] for option in docs.get("options", {}).values())
-    assert docs["returns"] or action in ("check_site", "known_variables")  # which fail or print nothing
+    assert docs["returns"] or action in ("check_site", "known_variables")  # these two fail or print nothing
     for name, value in (docs["returns"] or {}).items():
         assert value["description"], name
         assert value["returned"], name

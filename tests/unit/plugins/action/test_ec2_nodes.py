@@ -199,7 +199,8 @@ def sprinkle(server: EC2Server) -> None:
     ec2.create_placement_group(GroupName="muster-bert-2", Strategy="cluster")
     named = [{"Key": "Name", "Value": "muster-bert"}, {"Key": "muster:cluster", "Value": "bert"}]
     theirs = ec2.create_vpc(CidrBlock="10.0.0.0/16", TagSpecifications=[{"ResourceType": "vpc", "Tags": named}])
-    marked = [*named, {"Key": "muster:made-by", "Value": "muster.training"}]  # in a network that is not ours
+    # tags of a machine in a network that is not ours
+    marked = [*named, {"Key": "muster:made-by", "Value": "muster.training"}]
     tagged = [{"ResourceType": "subnet", "Tags": marked}]
     ec2.create_subnet(VpcId=theirs["Vpc"]["VpcId"], CidrBlock="10.0.0.0/20", TagSpecifications=tagged)
     gateway = ec2.create_internet_gateway(TagSpecifications=[{"ResourceType": "internet-gateway", "Tags": marked}])
@@ -435,7 +436,10 @@ def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
             Fault("RequestExpired", "DescribeInstances", message="Request has expired."),
             "AWS says this machine's clock is wrong",
         ),
-        (Fault("UnauthorizedOperation", "DescribeInstances"), "this AWS user may not call describe_instances"),
+        (
+            Fault("UnauthorizedOperation", "DescribeInstances"),
+            "this AWS user is not allowed to call describe_instances",
+        ),
     ],
 )
 def test_access_errors_are_explained_and_change_nothing(bench: Bench, fault: Fault, expected_text: str) -> None:

@@ -309,7 +309,7 @@ def test_missing_node_is_created_and_stopped_node_is_started(bench: Bench) -> No
     bench.provide(nnodes=3, max_usd_per_hour=12.0)
     own = bench.own()
     bench.account.power_off_guest(own["bert-2"]["id"])
-    bench.account.machines.remove(own["bert-1"])  # in the console
+    bench.account.machines.remove(own["bert-1"])  # removed in the console
     bench.server.requests.clear()
     bench.provide(nnodes=3, max_usd_per_hour=12.0)
     assert bench.nodes() == ["bert-0", "bert-1", "bert-2"]
@@ -704,7 +704,7 @@ def test_teardown_can_keep_template_and_reports_it(bench: Bench) -> None:
     done = bench.remove(remove_templates=False)
     assert re.search(r"no machines of bert remain; the template golden \(\w+\) is kept; remove it with", done.message)
     assert templates(bench) == ["golden"]
-    again = bench.remove(remove_templates=False)  # its machine no longer exists; its name is in the record
+    again = bench.remove(remove_templates=False)  # the machine no longer exists; its name is in the record
     assert "the template golden" in again.message
     bench.remove()
     bench.nothing_left()

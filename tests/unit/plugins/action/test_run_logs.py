@@ -236,7 +236,7 @@ def test_measurements_left_on_node_are_listed() -> None:
     assert "140 MB" in many and "big.csv and 3 others (" in many
 
 
-def test_logs_left_on_node_are_fetched_by_another_command_than_job_files() -> None:
+def test_logs_left_on_node_are_fetched_by_a_different_command_from_job_files() -> None:
     """Because fetch.yml copies no logs, and logs.yml nothing that the job wrote."""
     log = {"file": "launcher.log", "size": 100_000_000, "kept": 0}
     data = {"file": "measured/big.csv", "size": 70_000_000, "kept": 0}

@@ -89,7 +89,7 @@ def test_progress_shows_amount_and_remaining_time(
 def test_interrupted_fetch_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AnsibleConnectionFailure):
         fetch(monkeypatch, Node(calls=2), tmp_path)
-    assert list(here(tmp_path).values()) == [b"01234567"], "of which nothing has its name yet"
+    assert list(here(tmp_path).values()) == [b"01234567"], "nothing has its final name yet"
     old = tmp_path / "run" / f"{PARTIAL}of-another-version"
     old.write_text("x")
     node = Node()

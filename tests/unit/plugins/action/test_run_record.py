@@ -113,7 +113,7 @@ def test_dropping_a_record_frees_its_name_and_restores_latest(tmp_path: Path) ->
     assert read_record(tmp_path, "", ["node0"])["run_id"] == "a"
     assert not drop_record(tmp_path, "c")["changed"]
     drop_record(tmp_path, "b")
-    assert read_record(tmp_path, "", ["node0"])["run_id"] == "a", "another than the latest"
+    assert read_record(tmp_path, "", ["node0"])["run_id"] == "a", "not the latest"
     assert opened(tmp_path, "c").is_dir()
     for run_id in ("a", "c"):
         drop_record(tmp_path, run_id)
@@ -288,7 +288,7 @@ def test_known_failure_is_shown_with_cause_and_remedy(
     opened(tmp_path)
     for show in (lambda: closed(tmp_path, result=failed_with(error)), lambda: judged(tmp_path, {"node0": None})):
         show()
-        lines = " ".join(capsys.readouterr().out.split())  # as wide as a terminal
+        lines = " ".join(capsys.readouterr().out.split())  # the text is wrapped to the width of a terminal
         assert f"rank 1: {error}" in lines
         assert (" cause: unknown" in lines, " what to do: " in lines) == (not known, bool(known))
         assert known in lines
@@ -460,7 +460,7 @@ def test_unreachable_rank_0_node_is_first_failure_until_it_replies(tmp_path: Pat
         {"node0": {**RUNNING, "state": "ended"}, "node1": RUNNING},
         {"node0": DIED, "node1": RUNNING},
         {"node0": None, "node1": RUNNING},
-        # it may have succeeded: only the nodes know
+        # the run may have succeeded: only the nodes know
         {"node0": None, "node1": None},
         {},
     ],

@@ -104,7 +104,7 @@ class Clock:
 
 
 class Script:
-    """Answers in a given order, each after some seconds."""
+    """Answers in a given order, each after a few seconds."""
 
     def __init__(self, clock: Clock, answers: list[Any], seconds: float) -> None:
         self.clock = clock
@@ -208,7 +208,7 @@ def test_each_request_continues_at_previous_cursor(watch: Watch) -> None:
 
 def test_progress_line_is_shown_once_per_interval(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [{"state": state} for state in ("running", "ended", "lost", "waiting")]
-    begun = {"state": "running", "nodes": nodes, "started": 4000.0}  # by the node's clock, before the first poll
+    begun = {"state": "running", "nodes": nodes, "started": 4000.0}  # a time before the first poll, by the node's clock
     running = [answer(status={**begun, "updated": 7600.0 + 5 * number}) for number in range(8)]
     watch(answer("step 7 loss 0.3\n"), *running, END, seconds=5.0, progress_interval=20)
     assert shown(capsys) == [
@@ -219,7 +219,8 @@ def test_progress_line_is_shown_once_per_interval(watch: Watch, capsys: pytest.C
 
 
 def test_report_line_is_not_shown_as_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
-    begun = answer(status={"state": "running", "started": 1000.0, "updated": 1060.0})  # of a node other than the first
+    # the status of a node other than the first
+    begun = answer(status={"state": "running", "started": 1000.0, "updated": 1060.0})
     watch(answer('step 7\n \nMUSTER_RESULT {"a": 1}\n'), begun, END, seconds=30.0)
     assert shown(capsys)[-1] == "[muster] 0:01:00 reported: a 1; last line: step 7"
 

@@ -58,7 +58,7 @@ ROLES = {
   retries: 2
   delay: 0
   changed_when: false
-- name: Wait for one that goes on by itself
+- name: Wait for a run that continues on its own
   ansible.builtin.command: /bin/true
   async: 30
   poll: 1

@@ -158,7 +158,7 @@ def test_certificate_is_renewed_before_it_expires(params: dict[str, Any], tmp_pa
     assert renewed["changed"]
     before, after = (read(result["certificates"]["node0"]["user"], tmp_path) for result in (short, renewed))
     assert before != after
-    for line in ("Key ID", "Public key"):  # so that one entry revokes both
+    for line in ("Key ID", "Public key"):  # one entry must revoke both
         assert [item for item in before.splitlines() if line in item] == [
             item for item in after.splitlines() if line in item
         ]
@@ -168,7 +168,7 @@ def test_certificate_is_renewed_before_it_expires(params: dict[str, Any], tmp_pa
 def test_certificate_for_outdated_names_is_replaced_and_revoked(params: dict[str, Any], tmp_path: Path) -> None:
     params["nodes"][0]["names"].append("github.com")
     wrong = keep(params)["certificates"]["node0"]["host"]
-    params["nodes"][0]["names"] = ["node0", "10.0.0.99"]  # without the wrong name, and with another address
+    params["nodes"][0]["names"] = ["node0", "10.0.0.99"]  # remove the wrong name, and change the address
     for _run in range(2):
         result = keep(params)
         right = result["certificates"]["node0"]["host"]

@@ -283,7 +283,7 @@ def test_root_creates_only_new_directories_on_safe_paths(ours: Path) -> None:
     assert not (ours / "srv" / "x").exists()
 
 
-@pytest.mark.one_core  # in whose environment every program can import the collection
+@pytest.mark.one_core  # in this environment, every program can import the collection
 def test_root_changes_the_owner_only_of_new_files(tmp_path: Path) -> None:
     """With a real second user, in a user namespace where this process is root and the other user exists."""
     script = f"""

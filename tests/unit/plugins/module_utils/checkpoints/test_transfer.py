@@ -190,7 +190,7 @@ def test_only_deepspeed_checkpoints_have_a_file_beside_them(nodes: tuple[Path, P
     (nodes[0] / "latest").write_text("step-4")
     (nodes[1] / "latest").write_text("other")
     offer = Offer(nodes[0], "step-4", "model_rank_0.pt", "../latest")
-    with pytest.raises(TransferError, match="is not a checkpoint of DeepSpeed"):
+    with pytest.raises(TransferError, match="is not a DeepSpeed checkpoint"):
         fetch(str(nodes[1]), "step-4", KEY, [offer.listener.getsockname()], ["model_rank_0.pt", "../latest"])
     assert (nodes[1] / "latest").read_text() == "other" and os.listdir(nodes[1]) == ["latest"]
 

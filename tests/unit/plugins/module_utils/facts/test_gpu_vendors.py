@@ -146,6 +146,6 @@ def test_nvidia_node_starts_no_amd_process(machine: Path) -> None:
     add_device(machine, "0000:05:00.0", "0x10de", "0x030200")
     add_program(machine, "amd-smi", STUB)
     add_program(machine, "nvidia-smi", "#!/bin/sh\nexit 9\n")
-    (machine / "amdgpu").mkdir()  # of integrated graphics
+    (machine / "amdgpu").mkdir()  # the driver of integrated graphics
     assert gpu_vendors.start_query().result()["vendor"] == "nvidia"
     assert not (machine / "bin" / "amd-smi.calls").exists()

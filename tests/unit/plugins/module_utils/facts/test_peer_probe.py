@@ -161,7 +161,7 @@ def test_unknown_clients_get_no_reply_and_do_no_harm(said: bytes) -> None:
             stranger.sendall(said)
             stranger.shutdown(socket.SHUT_WR)
             answer = stranger.recv(100)
-        except OSError as error:  # it was disconnected before it had finished
+        except OSError as error:  # the peer was disconnected before it had finished
             assert error.errno in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN), error
             answer = b""
     assert answer == b""
@@ -218,7 +218,7 @@ def test_zombie_process_is_not_treated_as_a_listener() -> None:
 
 
 def test_listener_does_not_keep_the_output_pipes_open() -> None:
-    """ssh goes on until nobody holds its pipes any more."""
+    """ssh keeps running until nobody holds its pipes any more."""
     script = f"""
 import sys; sys.path.insert(0, {str(Path(peer_probe.__file__).parent)!r})
 import peer_probe

@@ -65,4 +65,4 @@ def test_journal_replaces_a_log_of_root(tmp_path: Path, monkeypatch: pytest.Monk
     assert result["readable"] and [error["code"] for error in result["errors"]] == [79]
     monkeypatch.setattr(health, "journal_command", lambda *_options: ["true"])
     result = health.KernelLogQuery(str(tmp_path / "missing")).result(0.0)
-    assert not result["readable"], "the kernel log is never empty: this user may not read it"
+    assert not result["readable"], "the kernel log is never empty: this user is not allowed to read it"

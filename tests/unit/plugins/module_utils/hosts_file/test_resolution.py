@@ -22,7 +22,7 @@ def test_block_of_returns_exactly_the_merged_lines() -> None:
     assert resolution.block_of("127.0.0.1 localhost\n") == ""
 
 
-def test_resolver_answers_that_differ_from_the_block_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolver_replies_that_differ_from_the_block_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     document = {
         "node1": [("gethostbyname", ["10.0.0.1"]), ("getaddrinfo", ["10.0.0.1"]), ("getfqdn", ["node1"])],
         "node2": [("gethostbyname", ["127.0.1.1"]), ("getaddrinfo", ["10.0.0.2"]), ("getfqdn", ["localhost"])],
@@ -35,7 +35,7 @@ def test_resolver_answers_that_differ_from_the_block_are_reported(monkeypatch: p
     ]
 
 
-def test_unresolvable_name_is_reported_as_an_answer() -> None:
+def test_unresolvable_name_is_reported_as_a_reply() -> None:
     (question, result), *_others = resolution.query_resolver("no-such-name.invalid")
     assert question == "gethostbyname"
     assert result[0].startswith("nothing (")

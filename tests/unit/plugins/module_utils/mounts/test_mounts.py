@@ -185,7 +185,7 @@ def test_password_is_written_verbatim_on_its_line() -> None:
     [
         ("//10.0.0.2/data", "//10.0.0.2/data"),
         ("\\\\10.64.92.2\\sdvkpg3v2v", "//10.64.92.2/sdvkpg3v2v"),
-        ("\\10.64.92.2\\sdvkpg3v2v", "//10.64.92.2/sdvkpg3v2v"),  # in double quotes of YAML
+        ("\\10.64.92.2\\sdvkpg3v2v", "//10.64.92.2/sdvkpg3v2v"),  # how YAML reads the source in double quotes
         (" //nas.lab/a b/sub/ ", "//nas.lab/a b/sub"),
     ],
 )

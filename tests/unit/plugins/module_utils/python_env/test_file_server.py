@@ -61,7 +61,7 @@ def test_connections_beyond_the_limit_are_closed(port: int) -> None:
     open_connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=30) for _number in range(2)]
     for connection in open_connections:
         connection.request("GET", f"/{TOKEN}/a.whl")
-        assert connection.getresponse().read() == b"wheel"  # and stays open, as in HTTP/1.1
+        assert connection.getresponse().read() == b"wheel"  # the connection stays open, as in HTTP/1.1
     with pytest.raises((ConnectionError, http.client.BadStatusLine)):
         get(port, f"/{TOKEN}/a.whl")
     for connection in open_connections:

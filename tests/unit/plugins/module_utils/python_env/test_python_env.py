@@ -564,7 +564,7 @@ def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
     assert {path.name for path in site.glob("*.dist-info")} == {"beta-1.0.dist-info", "hand-1.0.dist-info"}
 
     install("requirements", "4", "alpha")
-    write(place.installed("deepspeed"), "1")  # of a version that wrote only the key
+    write(place.installed("deepspeed"), "1")  # written by a version that recorded only the key
     assert install("requirements", "5", "gamma")["removed"] == []
 
 
@@ -612,7 +612,7 @@ INDEX = "https://download.pytorch.org/whl"
     ("url", "version", "index"),
     [
         (f"{INDEX}/BUILD", "2.7.1+cu126", f"{INDEX}/cu126"),  # role pytorch has not run in this play
-        (f"{INDEX}/cu126", "2.7.1+cu126", f"{INDEX}/cu126"),  # it has
+        (f"{INDEX}/cu126", "2.7.1+cu126", f"{INDEX}/cu126"),  # this index has the build
         (f"{INDEX}/BUILD", "2.7.1", ""),
         ("https://mirror/simple", "2.7.1", "https://mirror/simple"),
         (f"{INDEX}/BUILD", None, ""),

@@ -51,7 +51,7 @@ def pip_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def request_of(tmp_path: Path, pip_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that returns a request; PyPI has a torchvision for another build than torch's own index."""
+    """Return a function that returns a request; PyPI has a torchvision for a different build from torch's own index."""
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
     monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")

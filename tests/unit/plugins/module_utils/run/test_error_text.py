@@ -66,7 +66,7 @@ def test_exception_of_a_dataloader_worker_is_kept_without_its_frames() -> None:
     )
 
 
-def test_exception_without_a_message_has_its_statement() -> None:
+def test_exception_without_a_message_is_reported_with_its_statement() -> None:
     frame = '  File "/home/me/train.py", line 94, in <module>\n    assert steps % world_size == 0\n'
     text = "".join(f"[rank0]: {line}\n" for line in f"{TRACEBACK}{frame}           ^^^^\nAssertionError".split("\n"))
     assert first_error(text) == "AssertionError: assert steps % world_size == 0 (train.py:94)"

@@ -1,4 +1,4 @@
-"""Runs whose job removes or replaces files of its run directory: all commands go on working."""
+"""Runs whose job removes or replaces files of its run directory: all commands keep working."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def over(directory: Path, run_id: str, state: str) -> Run:
 
 def test_runs_are_listed_and_those_named_are_removed(tmp_path: Path) -> None:
     run = over(tmp_path, "first", "succeeded")
-    over(tmp_path, "second", "running")  # whose supervisor has exited
+    over(tmp_path, "second", "running")  # a run whose supervisor has exited
     answer = on_node(run)
     assert {item["run_id"]: item["state"] for item in answer["runs"]} == {"first": "succeeded", "second": "died"}
     assert all(item["size"] > 1000 and not item["alive"] for item in answer["runs"])

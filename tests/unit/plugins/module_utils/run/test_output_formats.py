@@ -72,7 +72,7 @@ FLAT = 'Traceback (most recent call last):\nFile "/job/train.py", line 3, in mai
 )
 def test_exception_and_frame_are_found_in_each_format(text: str) -> None:
     assert first_error(text) == "ValueError: boom"
-    if text != CLUSTER:  # its rank prefixes remain
+    if text != CLUSTER:  # the rank prefixes of the cluster's text remain
         assert '  File "/job/train.py", line 3, in main\n    load(path)\n' in plain_output(text)
 
 

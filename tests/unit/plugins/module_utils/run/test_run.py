@@ -326,7 +326,7 @@ def test_command_line_of_another_account_is_not_a_supervisor(start: Starter, dir
         for path in Path(made).rglob("*"):
             os.chown(path, owner.pw_uid, owner.pw_gid)
             path.chmod(0o700 if "private" in directory else 0o755)
-        os.seteuid(daemon.pw_uid)  # whose run another user claims to have
+        os.seteuid(daemon.pw_uid)  # a user whose run another user claims to have
         try:
             assert seen(pid) is None and not run_alive.is_alive(str(node))
         finally:
@@ -891,7 +891,7 @@ def test_unit_command_sets_name_user_and_stop_timeout(tmp_path: Path) -> None:
     assert command[0] == "systemd-run"
     assert command[command.index("--") :] == ["--", "/usr/bin/python3", "supervisor.py"]
     assert {"--unit=muster-first.service", "--uid=trainer", "--service-type=exec", "--collect"} <= set(command)
-    assert "--property=TimeoutStopSec=27" in command, "the supervisor needs the grace and some seconds to end by itself"
+    assert "--property=TimeoutStopSec=27" in command, "the supervisor needs the grace and a few seconds to end itself"
     assert "--property=KillMode=mixed" in command
     # systemd would open it as root, in a directory in which the user may put a link
     assert not any("StandardOutput" in word or "StandardError" in word for word in command)

@@ -85,7 +85,7 @@ def test_requeue_is_expedited_where_the_cluster_allows_it(version: str, paramete
         ({"scontrol": "exit 1"}, 0, ["update JobId=12 Requeue=0"]),
         ({"srun": "exit 0"}, 0, []),
         ({"squeue": "echo PENDING"}, 1, []),  # the run has requeued its job
-        ({"srun": "kill -TERM $PPID; exit 1"}, 0, []),  # so has Slurm
+        ({"srun": "kill -TERM $PPID; exit 1"}, 0, []),  # Slurm has requeued it
     ],
 )
 def test_failed_run_is_not_held_in_the_queue_by_an_expedited_requeue(
@@ -104,7 +104,7 @@ def test_failed_run_is_not_held_in_the_queue_by_an_expedited_requeue(
 
 
 def test_signal_becomes_a_request_in_the_run_directory_of_the_batch_node(tmp_path: Path) -> None:
-    """The script goes on until the step has ended, with its exit code, and ignores the SIGTERM of a cancelled job."""
+    """The script runs until the step has ended, with its exit code, and ignores the SIGTERM of a cancelled job."""
     for name, text in {
         "srun": f"trap '' TERM\ntouch {tmp_path}/started\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\nexit 93",
         "squeue": "echo 2:30",
@@ -163,7 +163,7 @@ SUPERVISOR = "import sys; print(*sys.argv)\n"
 
 
 def test_script_starts_each_node_with_its_own_directory(tmp_path: Path) -> None:
-    """Directories with blanks and quotes, as a home may have them."""
+    """Directories with spaces and quotes, as a home may have them."""
     directories = [tmp_path / "it's" / "node0", tmp_path / "a b" / "node1"]
     for directory in directories:
         directory.mkdir(parents=True)

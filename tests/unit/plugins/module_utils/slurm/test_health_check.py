@@ -116,7 +116,7 @@ THEIRS = {"state": "MIXED+DRAIN", "reason": "disk swap on Monday"}
         (OURS, [XID], [], "", False),
         (OURS, [RUN], [], "explain", False),
         (OURS, [], ["gpu-xid Xid 79"], "resume", True),
-        (THEIRS, [], [], "", True),  # not ours to resume
+        (THEIRS, [], [], "", True),  # another reason, so not ours to resume
         (THEIRS, [XID], [], "", False),
         (IDLE, [XID], ["gpu-xid Xid 79"], "", True),  # a person resumed it nevertheless
         (IDLE, [XID, RUN], ["gpu-xid Xid 79"], "drain", False),

@@ -1,4 +1,4 @@
-"""Runs in the queue of Slurm: stand-ins for its programs, with which real supervisors start."""
+"""Runs in the Slurm queue: stand-ins for its programs, with which real supervisors start."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_stop_removes_a_run_from_the_queue(tmp_path: Path, fake: Path) -> None:
     assert run.stop() == {"changed": True, "stopped": [run.run_id]}
     assert f"--name={run.run_id}" in (fake / "cancelled").read_text()
     state = run_status.read(run.request(0, wait=0))["run"]
-    assert (state["state"], state["message"]) == ("stopped", "removed from the queue of Slurm")
+    assert (state["state"], state["message"]) == ("stopped", "removed from the Slurm queue")
     assert not (run.node(0) / "token").exists()
     assert run.stop() == {"changed": False, "stopped": []}
 
@@ -210,7 +210,7 @@ def test_run_is_requeued_after_a_notice_and_restarts(tmp_path: Path, fake: Path)
 
 @pytest.mark.parametrize("command", [[sys.executable, "-c", SAVES], ["/bin/sleep", "600"]], ids=["saves", "dies"])
 def test_signal_of_a_preemption_is_a_notice(tmp_path: Path, fake: Path, command: list[str]) -> None:
-    """Real supervisors: Slurm signals all processes of the step, but not the batch script, and the job goes on."""
+    """Real supervisors: Slurm signals all processes of the step, but not the batch script, and the job continues."""
     end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 90))
     shown = f"JobId=12 JobState=RUNNING PreemptTime={end} EndTime={end}"
     (fake / "scontrol").write_text(

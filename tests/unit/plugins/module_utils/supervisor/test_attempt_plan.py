@@ -58,7 +58,8 @@ def comparable(plan: Any) -> dict[str, Any]:
         for word in plan["command"]
         if not word.startswith(("--log-dir=", "--rdzv-id=", "--hostfile=", "--config_file=", "/runs/"))
     ]
-    own = ("MUSTER_ATTEMPT", "MUSTER_NOTICE_FILE", "TORCH_FR_DUMP_TEMP_FILE")  # of the attempt, and in the directory
+    # variables that differ per attempt, or contain the run directory
+    own = ("MUSTER_ATTEMPT", "MUSTER_NOTICE_FILE", "TORCH_FR_DUMP_TEMP_FILE")
     environment = {name: value for name, value in plan["environment"].items() if name not in own}
     parts = ("world_size", "launcher_environment", "files")
     ranks = [(node["name"], node["first_rank"], node["slots"]) for node in plan["nodes"] if node["slots"]]

@@ -218,7 +218,7 @@ def test_spare_lost_before_it_is_needed_is_not_used(make: Maker) -> None:
     wait_for_ranks(run, 0, range(3))
     run.wait_for("spare", 3)
     power_off(run, 3)
-    eventually(lambda: any("a spare less" in event for event in run.events()))
+    eventually(lambda: any("one spare fewer" in event for event in run.events()))
     power_off(run, 2)
     wait_for_ranks(run, 1, [0, 1])
     end_by_user(run)
@@ -243,7 +243,7 @@ def test_successor_that_cannot_listen_passes_the_lead_to_the_next(make: Maker) -
     end_by_user(run, 2)
 
 
-def test_successor_leads_from_another_port_than_a_run_with_which_it_shares_the_node(make: Maker) -> None:
+def test_successor_uses_a_different_port_from_a_run_on_the_same_node(make: Maker) -> None:
     """Nodes 1 and 2 of a run are the first two of another one, whose lifeline has the same port."""
 
     def prepare(run: Run, gpu: int) -> None:
@@ -265,7 +265,7 @@ def test_successor_leads_from_another_port_than_a_run_with_which_it_shares_the_n
 
 
 def test_node_isolated_with_the_hub_follows_no_leader(make: Maker) -> None:
-    """Nodes 0 and 1 of five stand still together, the others go on, and the two end when they return."""
+    """Nodes 0 and 1 of five stall together, the others continue, and the two end when they resume."""
     run = make(nodes=5, timeouts={"silence": 8.0})
     wait_for_ranks(run, 0, range(5))
     pids = signal_nodes(run, signal.SIGSTOP, 0, 1)

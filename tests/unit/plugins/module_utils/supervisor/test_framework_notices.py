@@ -21,7 +21,7 @@ from tests.unit import supervised
 from tests.unit.supervised import Run, end_by_force, eventually, free_port, make_run, own_network
 from tests.unit.typed import CHECKOUT
 
-LONGEST = 600.0  # for two ranks to import torch and Lightning on a busy machine
+LONGEST = 600.0  # seconds for two ranks to import torch and Lightning on a busy machine
 TRANSFORMERS = sorted((CHECKOUT / "build").glob("transformers-*"))  # make test-all installs it
 PLAIN = """
 import json, os, time
@@ -109,7 +109,7 @@ def with_notices(start: str) -> str:
 
 
 def lightning_script() -> str:
-    """Return a training with Lightning, with the lines that docs/saving.md shows."""
+    """Return a Lightning script, with the lines that docs/saving.md shows."""
     page = (CHECKOUT / "docs" / "saving.md").read_text()
     function, _step, callback = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     return LIGHTNING + function + callback + LIGHTNING_TRAINING

@@ -303,7 +303,7 @@ def test_process_that_ends_is_not_killed_by_a_late_request(tmp_path: Path, numbe
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         while process.poll() is None:
             os.kill(process.pid, number)
-            time.sleep(0.0005)  # so that it can end meanwhile
+            time.sleep(0.0005)  # gives it the opportunity to end meanwhile
         assert process.returncode == 0
 
 
@@ -318,7 +318,7 @@ def test_process_running_c_code_gets_the_other_signal(tmp_path: Path) -> None:
         assert not request_stacks(StackFiles({process.pid: path}), 60)
         return [frame.line for frame in main_stack(parse_dump(Path(path).read_text()))]
 
-    eventually(lambda: lines() == [2])  # it may not have arrived from its output yet
+    eventually(lambda: lines() == [2])  # the end of its output may not have arrived yet
     process.kill()
     process.wait()
 

@@ -40,7 +40,7 @@ def test_elastic_run_below_its_minimum_ends_on_every_node(make_rank_0: NodeMaker
     node.fail(2, how)
     assert node.supervisor.lifeline.stop_reason and "node2" in node.supervisor.lifeline.stop_reason
     assert node.hub.first_node == "node2"
-    assert node.supervisor.launcher.ending() is not None, "rank 0's own part goes on"
+    assert node.supervisor.launcher.ending() is not None, "rank 0's own part continues"
     assert node.told(1) == node.told(2) == ["stop"]
     assert node.run.events() == [node.supervisor.lifeline.stop_reason]
 

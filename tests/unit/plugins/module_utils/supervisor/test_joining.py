@@ -192,7 +192,7 @@ def test_node_waits_as_a_spare_and_takes_the_rank_of_the_next_lost_node(network:
     assert run.missing() == ["node1"]
     assert run.join("fresh") == 1
     run.until(lambda: run.missing() == [] and run.nodes["node0"].end.nodes[1]["state"] == "spare")
-    assert run.ranks() == {"node0": 0, "node2": 1}, "the attempt goes on"
+    assert run.ranks() == {"node0": 0, "node2": 1}, "the attempt continues"
     assert [node["name"] for node in run.nodes["node2"].plan["nodes"]] == ["node0", "fresh", "node2"]
     run.lose("node2")
     run.until(lambda: run.ranks() == {"node0": 0, "fresh": 1})
@@ -233,7 +233,7 @@ def test_no_node_joins_while_a_majority_is_unreachable(network: Make) -> None:
 
 
 def test_isolated_hub_ends_instead_of_waiting(network: Make) -> None:
-    """The others may go on under another node, and keep would create machines that can never join."""
+    """The others may continue under another node, and keep would create machines that can never join."""
     run = network(5, restart_wait=600.0)
     run.until(lambda: len(run.ranks()) == 5)
     run.lose("node2", "node3", "node4")

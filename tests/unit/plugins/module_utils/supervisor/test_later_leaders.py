@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What changes once another node than the first one leads a run: its port, and the notices. Without jobs."""
+"""What changes once a node other than the first leads a run: its port, and the notices. Without jobs."""
 
 from __future__ import annotations
 
@@ -64,17 +64,18 @@ def test_first_node_is_contacted_only_on_the_planned_port(network: Make) -> None
         assert {node.end.port_number for name, node in run.nodes.items() if name != "node0"} == {0}
 
 
-def test_later_leader_uses_another_port_than_a_run_that_shares_its_node(network: Make, tmp_path: Path) -> None:
+def test_later_leader_uses_a_different_port_from_a_run_that_shares_its_node(network: Make, tmp_path: Path) -> None:
     """Nodes 1 and 2 are the first two of another run, which uses the same port."""
     run = network(3, restart_min_nodes=2)
     port = run.run.lifeline[1]
     other = Network(tmp_path / "other", 2, first_address=2, lifeline_port=port)
-    run.nodes.update({f"other {name}": node for name, node in other.nodes.items()})  # they follow in order, too
+    # the nodes of the other run also take over in order
+    run.nodes.update({f"other {name}": node for name, node in other.nodes.items()})
     run.until(lambda: len(run.ranks()) == 5)
     run.lose("node0")
     run.until(lambda: {name: run.ranks().get(name) for name in ("node1", "node2")} == {"node1": 0, "node2": 1})
     assert run.nodes["node2"].end.port_number % LIFELINE_PORTS == 1
-    assert other.ranks() == {"node0": 0, "node1": 1}, "the other run goes on"
+    assert other.ranks() == {"node0": 0, "node1": 1}, "the other run continues"
     assert other.nodes["node0"].end.stop_reason is None
     run.lose("node2", "node1")
 
@@ -97,7 +98,7 @@ def test_leaders_whose_machines_are_reclaimed_hand_over_the_run(network: Make) -
     run.until(lambda: len(run.ranks()) == 5)
     run.nodes["node0"].end.raise_notice(TAKEN_AWAY)
     run.until(lambda: run.nodes["node0"].end.result_state == "failed")
-    assert "the run goes on without this node" in run.nodes["node0"].journal.message
+    assert "the run continues without this node" in run.nodes["node0"].journal.message
     run.lose("node0")
     run.until(lambda: run.ranks() == {"node1": 0, "node2": 1, "node3": 2, "node4": 3})
     run.nodes["node1"].end.raise_notice(TAKEN_AWAY)

@@ -294,7 +294,7 @@ class Relay:
                 peer, _address = self.listener.accept()
                 try:
                     rank_0 = socket.create_connection(self.run.lifeline, timeout=120.0)
-                except OSError:  # it does not listen yet: the peer will call again
+                except OSError:  # the hub does not listen yet: the peer will call again
                     peer.close()
                     continue
                 self.ends = {"peer": rank_0, "server": peer}
@@ -409,7 +409,7 @@ def test_rank_0_listens_on_its_node_address_only(make: RunMaker) -> None:
 
 
 def test_newest_connection_with_the_token_replaces_the_old_one(make: RunMaker) -> None:
-    """A node whose connection broke half comes back on a new one; the old one goes, and the run with it goes on."""
+    """A node whose connection half broke reconnects; the old connection is closed, and the run continues."""
     run = make(UNTIL_TOLD, UNTIL_TOLD)
     run.start()
     run.wait_for("running")
@@ -458,7 +458,7 @@ def gone_within(run: Run, seconds: float, *but: int) -> None:
 
 def test_frozen_peer_counts_as_lost_and_ends_itself_when_it_resumes(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, FOREVER, timeouts={"silence": 5.0})
-    run.set_constant("HANG_GRACE_PERIOD", 600.0)  # its own guard would end it meanwhile
+    run.set_constant("HANG_GRACE_PERIOD", 600.0)  # otherwise its own guard would end it meanwhile
     run.start()
     run.wait_for("running")
     frozen = run.supervisor(2)
@@ -472,7 +472,7 @@ def test_frozen_peer_counts_as_lost_and_ends_itself_when_it_resumes(make: RunMak
 
 def test_every_peer_notices_a_frozen_rank_0(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, FOREVER, timeouts={"silence": 5.0})
-    run.set_constant("HANG_GRACE_PERIOD", 600.0)  # its own guard would end it meanwhile
+    run.set_constant("HANG_GRACE_PERIOD", 600.0)  # otherwise its own guard would end it meanwhile
     run.start()
     run.wait_for("running")
     frozen = run.supervisor(0)
@@ -706,7 +706,7 @@ def test_failed_job_does_not_wait_long_for_a_hung_nvidia_smi(make: RunMaker) -> 
     smi.write_text(SMI)
     smi.chmod(0o755)
     run.plans[0].update(gpu_samples=[str(smi), "--query-gpu=timestamp"], files={"gpus.csv": HEADER})
-    run.set_constant("FINAL_CHECK_TIMEOUT", 8.0)  # for the program to start on a busy machine
+    run.set_constant("FINAL_CHECK_TIMEOUT", 8.0)  # seconds for the program to start on a busy machine
     run.start()
     run.wait_for("running")
     eventually(lambda: len((run.node(0) / "gpus.csv").read_text().splitlines()) > 1)

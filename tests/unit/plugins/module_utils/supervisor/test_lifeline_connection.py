@@ -43,7 +43,7 @@ def test_proof_can_be_computed_from_any_nonce(nonce: str) -> None:
 
 @pytest.fixture
 def ends() -> Iterator[tuple[LifelineConnection, socket.socket]]:
-    """A wire and the socket at its other end."""
+    """A connection and the socket at its other end."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.settimeout(60)
@@ -51,7 +51,7 @@ def ends() -> Iterator[tuple[LifelineConnection, socket.socket]]:
 
 
 def drain(wire: LifelineConnection, turns: int = 100) -> list[dict[str, Any]]:
-    """All that a wire gives in some turns of the supervisor."""
+    """Return all messages that a connection yields in some turns of the supervisor."""
     return [message for _turn in range(turns) for message in wire.receive()]
 
 
@@ -141,16 +141,16 @@ def test_unsent_messages_are_sent_later_in_order(ends: tuple[LifelineConnection,
     assert not wire.outbox
 
 
-def test_sending_to_a_closed_peer_closes_the_wire(ends: tuple[LifelineConnection, socket.socket]) -> None:
+def test_sending_to_a_closed_peer_closes_the_connection(ends: tuple[LifelineConnection, socket.socket]) -> None:
     wire, theirs = ends
     theirs.close()
     wire.send({"type": "beat"})
     assert wire.closed
-    wire.send({"type": "beat"})  # and is no error
+    wire.send({"type": "beat"})  # does not raise an error
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=5), JSON_VALUES, max_size=4), max_size=10), st.integers(1, 100))
-def test_a_wire_carries_any_message(messages: list[dict[str, Any]], cut: int) -> None:
+def test_a_connection_carries_any_message(messages: list[dict[str, Any]], cut: int) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         sender, receiver = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
@@ -175,7 +175,7 @@ def known_ends() -> Iterator[tuple[LifelineConnection, LifelineConnection]]:
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=5), JSON_VALUES, max_size=4), max_size=10))
-def test_an_opened_wire_carries_any_message_both_ways(messages: list[dict[str, Any]]) -> None:
+def test_an_opened_connection_carries_any_message_both_ways(messages: list[dict[str, Any]]) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         server, peer = LifelineConnection(ours, 0.0), LifelineConnection(theirs, 0.0)
@@ -214,7 +214,7 @@ def exchanged(lines: list[bytes], how: str) -> list[bytes]:
         ("cut", [1]),
     ],
 )
-def test_tampered_messages_are_rejected_and_close_the_wire(
+def test_tampered_messages_are_rejected_and_close_the_connection(
     known_ends: tuple[LifelineConnection, LifelineConnection], how: str, heard: list[int]
 ) -> None:
     server, peer = known_ends
@@ -247,7 +247,7 @@ def test_message_right_after_the_greeting_must_be_authenticated(ends: tuple[Life
 
 
 @given(st.binary(max_size=300))
-def test_wire_survives_arbitrary_bytes(data: bytes) -> None:
+def test_connection_survives_arbitrary_bytes(data: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         wire = LifelineConnection(ours, 0.0)

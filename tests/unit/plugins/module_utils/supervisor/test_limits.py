@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.notice
 from tests.unit import supervised
 from tests.unit.supervised import Run, free_port, make_run, own_network, started_runs
 
-TOLERANCE = 0.01  # of the limit
+TOLERANCE = 0.01  # share of the limit
 STOP_GRACE = 4.0  # seconds from SIGTERM to SIGKILL: launch_stop_grace
 LIMIT = 20.0  # seconds, and with the prices of the test also USD
 
@@ -66,7 +66,7 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]
 
 
 def started(run: Run) -> float:
-    """Return when the ranks were started, from which on a limit counts."""
+    """Return when the ranks were started: limits count from then on."""
     events = [json.loads(line) for line in (run.node(0) / "events.jsonl").read_text().splitlines()]
     return float(next(event["time"] for event in events if event["event"] == "go"))
 

@@ -90,7 +90,7 @@ def test_malformed_replacement_is_ignored(changes: dict[str, Any]) -> None:
     assert checked_member({**message, **changes}, 3) is None
 
 
-def test_each_generation_proves_the_token_for_a_name_of_its_own() -> None:
+def test_each_generation_has_its_own_connection_name() -> None:
     plan = plan_of(3)
     assert connection_name("run", plan, 0, 1) == "run", "as without replacements"
     names = set()
@@ -107,13 +107,13 @@ def test_each_generation_proves_the_token_for_a_name_of_its_own() -> None:
 def test_replacements_never_let_two_partitions_continue(
     nnodes: int, hub: int, connected: set[int], replaced: set[int]
 ) -> None:
-    """A hub goes on only if those that it cannot reach, and that may follow another one, are no majority."""
+    """A hub continues only if the nodes that it cannot reach, which may follow another hub, are no majority."""
     plan = plan_of(nnodes, {rank for rank in replaced if rank < nnodes})
     hub %= nnodes
     others = set(range(nnodes)) - connected - {hub}
     for successor in (rank for rank in others if rank > hub):
         followers = {rank for rank in others if rank == successor or rank in possible_followers(plan, successor)}
-        lost = {rank for rank in range(hub) if not generation_of(plan, rank)}  # those before a hub were lost
+        lost = {rank for rank in range(hub) if not generation_of(plan, rank)}  # the nodes before a hub were lost
         if len(followers - lost) >= majority(nnodes):
             assert not keeps_quorum(plan, hub, connected | {hub})
 

@@ -1,4 +1,4 @@
-"""Notices that all ranks shall save, with real supervisors and processes on this machine."""
+"""Notices that all ranks must save, with real supervisors and processes on this machine."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_request_on_another_node_than_the_first_changes_nothing(make: RunMaker) -> None:
+def test_request_on_a_node_other_than_the_first_changes_nothing(make: RunMaker) -> None:
     run = make(WITHOUT_HANDLER, WITHOUT_HANDLER)
     start(run)
     assert ask(run, rank=1) == {"changed": False, "run_id": "", "events": []}

@@ -130,7 +130,7 @@ def test_the_end_is_reported_once(tmp_path: Path, server: WebhookServer, name: s
             run.wait_for("running")
             fault.inject(run)
         eventually(lambda: ends(server), 240)
-        if name == "supervisor hangs":  # its guard ends it later; until then, it may go on
+        if name == "supervisor hangs":  # the guard ends a hanging supervisor later; until then, it may continue
             with contextlib.suppress(ProcessLookupError):
                 signal_supervisor(1, signal.SIGCONT)(run)
         run.wait_until_gone(120)
@@ -165,7 +165,7 @@ def test_successor_of_node_0_reports_the_end(make: restarting.Maker, server: Web
     power_off(run, 0)
     wait_for_ranks(run, 1, [1, 2])
     eventually(lambda: "attempt" in server.events())
-    assert not ends(server), "the run goes on"
+    assert not ends(server), "the run continues"
     run.stop(2)
     run.wait_until_gone()
     (message,) = ends(server)

@@ -63,7 +63,7 @@ def test_slow_gpu_is_named_with_its_reason_and_cost() -> None:
 @pytest.mark.parametrize(
     "texts",
     [
-        {"gpu0": figures(1900), "gpu1": figures(1800)},  # as GPUs of one model differ
+        {"gpu0": figures(1900), "gpu1": figures(1800)},  # GPUs of one model differ this much
         {"gpu0": figures(1900), "gpu1": figures(345, utilization=0.0)},  # an idle GPU saves power
         {"gpu0": json.dumps({"gpus": [{"index": 0, "clock": 345, **BUSY}]})},  # nothing to compare it with
         {"gpu0": figures(1900), "gpu1": "nonsense"},

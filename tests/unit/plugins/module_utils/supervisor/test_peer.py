@@ -67,7 +67,7 @@ def test_stopped_node_does_not_wait_forever_for_rank_0(make_node: NodeMaker) -> 
     assert node.told(0) == ["stop"]
     node.supervisor.make_report([])
     node.supervisor.step(0.0)
-    assert not node.supervisor.is_done, "its last word is worth some seconds"
+    assert not node.supervisor.is_done, "it waits a few seconds for its last message"
     node.peer.deadline = 0.0
     node.supervisor.step(0.0)
     assert node.supervisor.is_done and node.supervisor.lifeline.result_state == "stopped"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Profiles of a running gloo job with the real torch.profiler: its ranks, their waits, a timeline; the job goes on."""
+"""Profiles of a running gloo job with the real torch.profiler: ranks, waits, timeline; the job continues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ torch = pytest.importorskip("torch")
 NETWORK = supervised.own_network(173)
 SCRIPT = Path(__file__).parents[4] / "jobs" / "profiled.py"
 RANKS, LATE, STEPS = 4, 2, 3
-LONGEST = 400.0  # for four ranks to import torch on a busy machine
+LONGEST = 400.0  # seconds for four ranks to import torch on a busy machine
 
 
 def make_torch_run(directory: Path, script: Path, args: tuple[str, ...], number: int = RANKS) -> Run:

@@ -1,4 +1,4 @@
-"""A run that saves after a notice: it ends once it has saved, and the next attempt goes on from there."""
+"""A run that saves after a notice: it ends once it has saved, and the next attempt continues from there."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_no_step_is_lost_at_a_restart_after_a_notice(launch: Starter, service: M
     eventually(lambda: len(steps(run, 0, 0)) > 3 and steps(run, 1, 0))
     service.replies["/latest/meta-data/spot/instance-action"] = (200, INTERRUPTION)
     eventually(lambda: steps(run, 0, 1) and steps(run, 2, 1))
-    assert steps(run, 0, 1)[0] == steps(run, 0, 0)[-1] + 1, "the next attempt goes on with the next step"
+    assert steps(run, 0, 1)[0] == steps(run, 0, 0)[-1] + 1, "the next attempt continues with the next step"
     assert steps(run, 2, 1)[0] == steps(run, 0, 1)[0]
     last = steps(run, 0, 0)[-1]
     assert f"step {last} (step-{last}.pt) was saved after the notice: the ranks end now" in run.events()
@@ -131,7 +131,7 @@ class Replies:
     [
         ([[listed("old.pt", 1.0)]] * 4, False),  # nothing new
         ([[], [listed("new.pt", 5.0)], [listed("new.pt", 5.0)]], True),
-        ([[], [listed("new.pt", 5.0)], [listed("new.pt", 6.0)]], False),  # it still changes
+        ([[], [listed("new.pt", 5.0)], [listed("new.pt", 6.0)]], False),  # the checkpoint still changes
         ([[listed("last.pt", 1.0)], [listed("last.pt", 5.0)], [listed("last.pt", 5.0)]], True),  # written again
         ([[listed("was.pt", 1.0, complete=False)], [listed("was.pt", 5.0)], [listed("was.pt", 5.0)]], False),
         ([[], [listed("new.pt", 5.0, complete=False)]] * 2, False),

@@ -19,7 +19,7 @@ from tests.unit.supervised import Run, end_by_force, eventually, free_port, make
 
 NETWORK = supervised.own_network(173)
 HANG = 1.0  # launch_hang_timeout
-SILENCE = 6 * HANG  # of the jobs
+SILENCE = 6 * HANG  # seconds for which the jobs are silent
 HOUR = "MUSTER_SILENT_HOUR"
 DISTRIBUTED = """
 import os, time
@@ -69,7 +69,7 @@ RunMaker = Callable[[str, float], Run]
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunMaker]:
-    """Makes runs of two nodes with a job of a kind that is silent for some seconds."""
+    """Makes runs of two nodes with a job of a kind that is silent for a few seconds."""
     monkeypatch.setattr(supervised, "NETWORK", NETWORK)
     package = tmp_path / "site-packages" / "torch" / "distributed"
     package.mkdir(parents=True)

@@ -83,7 +83,7 @@ PREEMPTED = (
         (PREEMPTED.replace("RUNNING", "PREEMPTED"), None),
         (PREEMPTED.replace("2026-11-27T13:59:59", "None"), None),
         (PREEMPTED.replace("14:01:30", "13:59:30"), None),
-        (PREEMPTED.replace("EndTime=2026-11-27T14:01:30", "EndTime=Unknown"), ""),  # without a time limit
+        (PREEMPTED.replace("EndTime=2026-11-27T14:01:30", "EndTime=Unknown"), ""),  # a job without a time limit
         ("", None),
     ],
 )

@@ -211,7 +211,7 @@ def test_node_0_with_a_broken_gpu_hands_the_run_over_at_once(make: Maker) -> Non
     Path(run.plans[0]["working_directory"], "break").touch()
     wait_for_ranks(run, 1, [1, 2])
     run.wait_for("failed", 0)
-    assert "the run goes on without this node" in run.read(0, "status.json")["message"]
+    assert "the run continues without this node" in run.read(0, "status.json")["message"]
     run.stop(1)
     first = result_of(run, 1)["attempts"][0]
     assert (first["end_class"], first["node"]) == ("hardware", "node0")

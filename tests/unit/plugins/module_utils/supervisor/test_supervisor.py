@@ -56,7 +56,7 @@ def test_run_continues_when_its_directory_cannot_be_written(
 
     with monkeypatch.context() as patch:
         patch.setattr(journal, "write_json", full)
-        patch.setattr(journal, "open_private", full)  # of the events
+        patch.setattr(journal, "open_private", full)  # writing events fails
         node.supervisor.write_status(node.now)
         node.supervisor.journal.event("mount", "what nobody reads")
         assert node.supervisor.journal.status_due > node.now, "it would try again at once"

@@ -29,7 +29,7 @@ SCRIPT = Path(__file__).parents[4] / "jobs" / "hangs.py"
 HANG = 5.0  # launch_hang_timeout
 GLOO = 40  # torch's own timeout, in which the hang is reported before
 RANKS = 4
-LONGEST = 900.0  # for four ranks to import torch on a busy machine
+LONGEST = 900.0  # seconds for four ranks to import torch on a busy machine
 # Nodes and ranks of each: accelerate and env start equally many ranks on each node, mpirun needs a host for each.
 LAUNCHERS = {"torchrun": (2, 2), "deepspeed": (2, 2), "accelerate": (2, 2), "mpirun": (1, 4), "env": (4, 1)}
 LAST = RANKS - 1
@@ -118,7 +118,7 @@ def reported_hang(run: Run, described: str, title: str) -> dict[str, Any]:
     moment = time.time()
     assert text.startswith("no output for"), f"{run.events()}\n{output(run)}"
     hang: dict[str, Any] = eventually(lambda: run_status.read(run.request(0, wait=0))["run"]["hang"])
-    print(f"{title}: {moment - hang['since'] - HANG:.1f} s after the limit: {text}")  # with pytest -s
+    print(f"{title}: {moment - hang['since'] - HANG:.1f} s after the limit: {text}")  # shown by pytest -s
     return hang
 
 

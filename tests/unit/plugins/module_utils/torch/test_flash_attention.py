@@ -193,7 +193,7 @@ def test_missing_wheel_is_reported_with_the_nearest_existing_ones(
         flash.choose(ask(server[0], tmp_path))
     put(server[1], "2.7.4.post1", torch="2.6.0")
     put(server[1], "2.8.3", torch="2.7.1")
-    put(server[1], "2.8.3", torch="2.8.0", abi=False)  # not for this torch's ABI
+    put(server[1], "2.8.3", torch="2.8.0", abi=False)  # a wheel for a different ABI from this torch's
     with pytest.raises(StepError) as problem:
         flash.choose(ask(server[0], tmp_path))
     assert "no wheel of flash-attention 2.8.3 for torch 2.13.0, CUDA 12.6, Python 3.11" in str(problem.value)

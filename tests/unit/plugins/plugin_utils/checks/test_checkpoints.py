@@ -172,7 +172,7 @@ def test_parts_on_other_nodes_are_named_with_a_command(real: Path) -> None:
     assert f"stage_data_path={path} -e stage_data_destination={path}" in finding.remedy
 
 
-def test_checkpoint_that_a_run_cannot_load_is_not_resumed(real: Path) -> None:
+def test_run_does_not_resume_from_a_checkpoint_that_it_cannot_load(real: Path) -> None:
     contract = read_contract({"a": described(real / "zero1")})
     assert checkpoint_to_resume(contract, 2) == str(real / "zero1" / "global_step2")
     assert checkpoint_to_resume(contract, 4) == ""

@@ -138,7 +138,7 @@ def test_switch_of_a_role_excluded_by_tags_is_named() -> None:
     ("typed", "messages"),
     [
         ("code_source open_mpi_enabled ansible_user", []),
-        ("region", []),  # of the inventory
+        ("region", []),  # an option of the inventory
         ("other_port", []),  # code reads what belongs to another role
         ("open_mpi_compiler open_mpi_enabled", []),  # whatever the switch says
         (

@@ -45,7 +45,7 @@ def verdict_of(last: dict[str, Any], early: list[int]) -> dict[str, Any]:
 def test_rank_that_torchrun_ended_does_not_count_as_ended_early(
     last: dict[str, Any], early: list[int], expected: str
 ) -> None:
-    if last["exit_code"] is None:  # it has no stack, because it exited by itself
+    if last["exit_code"] is None:  # a rank that exited by itself has no stack
         made = result(
             report(1, rank(0, 1, GLOO), rank(1, 1, GLOO)), report(1, rank(2, 1, GLOO), last), ended_early=early
         )

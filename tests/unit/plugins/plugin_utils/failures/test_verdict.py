@@ -83,7 +83,7 @@ def test_cause_is_the_rank_that_raised_not_the_peers_that_noticed() -> None:
     made = result(
         report(1, rank(0, 1, CLOSED), rank(1, 1, CLOSED)),
         report(1, rank(2, TERMINATED), rank(3, 1, "ValueError: boom")),
-        first="node0",  # its launcher ended first
+        first="node0",  # the node whose launcher ended first
     )
     assert cause(made) == ("node1", 3, "ValueError: boom")
 

@@ -49,7 +49,7 @@ def test_the_only_rank_without_a_timeout_failed_first() -> None:
     assert error.startswith("did not arrive where 3 other ranks waited for it; rank 0: RuntimeError: ")
 
 
-def test_only_rank_without_an_error_left_before_those_that_lost_it() -> None:
+def test_rank_that_alone_has_no_error_left_before_the_ranks_that_lost_their_connection_to_it() -> None:
     """As when only one node has the checkpoint from which its rank resumes, so that it has nothing left to do."""
     left = result(report(-9, rank(0, None), ended_by_us=True), report(1, rank(1, 1, CLOSED)), first="node1")
     number, error, entry = failure(left)
@@ -73,7 +73,7 @@ def test_single_timeout_does_not_blame_the_other_rank() -> None:
 
 
 @pytest.mark.parametrize(("error", "number"), [("KeyError: 'loss'", 2), (CLOSED, 2)])
-def test_the_only_rank_with_another_error_than_a_timeout_failed_first(error: str, number: int) -> None:
+def test_the_only_rank_with_an_error_other_than_a_timeout_failed_first(error: str, number: int) -> None:
     made = result(report(1, rank(0, 1, GLOO), rank(1, 1, GLOO)), report(1, rank(2, 1, error)), first="node0")
     assert failure(made)[:2] == (number, error)
 
@@ -200,7 +200,7 @@ def test_rank_that_did_not_arrive_is_named_with_its_activity() -> None:
     number, error, entry = failure(made)
     assert (number, entry) == (0, "rank-still-worked")
     assert error.startswith(
-        f"still worked when 2 other ranks gave up waiting for it, its last output: {output}; rank 1: "
+        f"was still working when 2 other ranks gave up waiting for it, its last output: {output}; rank 1: "
     )
 
 

@@ -113,12 +113,6 @@ def test_unlisted_machine_that_was_prepared_is_not_replaced(tmp_path: Path) -> N
     assert world.account.count - 1 == world.created + 1 and len(world.joins) == 1
 
 
-def lost_machines(world: IncompleteWorld) -> Any:
-    notes = read_notes(world.record)
-    assert notes is not None
-    return notes["lost"]
-
-
 def test_broken_machine_that_is_unlisted_once_is_not_used_again(tmp_path: Path) -> None:
     world = IncompleteWorld(tmp_path)
     break_one(world)

@@ -214,7 +214,7 @@ def test_keep_survives_repeated_kills(tmp_path: Path) -> None:
     starts = 0
     while world.keep(3 + starts // 4):
         starts += 1
-        world.looks = 0  # the run goes on
+        world.looks = 0  # the run continues
         assert starts < HORIZON
     assert world.lost() == [] and world.account.count - 1 - world.created == 2 and starts > 2
 

@@ -111,7 +111,7 @@ def here(**more: Any) -> Any:
     )
 
 
-@pytest.mark.one_core  # it needs torch
+@pytest.mark.one_core  # needs torch
 def test_run_code_uses_the_requested_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     asked = {"key": "k", "version": "2.8.0", "build": "cpu", "cuda": "", "gpus": 0, "marker": str(tmp_path / "proved")}

@@ -64,7 +64,7 @@ def planned(facts: dict[str, Facts], **given: Any) -> tuple[Any, Any, list[Any],
     """The job, its table, the findings, and the nodes' plans."""
     args = arguments(facts, **given)
     for node in args["nodes"]:
-        node["slots"] = 8  # in the inventory
+        node["slots"] = 8  # set in the inventory
     job, table, problems = make_plan(args)
     return job, table, problems, [build_node_plan(job, table, node, facts[node.name]) for node in table.nodes]
 

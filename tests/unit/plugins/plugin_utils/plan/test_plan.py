@@ -348,7 +348,7 @@ def test_flight_recorder_writes_into_the_run_directory_unless_stacks_are_disable
     [
         ("auto", {"files": 1, "features": ["local-rank"]}, True),
         ("auto", {"files": 1, "features": ["compile"]}, False),
-        ("auto", {"files": 0, "features": []}, True),  # its sources could not be read
+        ("auto", {"files": 0, "features": []}, True),  # the sources could not be read
         ("auto", None, True),
         ("true", {"files": 1, "features": []}, True),
         ("false", {"files": 1, "features": ["local-rank"]}, False),

@@ -42,7 +42,7 @@ def test_job_with_only_a_script_has_defaults() -> None:
         ({"nnodes": "2:4"}, "c10d", 2, 3),
         ({"nnodes": "4:4"}, "c10d", 4, 3),
         ({"nnodes": "2:4", "max_restarts": 0}, "c10d", 2, 0),
-        ({"nnodes": "2:4", "rdzv_backend": "static"}, "static", 2, 3),  # which the launcher refuses
+        ({"nnodes": "2:4", "rdzv_backend": "static"}, "static", 2, 3),  # a combination that the launcher refuses
         ({"nnodes": "2:4", "launcher": "env"}, "c10d", 2, 0),
         ({"rdzv_backend": "c10d"}, "c10d", None, 0),
         ({"max_restarts": 5}, "static", None, 5),

@@ -125,7 +125,7 @@ def test_a_trace_is_reduced_to_own_times_kernels_and_collectives() -> None:
     seconds = {entry["name"]: round(entry["seconds"] * 1e6) for entry in analysis["operations"]}
     assert seconds["aten::linear"] == 40 and seconds["aten::mm"] == 60 and seconds["sgemm"] == 500
     assert [entry["name"] for entry in analysis["collectives"]] == ["ncclDevKernel_AllReduce_Sum_bf16_RING_LL"] * 2
-    assert analysis["collective_seconds"] == pytest.approx(300e-6, abs=1e-6)  # they overlap
+    assert analysis["collective_seconds"] == pytest.approx(300e-6, abs=1e-6)  # the collectives overlap
     assert analysis["gpu_seconds"] == pytest.approx(800e-6, abs=1e-6)
     assert (
         analyse([])

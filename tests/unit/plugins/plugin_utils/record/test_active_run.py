@@ -58,7 +58,7 @@ def test_all_nodes_are_queried_about_a_run_that_another_node_may_lead(tmp_path: 
     assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "a"
     replies["node2"] = {"active": []}
     assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "b"
-    del replies["node2"]  # it does not respond
+    del replies["node2"]  # this node does not respond
     assert choose_run(tmp_path, MEMBERS, replies, stop=True).run_id == "a"
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The curves of a run go on across its attempts, also if another node has rank 0 from then on."""
+"""The curves of a run continue across its attempts, even if another node has rank 0 from then on."""
 
 from __future__ import annotations
 

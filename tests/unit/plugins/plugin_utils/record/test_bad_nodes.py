@@ -108,7 +108,7 @@ FINDING = {"text": FALLEN, "gpu": "GPU-b", "hardware": "yes"}
             "RuntimeError: CUDA error: uncorrectable ECC error encountered",
             [],
         ),
-        (  # of an attempt after which the run succeeded
+        (  # an attempt after which the run succeeded
             {"state": "succeeded", "attempts": [{}, {}], "broken": [{"node": "gpu1", "text": FALLEN}]},
             FALLEN,
             [],

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Curves in files go on across the attempts of a run, as those that are printed do."""
+"""Curves in files continue across the attempts of a run, as printed curves do."""
 
 from __future__ import annotations
 

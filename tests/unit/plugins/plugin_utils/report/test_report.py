@@ -149,7 +149,7 @@ def test_restarts_shrinking_and_checkpoint_time_are_reported(tmp_path: Path) -> 
     (again / "stdout.log").write_text("")
     with (directory / "logs" / "node0" / "events.jsonl").open("a") as stream:
         stream.write(
-            json.dumps({"time": START + 99, "event": "shrink", "text": "gpu1 is lost; the run goes on"}) + "\n"
+            json.dumps({"time": START + 99, "event": "shrink", "text": "gpu1 is lost; the run continues"}) + "\n"
         )
     report = compose_report(read_record(directory, "first"), now=START)
     assert found(report) == ["restarts", "shrunk", "checkpoints"]

@@ -22,7 +22,7 @@ def entry(values: dict[str, float], as_text: bool) -> str:
 
 
 def training(logged: Sequence[int], steps: int, per_epoch: int, seconds: float, as_text: bool = True) -> list[str]:
-    """Return the lines of a training of so many steps that logs at some of them."""
+    """Return the lines of a job with so many steps that logs at some of them."""
     epochs = {step: step / per_epoch for step in (*logged, steps)}
     if not as_text:
         epochs = {step: round(epoch, 2) for step, epoch in epochs.items()}

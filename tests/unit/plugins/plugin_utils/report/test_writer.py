@@ -168,7 +168,7 @@ def test_hostile_text_from_nodes_and_jobs_is_shown_as_text(tmp_path: Path) -> No
     content, report = written(directory)
     page = check_page(content)
     assert not page.named("b") and not page.named("a")
-    assert "<script>alert(1)</script>" in page.text  # as words
+    assert "<script>alert(1)</script>" in page.text  # shown as text
     assert "{{ 7*7 }}" in page.text and "\x1b" not in content and "\u202e" not in content
     assert len(content) < 500_000
     assert f"https://wandb.ai.evil.example/{'a' * 100}" in page.text  # reported, and not followed
@@ -183,7 +183,7 @@ def test_hostile_text_from_nodes_and_jobs_is_shown_as_text(tmp_path: Path) -> No
                 assert line.replace("\\|", "").count("|") in (3, 7, 9, 10, 11), line
     numbers = (directory / "report.json").read_text()
     assert not re.search(r"\\u00[01]|\\u202e|\\n", numbers) and len(numbers) < 100_000
-    assert "<script>alert(1)</script>|`*" in json.loads(numbers)["verdict"]  # as words
+    assert "<script>alert(1)</script>|`*" in json.loads(numbers)["verdict"]  # shown as text
     assert [gpu["samples"] for gpu in report["gpus"]] == [41]
     assert [(curve["source"], curve["values"]) for curve in report["curves"] if "csv" in curve["name"]] == [
         ("node0/metrics.csv", 2)
@@ -195,7 +195,7 @@ def test_hostile_text_from_nodes_and_jobs_is_shown_as_text(tmp_path: Path) -> No
 
 def test_a_page_of_64_gpus_stays_below_2_mb(tmp_path: Path) -> None:
     def sample(node: int, gpu: int, second: float) -> Sample:
-        noise = hash((node, gpu, second))  # of numbers: the same in each process
+        noise = hash((node, gpu, second))  # a hash of numbers is the same in each process
         return (noise % 101, noise % 40000, 40 + noise % 45, noise % 400)
 
     directory = write_record(tmp_path / "runs", nodes=8, gpus=8, seconds=3600, sample=sample)

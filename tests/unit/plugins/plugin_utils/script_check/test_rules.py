@@ -111,7 +111,7 @@ def test_each_rule_has_a_fault() -> None:
 def test_rule_reports_its_fault_and_nothing_without_it(rule: str) -> None:
     name, old, new = FAULTS[rule]
     right = base(name)
-    if rule == "metrics-one-rank":  # of a loader that gives each rank a share
+    if rule == "metrics-one-rank":  # the data comes from a loader that gives each rank a share
         right = right.replace("= evaluate(model, loader", "= evaluate(model, val_loader").replace(
             LOADER, f"{LOADER}\n    val_loader = DataLoader(dataset, sampler=DistributedSampler(dataset))"
         )

@@ -130,8 +130,8 @@ def test_facts_of_a_node_add_nothing_to_the_configuration(change: dict[str, Any]
         ("v2", "24.11.5", "autodetect", "cgroup"),
         ("v2", "22.05.8", "autodetect", "cgroup"),
         ("hybrid", "24.11.5", "disabled", "linuxproc"),
-        ("hybrid", "22.05.8", "cgroup/v1", "linuxproc"),  # it does not support `disabled`, and exits
-        ("v2", "21.08.5", "cgroup/v1", "linuxproc"),  # it has no plugin for cgroup v2
+        ("hybrid", "22.05.8", "cgroup/v1", "linuxproc"),  # this version does not support `disabled`, and exits
+        ("v2", "21.08.5", "cgroup/v1", "linuxproc"),  # this version has no plugin for cgroup v2
     ],
 )
 def test_cgroups_are_used_where_slurm_supports_them(cgroups: str, version: str, plugin: str, tracking: str) -> None:

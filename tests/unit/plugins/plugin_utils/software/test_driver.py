@@ -155,7 +155,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         "dkms, which builds it, is not installed",
     ),
     (
-        "the library is of another version than the module",
+        "the library and the module have different versions",
         {"library": "535.161.07", "said": "mismatch.txt"},
         DesiredDriver(),
         "reinstall",

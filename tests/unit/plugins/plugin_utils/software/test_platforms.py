@@ -118,7 +118,7 @@ def test_filter_reads_vendor_and_processor_from_facts() -> None:
     facts = cluster(1, 1)
     facts["node1"]["architecture"] = "aarch64"
     facts["node1"]["gpus"]["devices"][0]["compute_capability"] = [9, 0]
-    assert software_choice(facts, python="3.12")["build"] == "cu128"  # its driver is 570
+    assert software_choice(facts, python="3.12")["build"] == "cu128"  # the node's driver is 570
 
 
 def test_requirements_for_another_processor_do_not_count() -> None:

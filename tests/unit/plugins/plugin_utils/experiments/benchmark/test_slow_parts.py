@@ -40,7 +40,7 @@ def clusters(draw: st.DrawFn) -> tuple[int, set[int], int]:
 
 @given(clusters())
 def test_slow_nodes_are_named_and_no_others(cluster: tuple[int, set[int], int]) -> None:
-    """Nodes at half speed, with 6 % of noise either way, as long as most are well."""
+    """Nodes at half speed, with 6 % of noise either way, as long as most are healthy."""
     nodes, slow, seed = cluster
     noise = random.Random(seed)
 

@@ -106,12 +106,12 @@ def test_interrupted_search_resumes(cluster: Cluster) -> None:
 
 def test_failure_other_than_out_of_memory_ends_the_search(cluster: Cluster) -> None:
     cluster.limit, cluster.error = 0, "NameError: name 'modle' is not defined"
-    with pytest.raises(ExperimentError, match="fit-b8 failed for another reason than a lack of memory: RuntimeError"):
+    with pytest.raises(ExperimentError, match="fit-b8 failed for a reason other than a lack of memory: RuntimeError"):
         fit(cluster).search(JOB, SEARCH)
     assert cluster.launched == ["fit-b8"]
     cluster.limit = 40
     cluster.error = OOM
-    assert fit(cluster).search(JOB, SEARCH)["result"] == 40, "once the script is right it goes on"
+    assert fit(cluster).search(JOB, SEARCH)["result"] == 40, "once the script is right it continues"
 
 
 def test_out_of_memory_is_found_in_the_log_without_an_error_file(cluster: Cluster) -> None:
@@ -124,7 +124,7 @@ def test_ambiguous_error_is_out_of_memory_only_if_a_smaller_batch_ran(cluster: C
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40
     other = Cluster(cluster.runs.parent / "other", 0)
     other.error = cluster.error
-    with pytest.raises(ExperimentError, match="for another reason than a lack of memory"):
+    with pytest.raises(ExperimentError, match="for a reason other than a lack of memory"):
         fit(other).search(JOB, SEARCH)
 
 
@@ -136,7 +136,7 @@ def test_search_ends_with_0_if_batch_1_does_not_fit(cluster: Cluster) -> None:
 
 def test_overlong_and_refused_launches_end_the_search(cluster: Cluster) -> None:
     cluster.late = True
-    with pytest.raises(ExperimentError, match="went on for 60 s and was stopped: give the script a step limit"):
+    with pytest.raises(ExperimentError, match="ran for 60 s and was stopped: give the script a step limit"):
         fit(cluster).search(JOB, SEARCH)
     cluster.late, cluster.refused = False, "nothing was started: busy on gpu1"
     with pytest.raises(ExperimentError, match="fit-b8-2 could not be launched: nothing was started: busy on gpu1"):

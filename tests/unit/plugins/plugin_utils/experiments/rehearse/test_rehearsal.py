@@ -165,12 +165,12 @@ def test_failed_start_ends_the_rehearsal_with_its_error(cluster: Cluster) -> Non
     assert cluster.launched == ["r-two", "r-all"]
     cluster.fails_at = ""
     play(cluster)
-    assert cluster.launched[2:] == ["r-all-2", "r-resumed"], "once the script is right it goes on"
+    assert cluster.launched[2:] == ["r-all-2", "r-resumed"], "once the script is right it continues"
 
 
 def test_overlong_and_refused_launches_end_the_rehearsal(cluster: Cluster) -> None:
     cluster.late = True
-    with pytest.raises(ExperimentError, match="r-two went on for 60 s and was stopped: let the script end after"):
+    with pytest.raises(ExperimentError, match="r-two ran for 60 s and was stopped: let the script end after"):
         play(cluster)
     cluster.late, cluster.refused = False, "nothing was started: busy on gpu1"
     with pytest.raises(ExperimentError, match="could not be launched: nothing was started: busy on gpu1"):

@@ -60,7 +60,7 @@ def test_failed_playbook_stops_no_run_and_its_output_is_kept(launches: AnsiblePl
     assert yaml_load(output[1]) == {
         "launch_args": ["8"],
         "run_id": "fit-b8",
-        "launch_run_id": "fit-b8",  # which may have been typed, and would take effect
+        "launch_run_id": "fit-b8",  # may have been typed, and would take effect
         "__muster_started_by": "muster.training.fit",
     }
     assert not (launches.directory / "fit-b8-stop.log").exists()

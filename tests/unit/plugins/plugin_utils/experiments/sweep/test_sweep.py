@@ -40,7 +40,7 @@ class Cluster:
         self.given: list[Mapping[str, Any]] = []
         self.patience: list[float] = []
         self.stopped: list[str] = []
-        self.together: threading.Barrier | None = None  # that all launches pass together
+        self.together: threading.Barrier | None = None  # a barrier that all launches pass together
 
     def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> PlaybookResult:
         if self.together is not None:

@@ -36,7 +36,7 @@ RATIO = (
     "dimension 0"
 )
 HANG = "the other ranks waited for it in all_reduce (train.py:88) until they timed out: it was {}"
-WORKED = "still worked when rank 1 gave up waiting for it, its last output: {}; rank 1: was killed by SIGABRT"
+WORKED = "was still working when rank 1 gave up waiting for it, its last output: {}; rank 1: was killed by SIGABRT"
 DUPLICATE = "ncclInvalidUsage: x\nLast error:\nDuplicate GPU detected : rank {} and rank {} both on CUDA device 1000"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}. "
 
