@@ -30,7 +30,8 @@ from tests.lab.hosts import down
 LAB = "bench"
 COLLECTION = "muster.training"
 NODE_CALLS = tuple(
-    f"{COLLECTION}.{name}" for name in ("call_nodes", "node_facts", "reach_nodes", "run_logs", "training_run", "training_watch")
+    f"{COLLECTION}.{name}"
+    for name in ("call_nodes", "node_facts", "reach_nodes", "run_logs", "training_run", "training_watch")
 )
 START = "Ansible's start, until it has read the playbook"
 BETWEEN = "between tasks: loading the next plugin, variables"

@@ -33,6 +33,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.host_de
 
 # Variables that Ansible reads for a host although they are no options of a connection, shell or become plugin.
 UNSUPPORTED = frozenset(("ansible_executable", "ansible_shell_type", "ansible_async_dir", "ansible_delegated_vars"))
+ADDRESS = ("ansible_ssh_host", "ansible_host")
+CONTEXT_VARIABLES = {
+    name for names in C.MAGIC_VARIABLE_MAPPING.values() for name in names if name not in ADDRESS
+}  # each also an attribute of Ansible's play context
 INTERPRETER = "ansible_python_interpreter"
 
 
@@ -42,14 +46,30 @@ def set_plugin_options(kind: str, plugin: Any, variables: Mapping[str, Any], key
     plugin.set_options(task_keys=dict(keys), var_options={name: variables[name] for name in names})
 
 
-def connect_node(action: ActionBase, variables: Mapping[str, Any], keys: Mapping[str, Any]) -> Any:
-    """Return a connection to a host as Ansible would create it for a task there. Nothing is sent yet.
+def node_context(action: ActionBase, variables: Mapping[str, Any]) -> Any:
+    """Return the play context of a host, from that of the task's host.
 
-    variables: those of the host, rendered. keys: see task_keys().
+    variables: those of the host, rendered. They include all CONTEXT_VARIABLES that the task's host has.
     """
     context = copy.copy(action._play_context)
+    context.remote_addr = variables["inventory_hostname"]
+    for attribute, names in C.MAGIC_VARIABLE_MAPPING.items():
+        defined = [name for name in names if name in variables]
+        if defined:
+            setattr(context, attribute, variables[defined[0]])
     context.connection = str(variables.get("ansible_connection") or action._task.connection)
-    context.remote_addr = str(variables.get("ansible_host") or variables["inventory_hostname"])
+    return context
+
+
+def connect_node(action: ActionBase, variables: Mapping[str, Any], keywords: Mapping[str, Any]) -> Any:
+    """Return a connection to a host as Ansible would create it for a task there. Nothing is sent yet.
+
+    variables: those of the host, rendered. keywords: those of the task.
+    """
+    context = node_context(action, variables)
+    # The task's own timeout and retries are not those of its connection.
+    keys = {**keywords, "timeout": context.timeout, **({"password": context.password} if context.password else {})}
+    keys.pop("retries", None)
     connection = connection_loader.get(context.connection, context)
     if connection is None:
         raise AnsibleError(f"the connection plugin '{context.connection}' was not found")
@@ -59,21 +79,11 @@ def connect_node(action: ActionBase, variables: Mapping[str, Any], keys: Mapping
     if action._task.become if become is None else boolean(become):
         plugin = become_loader.get(str(variables.get("ansible_become_method") or action._task.become_method))
         if plugin is None:
-            raise AnsibleError("unknown become plugin")
-        more = {"become_pass": context.become_pass} if action._play_context.become_pass else {}
-        set_plugin_options("become", plugin, variables, {**keys, **more})
+            raise AnsibleError("the become plugin was not found")
+        password = {"become_pass": context.become_pass} if context.become_pass else {}
+        set_plugin_options("become", plugin, variables, {**keys, **password})
         connection.set_become_plugin(plugin)
     return connection
-
-
-def task_keys(action: ActionBase) -> dict[str, Any]:
-    """Return the keywords of a task from which Ansible sets options of plugins."""
-    context = action._play_context
-    keys = {**action._task.dump_attrs(), "timeout": context.timeout}
-    if context.password:
-        keys["password"] = context.password
-    keys.pop("retries", None)
-    return keys
 
 
 def described(connection: Any) -> list[Any]:
@@ -88,23 +98,26 @@ class NodeConnections:
     def __init__(self, action: ActionBase, task_vars: Mapping[str, Any], nodes: Sequence[str]) -> None:
         self.action, self.task_vars, self.nodes = action, task_vars, nodes
         self.hostvars = task_vars["hostvars"]
-        self.raw = {name: self.hostvars.raw_get(name) for name in nodes}
+        self.raw = {name: self.hostvars.raw_get(name) for name in nodes if name in self.hostvars}
+        self.keywords = action._task.dump_attrs()
 
     def is_supported(self) -> bool:
         """Return whether the task has the same options on all nodes, and connections as the inventory defines them."""
         host = self.task_vars["inventory_hostname"]
-        if host not in self.nodes or any(name not in self.hostvars for name in self.nodes):
+        if host not in self.raw or len(self.raw) < len(self.nodes):
             return False
         varying = varying_names(list(self.raw.values())) | INDIRECT
         names = reachable_names(self.action._task.get_ds(), self.task_vars)
-        if varying & (names | UNSUPPORTED):
+        of_host = CONTEXT_VARIABLES & self.raw[host].keys()
+        if varying & (names | UNSUPPORTED) or any(of_host - raw.keys() for raw in self.raw.values()):
             return False
         # A play, role or command line may define more than the inventory: Ansible's own connection shows it.
-        return described(self.action._connection) == described(self.connect(host))
+        same_interpreter = self.task_vars.get(INTERPRETER) == self.raw[host].get(INTERPRETER)
+        return same_interpreter and described(self.action._connection) == described(self.connect(host))
 
     def connect(self, name: str) -> Any:
         """Return a new connection to a node."""
-        return connect_node(self.action, self.hostvars[name], task_keys(self.action))
+        return connect_node(self.action, self.hostvars[name], self.keywords)
 
     def variables(self, name: str) -> dict[str, Any]:
         """Return the variables of a node that its action reads."""
@@ -134,9 +147,7 @@ def raise_error(result: Mapping[str, Any]) -> None:
         raise kind(result["error"])
 
 
-def run_in_threads(
-    calls: Mapping[str, Callable[[], dict[str, Any]]], limit: int
-) -> dict[str, dict[str, Any]]:
+def run_in_threads(calls: Mapping[str, Callable[[], dict[str, Any]]], limit: int) -> dict[str, dict[str, Any]]:
     """Return result_of() each call; at most `limit` run at the same time.
 
     The threads are daemons, so that Ctrl-C does not wait for them.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible starts at most one process for a task of a launch, however many nodes there are, and none for unused parts."""
+"""For each task of a launch, Ansible starts at most one process for all nodes, and none for parts that are not used."""
 
 from __future__ import annotations
 
