@@ -89,7 +89,8 @@ def connect_node(action: ActionBase, variables: Mapping[str, Any], keywords: Map
 def described(connection: Any) -> list[Any]:
     """Return what decides how a connection runs a command."""
     parts = [("connection", connection), ("shell", connection._shell), ("become", connection.become)]
-    return [(kind, part._load_name, part.get_options()) for kind, part in parts if part is not None]
+    # Ansible's loader may name the same plugin in two ways: ssh, and ansible_collections.ansible.builtin...ssh.
+    return [(kind, part._load_name.rpartition(".")[2], part.get_options()) for kind, part in parts if part is not None]
 
 
 class NodeConnections:
