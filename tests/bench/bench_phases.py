@@ -30,7 +30,8 @@ from tests.lab.hosts import down
 LAB = "bench"
 COLLECTION = "muster.training"
 NODE_CALLS = tuple(
-    f"{COLLECTION}.{name}" for name in ("node_facts", "reach_nodes", "run_logs", "training_run", "training_watch")
+    f"{COLLECTION}.{name}"
+    for name in ("call_nodes", "node_facts", "reach_nodes", "run_logs", "training_run", "training_watch")
 )
 START = "Ansible's start, until it has read the playbook"
 BETWEEN = "between tasks: loading the next plugin, variables"
@@ -39,7 +40,7 @@ LOCAL = "tasks on the controller"
 CALLS = "calls to the nodes, with their tasks"
 END = "after the last task"
 PHASES = (START, BETWEEN, SKIPPED, LOCAL, CALLS, END)
-FIRST_TASK_OF_JOB = "Start the run on each node"
+FIRST_TASK_OF_JOB = "Start the run on all nodes at once"
 EXPLANATION = """\
 Of `ansible-playbook launch.yml` with a bare script, over connections of an earlier one; medians of {rounds} rounds.
 before: seconds until the nodes have started the job; after: from then to the end of the command. processes: Ansible

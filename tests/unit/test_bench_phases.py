@@ -21,7 +21,7 @@ EVENTS = [
     ("process", 0.7, 0.52, "", ""),
     ("skipped", 0.8, 0.54, "", ""),
     ("skipped", 0.9, 0.56, "", ""),
-    ("task", 1.0, 0.6, "launch : Start the run on each node", "muster.training.training_run"),
+    ("task", 1.0, 0.6, "launch : Start the run on all nodes at once", "muster.training.call_nodes"),
     ("process", 1.0, 0.6, "", ""),
     ("result", 1.5, 0.7, "", ""),
     ("task", 1.5, 0.7, "launch : Write the report", "muster.training.run_report"),

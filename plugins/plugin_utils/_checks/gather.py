@@ -86,12 +86,17 @@ def report_no_gpu(name: str, node_facts: Mapping[str, Any], facts: Mapping[str, 
 def collect_replies(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:
     """Return the reply of each of args["nodes"]: args["facts"], or the variable named in args["facts_from"].
 
-    The variable exists because replies of many nodes are large, and Ansible would copy an argument several times.
+    The variable exists because replies of many nodes are large, and Ansible would copy an argument several times. It
+    contains the reply of its host, or, as a result of call_nodes, those of all nodes.
     """
     if not args["facts_from"]:
         return dict(args["facts"])
-    names = [str(node.get("name")) for node in args["nodes"]]
-    return {name: hostvars.raw_get(name).get(args["facts_from"]) for name in names if name in hostvars}
+    replies: dict[str, Any] = {}
+    for name in (str(node.get("name")) for node in args["nodes"]):
+        if name in hostvars and name not in replies:
+            reply = hostvars.raw_get(name).get(args["facts_from"])
+            replies |= reply["by_node"] if isinstance(reply, Mapping) and "by_node" in reply else {name: reply}
+    return replies
 
 
 def find_unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""For a part of a launch that is not used, Ansible starts no process, or at most one for all nodes."""
+"""For each task of a launch, Ansible starts at most one process for all nodes, and none for parts that are not used."""
 
 from __future__ import annotations
 
@@ -36,11 +36,15 @@ def test_unused_parts_start_no_processes(tmp_path: Path) -> None:
     completed = typed(tmp_path, [*command, "-e", f"launch_working_directory={tmp_path}"], **settings)
     assert completed.returncode == 0, completed.stdout
     skipped: dict[str, int] = {}
+    processes: dict[str, int] = {}
     task = ""
     for line in (tmp_path / "events.jsonl").read_text().splitlines():
         event = json.loads(line)
         task = event.get("task", task)
         if event["event"] == "skipped":
             skipped[task] = skipped.get(task, 0) + 1
+        if event["event"] == "process":
+            processes[task] = processes.get(task, 0) + 1
     assert {name.rpartition(" : ")[2] for name in skipped} <= SKIPPED_ONCE
     assert [name for name, count in skipped.items() if count > 1] == []
+    assert [name for name, count in processes.items() if count > 1] == []
