@@ -63,7 +63,8 @@ def print_phases(lab: Lab, run_id: str) -> list[dict[str, Any]]:
     """Print the seconds of each phase between two attempts; return the attempts."""
     attempts: list[dict[str, Any]] = drive.record(lab, run_id)["attempts"]
     for first, second in zip(attempts, attempts[1:], strict=False):
-        ended, next_start = first["ended"] - first["noticed"], second["started"] - first["ended"]
+        noticed = first.get("noticed") or first["ended"]
+        ended, next_start = first["ended"] - noticed, second["started"] - first["ended"]
         silent = first.get("silent") or 0.0
         print(f"\n{run_id}: silent {silent:.1f} s, ended {ended:.1f} s, next attempt {next_start:.1f} s")
     return attempts

@@ -69,5 +69,5 @@ def test_run_saves_and_continues_without_a_machine_that_is_taken_away(
     assert play.rc == 0, play.output
     first, second = drive.record(lab, run_id)["attempts"]
     assert (first["end_class"], first["node"], second["nodes"]) == ("interrupted", taken, remaining)
-    print(f"\n{run_id}: ended {first['ended'] - first['noticed']:.1f} s after the notice")
+    print(f"\n{run_id}: next attempt {second['started'] - first['ended']:.1f} s")
     drive.nothing_left(lab, remaining, within=15)
