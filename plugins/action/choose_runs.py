@@ -53,7 +53,7 @@ def parse_count(text: str) -> int:
 def merge_runs(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return each run once, newest first: its nodes, its total size there, and its result.
 
-    If nodes disagree, the values that keep a run count: the latest start, and every node that any of them names.
+    If nodes disagree, the values that favor keeping a run win: the latest start, and every node that any of them names.
     """
     runs: dict[str, dict[str, Any]] = {}
     for name, reply in reads.items():

@@ -185,7 +185,7 @@ def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
 
 
 def read_origin(job: Any, code: Mapping[str, Any]) -> JobOrigin:
-    """Return where the job, with the code as in list_code, comes from on this machine."""
+    """Return the origin, on this machine, of the job, with the code as in list_code."""
     file = find_job_file(job)
     source = str(code.get("source") or "")
     checkout = CheckoutQuery(source).result() if os.path.isdir(source) else None

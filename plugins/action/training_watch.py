@@ -172,7 +172,7 @@ class ActionModule(ActionBase):
             return self.watch(args, functools.partial(self.poll, task_vars, tunnel=tunnel))
 
     def variables_of(self, task_vars: dict[str, Any], name: str) -> dict[str, Any] | None:
-        """Return the variables by which a node of the play is reached, None for another name."""
+        """Return the variables used to reach a node of the play, or None if the name is not one of its nodes."""
         if name not in task_vars.get("ansible_play_hosts_all", ()):
             return None
         hostvars = task_vars["hostvars"][name]

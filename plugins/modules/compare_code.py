@@ -81,7 +81,7 @@ bring:
   type: bool
   sample: true
 left:
-  description: Why it is not copied, in the values of O(muster.training.launch_plan#module:code_left).
+  description: Why it is not copied, one of the values of O(muster.training.launch_plan#module:code_left).
   returned: success
   type: str
   sample: ""

@@ -89,7 +89,7 @@ def phase_of(action: str, results: Sequence[str]) -> str:
 
 
 def split_into_phases(events: Sequence[Mapping[str, Any]], began: float, ended: float) -> dict[str, Phase]:
-    """Return what each phase of a launch took, from the events of the callback launch_events."""
+    """Return how long each phase of a launch took, from the events of the callback launch_events."""
     phases = {name: Phase() for name in PHASES}
     last = {"time": began, "cpu": 0.0}
     phases[START].add(events[0]["time"] - began, events[0]["cpu"], False)

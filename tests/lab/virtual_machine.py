@@ -95,7 +95,7 @@ class VirtualMachine:
         return time.monotonic() - started
 
     def wait_for_login(self) -> None:
-        """Return when its user can log in."""
+        """Wait until its user can log in."""
         self._wait("Login", lambda: self._ssh("true", shared=False).returncode == 0)
 
     def _wait(self, what: str, condition: Callable[[], bool]) -> None:

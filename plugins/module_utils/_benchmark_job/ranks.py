@@ -73,7 +73,7 @@ class Ranks:
 
 
 class PhaseClock:
-    """The time limit of one phase, measured by rank 0, so that all ranks decide alike."""
+    """The time limit of one phase, measured by rank 0, so that all ranks make the same decision."""
 
     def __init__(self, ranks: Ranks, seconds: float, group: Any = None) -> None:
         self.ranks, self.group, self.end = ranks, group, time.monotonic() + seconds

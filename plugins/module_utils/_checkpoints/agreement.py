@@ -119,7 +119,7 @@ def select_agreed(wanted: Mapping[str, Value], agreed: Any) -> dict[str, Value]:
 
 
 def shorten(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint that fits into one line of the lifeline: without its parts if they are too many."""
+    """Return a checkpoint that fits into one line of the lifeline: without its parts if there are too many of them."""
     if len(json.dumps(checkpoint)) <= MAX_DESCRIPTION:
         return checkpoint
     return {

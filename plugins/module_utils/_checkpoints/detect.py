@@ -39,7 +39,7 @@ NOTHING = {"", "null", "none", "~", "true", "false"}
 
 
 def rank_of(name: str) -> int | None:
-    """Return the position in NAMES of an option or key, or None for another."""
+    """Return the position of an option or key in NAMES, or None if it is not there."""
     last = name.lstrip("-+").rpartition(".")[2].replace("-", "_").lower()
     return NAMES.index(last) if last in NAMES else None
 

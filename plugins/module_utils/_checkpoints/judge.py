@@ -52,7 +52,7 @@ def judge_required(checkpoint: Checkpoint) -> str:
 
 
 def judge_shards(checkpoint: Checkpoint) -> str:
-    """Return why a directory with shards of DCP or DeepSpeed is not complete, or "" if all are."""
+    """Return why a directory of DCP or DeepSpeed shards is not complete, or "" if it is."""
     parts, recorded = checkpoint["parts"], checkpoint["recorded"]
     for directory in sorted({posixpath.dirname(path) for path in parts}):
         names = below(parts, directory)
@@ -69,7 +69,7 @@ def judge_shards(checkpoint: Checkpoint) -> str:
 
 
 def judge_local_shards(parts: Mapping[str, int]) -> str:
-    """Return which rank's shard is missing, or "" if none is."""
+    """Return a message that names the rank whose shard is missing, or "" if none is."""
     ranks = local_ranks(parts)
     missing = next((rank for rank in range(max(ranks, default=-1) + 1) if rank not in ranks), None)
     return "" if missing is None else f"the shard of rank {missing} is missing"

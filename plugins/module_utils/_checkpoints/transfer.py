@@ -136,7 +136,7 @@ class Channel:
         return parse_json(content.decode("utf-8"))
 
     def content_mac(self, side: str, path: str, size: int) -> hmac.HMAC:
-        """Return the HMAC to which the content of a file is added."""
+        """Return an HMAC object, to which the content of a file is then added."""
         return hmac.new(self.key, f"{side}|{path}|{size}|".encode(), hashlib.sha256)
 
     def send_file(self, path: str, stream: Any, size: int) -> None:
@@ -264,7 +264,7 @@ class Server:
             self.remove(sock)
 
     def send_part(self, channel: Channel, part: Any) -> None:
-        """Send a part that was listed; otherwise a size that no part has."""
+        """Send a part if it was listed; otherwise, send a size that no part has."""
         if not isinstance(part, str) or part not in self.parts:
             channel.send({"size": -1})
             return
@@ -362,7 +362,7 @@ def require_complete(directory: str, name: str, staged: Mapping[str, str] | None
 
 
 def missing_parts(offers: Sequence[Parts], present: Parts) -> Parts:
-    """Return the parts that other nodes have and this one lacks, besides the random states of their ranks."""
+    """Return the parts that other nodes have and this one lacks, except the random states of their ranks."""
     missing: Parts = {}
     for parts in offers:
         for part, value in parts.items():

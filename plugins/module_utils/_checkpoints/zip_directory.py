@@ -44,7 +44,7 @@ def read_at(stream: BinaryIO, position: int, size: int) -> bytes:
 
 
 def locate(stream: BinaryIO, size: int) -> Location:
-    """Return where the directory is. Raise ZipError if the archive does not end with one."""
+    """Return the directory's position. Raise ZipError if the archive does not end with one."""
     end = size - END.size
     fields = END.unpack(read_at(stream, end, END.size))
     if fields[0] != b"PK\x05\x06":

@@ -105,7 +105,7 @@ def parse_info(engine: str, text: str, is_root: bool) -> tuple[str, bool | None]
 
 
 def free_bytes(directory: str) -> int | None:
-    """Return the free bytes on a directory's disk; if root's directory is hidden from us, of its nearest parent."""
+    """Return the free bytes on the disk of a directory, or of its nearest accessible parent; None if there is none."""
     while directory != "/":
         try:
             return shutil.disk_usage(directory).free

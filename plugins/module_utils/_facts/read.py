@@ -362,7 +362,7 @@ def start_imports(context: FactsContext, directory: str, is_readable: bool) -> N
 
 
 def start_provenance(context: FactsContext) -> None:
-    """Start the query of the packages and inputs by which a run can be repeated."""
+    """Start the query of the packages and inputs that are needed to repeat a run."""
     from ansible_collections.muster.training.plugins.module_utils._facts import provenance
 
     readable = context.interpreter and not context.request.get("image") and not context.dead_mount(context.interpreter)

@@ -65,7 +65,7 @@ def read_records(descriptor: int, limit: int = MAX_RECORDS) -> list[bytes]:
 
 
 def boot_time() -> float:
-    """Return when the monotonic clock began, in seconds since 1970."""
+    """Return the time at which the monotonic clock began, in seconds since 1970."""
     return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 

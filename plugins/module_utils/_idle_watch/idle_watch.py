@@ -238,7 +238,7 @@ def find_run_users(user: str, uids: Collection[int]) -> set[int]:
 
 
 def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns:
-    """Return the current signs of use of this machine. user: who runs the jobs besides administrators, or ""."""
+    """Return the current signs of use of this machine. user: who runs the jobs, apart from administrators, or ""."""
     processes = read_processes(proc)
     process_usage = process_signs(processes, find_run_users(user, {process.uid for process in processes}))
     work, people = list(process_usage.work), list(process_usage.people)

@@ -64,10 +64,11 @@ class StoreServer(http.server.ThreadingHTTPServer):
         return self.slots.acquire(blocking=False)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        slots = self.slots  # those from which verify_request() took one
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.slots.release()
+            slots.release()
 
 
 def serve(request: Data) -> Data:

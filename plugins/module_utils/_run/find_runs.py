@@ -56,7 +56,7 @@ def private_plan(path: str) -> Data | None:
 
 
 def modification_time(path: str) -> float:
-    """Return when a file or directory was last written, or 0 if it was removed."""
+    """Return the time at which a file or directory was last written, or 0 if it was removed."""
     try:
         return os.lstat(path).st_mtime
     except OSError:

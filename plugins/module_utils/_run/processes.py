@@ -101,7 +101,7 @@ def local_rank_in(variables: list[bytes]) -> int | None:
 def start_in_background(command: list[str], log: str, environment: dict[str, str] | None = None) -> int:
     """Start a command in the background, with its output in a log; return its pid, or 0 if it cannot be started.
 
-    environment: variables to set, besides those of this process.
+    environment: variables to set in addition to those of this process.
     """
     variables = {**os.environ, **environment} if environment else None
     for output in dict.fromkeys((log, os.devnull)):  # the job may have replaced the log with a pipe, for example

@@ -111,7 +111,7 @@ def kind_of(frames: list[Frame], source: str) -> str:
 
 
 def user_position(frames: list[Frame]) -> int:
-    """Return the position of the innermost frame of the user's code; without any, of the outermost installed code."""
+    """Return the position of the user's innermost frame; if there is none, of the outermost installed code."""
     for position, frame in enumerate(frames):
         if is_user(frame):
             return position

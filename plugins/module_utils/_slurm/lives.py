@@ -181,6 +181,6 @@ def end_job_of_lost_nodes(directory: str, environment: Mapping[str, str]) -> Non
 
 
 def forget(directory: str) -> None:
-    """Remove the files kept for another life."""
+    """Remove the files kept in case the job is requeued."""
     with contextlib.suppress(OSError):
         remove_tree(os.path.join(directory, KEPT))

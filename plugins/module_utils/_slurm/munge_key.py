@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The key of MUNGE, by which the nodes of a Slurm cluster authenticate each other. Needs root.
+"""The MUNGE key, with which the nodes of a Slurm cluster authenticate each other. Needs root.
 
 Everybody who has the key can act as any user on all nodes, root included. It is read and written with the rights of
 munge's user, to whom its directory belongs.

@@ -159,11 +159,11 @@ class Journal:
         self.write("status.json", status)
 
     def started_at(self) -> float:
-        """Return when this supervisor was started, in seconds since 1970 by the clock's current setting."""
+        """Return the time at which this supervisor started, in seconds since 1970 by the clock's current setting."""
         return time.time() - (time.monotonic() - self.started)
 
     def restore(self) -> None:
-        """Restore the run directory and the documents by which others find the run, if the job has changed them."""
+        """Restore the run directory and the documents that others use to find the run, if the job has changed them."""
         intact = all(self.identities.get(name) == identity(self.path(name)) for name in IDENTIFYING)
         if intact and self.is_private():
             return

@@ -52,7 +52,7 @@ MAX_BACKLOG = 262144  # bytes of unread output, beyond which a connection is dro
 
 
 def handshake_mac(token: str, side: str, run_id: str, node_rank: int, server_nonce: str, peer_nonce: str) -> str:  # noqa: PLR0913
-    """Return the hex HMAC-SHA256 by which one side proves that it holds the run's token."""
+    """Return the hex HMAC-SHA256 with which one side proves that it holds the run's token."""
     text = "|".join((side, run_id, str(node_rank), server_nonce, peer_nonce))
     # an unauthenticated nonce may hold half a surrogate pair, which JSON can encode and UTF-8 cannot
     return hmac.new(token.encode(), text.encode("utf-8", "backslashreplace"), hashlib.sha256).hexdigest()

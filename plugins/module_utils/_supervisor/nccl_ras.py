@@ -65,7 +65,7 @@ def read_status_at(address: str, port: int, deadline: float) -> str:
 
 
 def receive(connection: socket.socket, deadline: float, end: bytes = b"") -> bytes:
-    """Return what arrives until a text, the end of the stream, MAX_REPLY bytes, or a moment of the monotonic clock."""
+    """Return the data received before a text, the end of the stream, MAX_REPLY bytes, or a monotonic time."""
     reply = b""
     while len(reply) < MAX_REPLY and not (end and end in reply):
         remaining = deadline - time.monotonic()
@@ -88,7 +88,7 @@ def launched(match: re.Match[str], subject: str) -> str:
 
 
 class Differences:
-    """The operations of which ranks have launched different numbers, from the lines of a status."""
+    """The operations that ranks have launched different numbers of times, from the lines of a status."""
 
     def __init__(self) -> None:
         self.communicator = ""

@@ -41,7 +41,7 @@ class RankWatch:
         self.ended: dict[int, float] = {}  # when a local rank was found to have exited, in seconds since 1970
 
     def global_ranks(self) -> dict[int, float]:
-        """Return when each global rank exited."""
+        """Return the time at which each global rank exited, in seconds since 1970."""
         return {self.plan["node"]["first_rank"] + number: since for number, since in sorted(self.ended.items())}
 
     def step(self, now: float, launcher: LauncherProcess) -> list[Notice]:
@@ -78,7 +78,7 @@ class RankWatch:
         return {number: directory for number, directory in directories.items() if directory is not None}
 
     def running_local_ranks(self, agent: int) -> set[int]:
-        """Return the local ranks of which a process runs. agent: torchrun's pid."""
+        """Return the local ranks that have a running process. agent: torchrun's pid."""
         if self.plan.get("wrap"):  # in a container, ranks are the engine's children
             pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         else:

@@ -112,7 +112,7 @@ def check_companions() -> list[str]:
 
 
 def rocm_version(request: Data) -> str:
-    """Return the version of ROCm that the requested build is for, or "" for another build."""
+    """Return the version of ROCm that the requested build is for, or "" if it is not for ROCm."""
     build = str(request["build"])
     return build[len("rocm") :] if build.startswith("rocm") else ""
 

@@ -30,8 +30,8 @@ class ClusterOverview(TypedDict):
     off: int
     age: float | None  # seconds since its oldest machine was created, None if it has no machines
     per_hour: float | None
-    so_far: float | None  # upper limit, as if machines were always on: the API does not report since when one is on
-    stopped_per_month: float | None  # all its machines' disks, on or off
+    so_far: float | None  # upper limit, as if machines were always on: the API does not say how long one is on
+    stopped_per_month: float | None  # disks of all its machines, whether on or off
     besides: list[str]  # other resources that cost money, at an unknown price
 
 

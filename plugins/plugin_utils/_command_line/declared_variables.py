@@ -139,7 +139,7 @@ def used_roles(playbooks: Iterable[Path]) -> set[str]:
 
 
 def read_variables(playbooks: Iterable[Path]) -> set[str]:
-    """Return the variables that these playbooks and their roles read, besides the roles' own."""
+    """Return the variables that these playbooks and their roles read, except the roles' own."""
     playbooks = list(playbooks)
     names = {name for playbook in playbooks for name in PLAYBOOKS[playbook.stem].names}
     return names.union(PLUGIN_VARIABLES, *(ROLES.get(role, ()) for role in used_roles(playbooks)))

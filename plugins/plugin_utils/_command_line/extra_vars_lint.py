@@ -30,7 +30,7 @@ def reject_stray_extra_vars() -> None:
 
 
 def find_stray_extra_vars(texts: Iterable[str]) -> list[str]:
-    """Return one sentence for each text after -e of which Ansible ignores a part, with the correct form."""
+    """Return a sentence, with the correct form, for each -e argument part of which Ansible ignores."""
     return [
         problem for text in texts if text and text[0] not in "@[{" for problem in [describe_stray_part(text)] if problem
     ]

@@ -154,6 +154,5 @@ def activity_of(lines: Iterable[str]) -> tuple[str, str]:
 
 def describe_output(line: str, last: str) -> str:
     """Return the output that shows an activity, and how far it was if a progress bar follows, without semicolons."""
-    bar = "" if line == last else f", {last}"
-    text = f"{line[: MAX_OUTPUT - len(bar[:60])]}{bar[:60]}" if bar else line[:MAX_OUTPUT]
-    return text.replace(";", ",").strip()
+    progress = "" if line == last else f", {last}"[:60]
+    return f"{line[: MAX_OUTPUT - len(progress)]}{progress}".replace(";", ",").strip()

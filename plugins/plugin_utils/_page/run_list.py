@@ -27,7 +27,7 @@ OPEN = "open"  # the state of a run whose record does not say how it ended
 
 
 def modification_time(path: Path) -> float:
-    """Return when a file was last written, or 0 if it does not exist."""
+    """Return the time at which a file was last written, or 0 if it does not exist."""
     try:
         return os.lstat(path).st_mtime
     except OSError:

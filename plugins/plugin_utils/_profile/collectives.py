@@ -28,7 +28,7 @@ class SequenceMatch(NamedTuple):
 
 
 def end_of(collective: Mapping[str, Any]) -> float:
-    """Return when a collective ended, in seconds since 1970 by the rank's clock."""
+    """Return the time at which a collective ended, in seconds since 1970 by the rank's clock."""
     return float(collective["start"]) + float(collective["seconds"])
 
 

@@ -108,7 +108,7 @@ def latency_plot(benchmark: Benchmark) -> Plot:
 
 
 def rate_plot(benchmark: Benchmark) -> Plot:
-    """Return a plot of the rate of each GPU; if there are too many, of the slowest ones."""
+    """Return a plot of the rate of each GPU, or of only the slowest GPUs if there are too many."""
     unit = "TFLOP/s"
     slowest = sorted(benchmark["gpus"], key=lambda gpu: gpu["tflops"])[:MAX_ROWS]
     gpus = [gpu for gpu in benchmark["gpus"] if gpu in slowest]

@@ -51,7 +51,7 @@ COMPANIONS = names("""
     """)
 # Names that are metrics only with exactly these capitals
 AMBIGUOUS = {"map": "mAP", "map50": "mAP", "em": "EM", "ap": "AP", "ap50": "AP", "fid": "FID", "r2": "R2"}
-RATES = ("lr", "learning_rate", "learning rate")  # not a metric if the line has no other
+RATES = ("lr", "learning_rate", "learning rate")  # a line that has only these has no metrics
 # Last parts of names of settings, such as loss_scale, and first parts of others, such as target_accuracy
 SETTING_ENDS = names("""
     alpha beta gamma lambda coef coefficient decay dir every factor file fn func function id interval limit margin name

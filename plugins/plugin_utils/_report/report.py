@@ -285,7 +285,7 @@ def job_metrics(job_report: Mapping[str, Any]) -> list[Metric]:
 
 
 def printed_once(record: Record, job_report: Mapping[str, Any]) -> list[Metric]:
-    """Return the measures of which rank 0 printed a single value, without those that the job reported."""
+    """Return the measures for which rank 0 printed a single value, except those that the job reported."""
     values = {name: value for name, value in record.single_values.items() if name not in job_report}
     return job_metrics(values)
 

@@ -200,7 +200,7 @@ def node_rows(plan: Any, result: Any) -> list[NodeRow]:
 
 
 def node_problems(end: Mapping[str, Any]) -> list[str]:
-    """Return problems in a node's verdict, besides how the job ended there."""
+    """Return problems in a node's verdict, apart from how the job ended there."""
     problems = [
         f"the mount {clean_text(point)} died: {clean_text(reason)}"
         for point, reason in to_mapping(end.get("mounts")).items()

@@ -86,7 +86,7 @@ class TrainerLog:
         return None
 
     def interval(self, last_epoch: float, count: int) -> int | None:
-        """Return the number of steps between two values, of which the last of `count` is from an epoch."""
+        """Return the number of steps between two of `count` values, the last of which is from `last_epoch`."""
         if self.steps is None or self.end is None or count < 1:
             return None
         exact = self.steps.value * last_epoch / self.end.value / count

@@ -98,7 +98,7 @@ class Program:
 
     @cached_property
     def trains(self) -> bool:
-        """Whether the program trains a model in a loop of its own."""
+        """Whether the program trains a model in its own loop."""
         return self.first_backward is not None
 
     @cached_property

@@ -132,7 +132,7 @@ def settings(cluster: Cluster) -> dict[str, Any]:
 
 
 def process_settings(cluster: Cluster) -> Mapping[str, str]:
-    """Return the settings by which Slurm tracks and limits the processes of a job."""
+    """Return the settings with which Slurm tracks and limits the processes of a job."""
     if cluster.cgroups:
         return {
             "ProctrackType": "proctrack/cgroup",

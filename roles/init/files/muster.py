@@ -119,8 +119,7 @@ MEANINGS = {
     "remove": "Name of the environment to remove.",
     "grep": "Text to look for in the names, arguments, projects and errors of runs.",
 }
-# left as they were typed after -e
-LOCAL_PATHS = ("code_source", "stage_data_here", "json", "preflight_json", "report_directory")
+LOCAL_PATHS = ("code_source", "stage_data_here", "json", "preflight_json", "report_directory")  # typed after -e
 # ansible-playbook's options that take a value.
 VALUE_OPTIONS = """
     -e --extra-vars -i --inventory -l --limit -t --tags --skip-tags -f --forks -M --module-path -u --user -T --timeout
@@ -182,8 +181,7 @@ def describe(setting: str, role: str, options: dict[str, dict[str, Any]]) -> str
     parts = option.get("description", [])
     text = " ".join([parts] if isinstance(parts, str) else parts) or MEANINGS.get(name, name)
     text = re.sub(r"\b[A-Z]\(([^()]*)\)", r"\1", text)
-    # the name that a user sees is the short one
-    text = re.sub(rf" Defaults to {name.removeprefix('launch_')}(, otherwise [^ ]+)?\.", "", text)
+    text = re.sub(rf" Defaults to {name.removeprefix('launch_')}(, otherwise [^ ]+)?\.", "", text)  # the short name
     text += f" One of {', '.join(map(str, option['choices']))}." if option.get("choices") else ""
     default = option.get("default")
     has_default = default not in (None, "", [], {}) and "efault" not in text and not constant

@@ -26,7 +26,7 @@ MAX_SHARDS = 20_000
 
 
 def recognizes(names: set[str]) -> bool:
-    """Return whether a directory with these entries is a checkpoint of DCP."""
+    """Return whether a directory with these entries is a DCP checkpoint."""
     return METADATA in names or any(SHARD.match(name) for name in names)
 
 
@@ -46,7 +46,7 @@ def read_metadata(path: str) -> CheckpointPart:
 
 
 def item_ends(data: bytes) -> dict[str, int]:
-    """Return where the last item of each file ends, in bytes, from the storage data in .metadata."""
+    """Return the offset at which the last item of each file ends, in bytes, from the storage data in .metadata."""
     ends: dict[str, int] = {}
     path, offset, name = "", -1, None
     for token in tokens(data):
@@ -73,7 +73,7 @@ def read_shard(path: str) -> CheckpointPart:
 
 
 def judge(parts: Mapping[str, int]) -> str:
-    """Return why a directory of DCP with these files is not complete, or "" if it is."""
+    """Return why a DCP directory with these files is not complete, or "" if it is."""
     if METADATA not in parts:
         return f"{METADATA} is missing, which is written last"
     return ""

@@ -67,7 +67,7 @@ def world_size(parts: Mapping[str, int]) -> int | None:
 
 
 def judge(parts: Mapping[str, int]) -> str:
-    """Return why a checkpoint of the Trainer with these files is not complete, or "" if it is."""
+    """Return why a Trainer checkpoint with these files is not complete, or "" if it is."""
     if UNFINISHED in parts:
         return f"{UNFINISHED} marks it as unfinished"
     if STATE not in parts:
@@ -78,7 +78,7 @@ def judge(parts: Mapping[str, int]) -> str:
 
 
 def judge_optimizer(parts: Mapping[str, int]) -> str:
-    """Return what is missing beside the model, or "" if it is complete or only the model was saved intentionally."""
+    """Return what is missing apart from the model, or "" if nothing is, or only the model was meant to be saved."""
     random = "rng_state.pth" in parts or any(map(RNG.match, parts))
     optimizer, scheduler = any(map(OPTIMIZER.match, parts)), "scheduler.pt" in parts
     if not (random or optimizer or scheduler):
@@ -91,7 +91,7 @@ def judge_optimizer(parts: Mapping[str, int]) -> str:
 
 
 def judge_ranks(parts: Mapping[str, int]) -> str:
-    """Return which rank's random state is missing, or "" if none is."""
+    """Return a message that names the rank whose random state is missing, or "" if none is."""
     ranks = ranks_of(parts)
     missing = next((rank for rank in range(max(ranks, default=-1) + 1) if rank not in ranks), None)
     return "" if missing is None else f"the random state of rank {missing} is missing"

@@ -280,7 +280,7 @@ class NodeHealth:
             self.reader = LinesOfChild(command)
 
     def take_reading(self, reading: dict[str, Any]) -> list[Notice]:
-        """Return notices from a reading of the GPUs, and the figures by which rank 0 compares the nodes."""
+        """Return notices from a reading of the GPUs, and the figures that rank 0 uses to compare the nodes."""
         self.first = self.first or reading
         notices = self.compare(list(judge.gpu_problems(self.first, reading)), lambda problem: problem.gpu is not None)
         figures = {"gpus": reading["pace"], "steps": self.step_times.take()}

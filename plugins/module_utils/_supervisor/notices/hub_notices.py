@@ -110,7 +110,7 @@ class HubNotices:
         return True
 
     def warnings(self, now: float) -> list[str]:
-        """Return a warning, once, for each limit of which the run has used most."""
+        """Return one warning for each limit that the run has nearly reached, at the first call after that."""
         texts = []
         for limit in self.limits:
             elapsed = now - self.started if self.started is not None else 0.0

@@ -112,6 +112,6 @@ def read_name(pid: int) -> str:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Return whether a process has a handler of its own for a signal; without one, most signals would end it."""
+    """Return whether a process has its own handler for a signal; without one, most signals would end it."""
     handled = handled_signals(process_status(pid))
     return number in handled and not (number == signal.SIGTERM and NO_OWN_SIGTERM_HANDLER in handled)

@@ -69,7 +69,7 @@ class HubPreparation:
         self.reset(0)
 
     def reset(self, number: int) -> None:
-        """Begin anew, for an attempt."""
+        """Reset the state for a new attempt."""
         self.number = number
         self.nodes: dict[int, NodeState] = {}
         self.rejected: set[str] = set()  # checkpoints whose parts could not be copied

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The location of EC2 machines in AWS's network, as a tag by which the inventory orders the ranks."""
+"""The location of EC2 machines in AWS's network, as a tag that the inventory uses to order the ranks."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class TeardownResult(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """The resources that a teardown removes besides the machines."""
+    """The resources that a teardown removes in addition to the machines."""
 
     drive: bool = False
     templates: bool = False

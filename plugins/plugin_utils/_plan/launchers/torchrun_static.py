@@ -44,7 +44,7 @@ class TorchrunStatic(BaseLauncher):
         return []
 
     def rendezvous(self, job: Job, table: RankTable, node: Node) -> list[str]:
-        """Return the options by which the agents find each other."""
+        """Return the options with which the agents find each other."""
         return [
             f"--nnodes={table.nnodes}",
             f"--node-rank={node.node_rank}",

@@ -22,7 +22,7 @@ FIRST_RETRANSMISSION = 0.2  # seconds after which TCP repeats lost data; then af
 
 
 def retransmissions(seconds: float) -> list[float]:
-    """Return when TCP repeats lost data, in seconds after it was first sent."""
+    """Return the times at which TCP repeats lost data, in seconds after it was first sent."""
     times: list[float] = []
     interval = FIRST_RETRANSMISSION
     while sum(times[-1:]) + interval <= seconds:

@@ -66,7 +66,7 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]
 
 
 def started(run: Run) -> float:
-    """Return when the ranks were started: limits count from then on."""
+    """Return the time at which the ranks were started: limits count from then on."""
     events = [json.loads(line) for line in (run.node(0) / "events.jsonl").read_text().splitlines()]
     return float(next(event["time"] for event in events if event["event"] == "go"))
 
