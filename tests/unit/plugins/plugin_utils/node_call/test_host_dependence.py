@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.host_dependence import (
     reachable_names,
     varying_names,
@@ -32,8 +34,8 @@ def test_circular_variables_end() -> None:
 
 
 def test_varying_variables_are_those_that_differ_or_are_missing_somewhere() -> None:
-    registered = {"by_node": {}}
-    hosts = [
+    registered: dict[str, Any] = {"by_node": {}}
+    hosts: list[dict[str, Any]] = [
         {"address": "10.0.0.1", "user": "a", "only": 1, "result": registered},
         {"address": "10.0.0.2", "user": "a", "result": registered},
         {"address": "10.0.0.3", "user": "a", "other": 2, "result": registered},
