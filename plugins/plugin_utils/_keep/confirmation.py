@@ -27,13 +27,17 @@ class Need(NamedTuple):
 
 
 def confirm(action: Action, situation: Situation, need: Need | None, now: float) -> tuple[Action, Need | None]:
-    """Return Confirm in place of Rent until all observations of CONFIRM_TIME agree, and the need to remember."""
+    """Return Confirm in place of Rent until a node was missing for CONFIRM_TIME, and the need to remember.
+
+    Other nodes that are missing only at times do not prolong it.
+    """
     if not isinstance(action, Rent):
         return action, None
     current = Need(action.nnodes, frozenset(node.name for node in situation.missing), now)
-    if need is None or need[:2] != current[:2] or now < need.since:
+    throughout = need.missing & current.missing if need is not None else frozenset()
+    if need is None or need.nnodes != current.nnodes or not throughout or now < need.since:
         return Confirm(), current
-    return (action if now - need.since >= CONFIRM_TIME else Confirm()), need
+    return (action if now - need.since >= CONFIRM_TIME else Confirm()), need._replace(missing=throughout)
 
 
 def with_unlisted(situation: Situation, previous: tuple[str, ...]) -> Situation:

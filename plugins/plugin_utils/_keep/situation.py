@@ -63,7 +63,12 @@ def missing_nodes(nodes: Sequence[Mapping[str, Any]], run_nodes: Collection[str]
     Ignore duplicates and names of nodes outside the run: a machine is created for each entry. If two nodes list any,
     one of them is cut off and does not know yet that another leads the majority: the one that misses more.
     """
-    lists = [node["missing"] for node in nodes if node["state"] in UNFINISHED_STATES and node.get("missing")]
-    entries = min((entries for entries in lists if isinstance(entries, list)), key=len, default=[])
-    missing = {entry["name"]: entry["excluded"] for entry in entries if conforms(entry, MISSING)}
-    return tuple(MissingNode(name, broken) for name, broken in missing.items() if name in run_nodes)
+    lists = [valid_entries(node.get("missing"), run_nodes) for node in nodes if node["state"] in UNFINISHED_STATES]
+    missing = min(filter(None, lists), key=len, default={})
+    return tuple(MissingNode(name, broken) for name, broken in missing.items())
+
+
+def valid_entries(entries: Any, run_nodes: Collection[str]) -> dict[str, bool]:
+    """Return whether each missing node is excluded, by name, in what a node reports, which may be anything."""
+    valid = [entry for entry in entries if conforms(entry, MISSING)] if isinstance(entries, list) else []
+    return {entry["name"]: entry["excluded"] for entry in valid if entry["name"] in run_nodes}

@@ -38,6 +38,11 @@ CONTEXT_VARIABLES = {
     name for names in C.MAGIC_VARIABLE_MAPPING.values() for name in names if name not in ADDRESS
 }  # each also an attribute of Ansible's play context
 INTERPRETER = "ansible_python_interpreter"
+# Keywords that a task may inherit from its blocks, role or play, as templates, and that decide how and where it runs.
+INHERITED = (
+    *("connection", "port", "remote_user", "timeout", "delegate_to", "check_mode"),
+    *("become", "become_exe", "become_flags", "become_method", "become_user"),
+)
 
 
 def set_plugin_options(kind: str, plugin: Any, variables: Mapping[str, Any], keys: Mapping[str, Any]) -> None:
@@ -93,6 +98,23 @@ def described(connection: Any) -> list[Any]:
     return [(kind, part._load_name.rpartition(".")[2], part.get_options()) for kind, part in parts if part is not None]
 
 
+def inherited_keywords(task: Any) -> list[Any]:
+    """Return the keywords of a task's blocks, roles and play, not rendered: they may differ between hosts."""
+    values: list[Any] = []
+    seen: list[Any] = []
+    pending = [task]
+    while pending:
+        holder = pending.pop()
+        if holder is None or any(holder is other for other in seen):
+            continue
+        seen.append(holder)
+        if holder is not task:  # whose own keywords are rendered
+            values += [getattr(holder, f"_{keyword}", None) for keyword in INHERITED]
+        pending += [getattr(holder, name, None) for name in ("_parent", "_role", "_play")]
+        pending += [*(getattr(holder, "_dep_chain", None) or ()), *(getattr(holder, "_parents", None) or ())]
+    return values
+
+
 class NodeConnections:
     """Connections to nodes, each the same as Ansible would create for a task on that node."""
 
@@ -108,7 +130,8 @@ class NodeConnections:
         if host not in self.raw or len(self.raw) < len(self.nodes):
             return False
         varying = varying_names(list(self.raw.values())) | INDIRECT
-        names = reachable_names(self.action._task.get_ds(), self.task_vars)
+        task = self.action._task
+        names = reachable_names([task.get_ds(), inherited_keywords(task)], self.task_vars)
         of_host = CONTEXT_VARIABLES & self.raw[host].keys()
         if varying & (names | UNSUPPORTED) or any(of_host - raw.keys() for raw in self.raw.values()):
             return False

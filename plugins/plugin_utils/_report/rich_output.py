@@ -15,7 +15,7 @@ import re
 MAX_LINES = 40  # lines of a progress bar
 INDENTATION = re.compile(r"\s{8,}\S")
 BAR = re.compile(r"[\u2501\u2578\u257a\u2500]{3,}")
-BORDER = re.compile(r"\s*[\u2502\u2503]\s*")
+BORDER = re.compile(r"[\u2502\u2503]")
 BORDERS_ONLY = re.compile(r"[\s\u2500-\u257f]*\Z")
 
 
@@ -48,4 +48,4 @@ def without_borders(text: str) -> str:
     """Return a row of a table with plain separators, and any other line unchanged."""
     if "\u2502" not in text and "\u2503" not in text:
         return text
-    return BORDER.sub(" | ", text).strip()
+    return " | ".join(cell.strip() for cell in BORDER.split(text)).strip()

@@ -31,7 +31,12 @@ NAMES = ["a", "b"]
 
 
 def called(
-    directory: Path, host_b: dict[str, Any], host_a: dict[str, Any] | None = None, check: bool = False, **play: Any
+    directory: Path,
+    host_b: dict[str, Any],
+    host_a: dict[str, Any] | None = None,
+    check: bool = False,
+    block: dict[str, Any] | None = None,
+    **play: Any,
 ) -> dict[str, Any]:
     """Call two nodes, a and b, of a play; return the registered results and, as "ssh", the arguments of each call."""
     give_collection(directory)
@@ -57,7 +62,7 @@ def called(
     result = f"{{{{ {{'together': together, 'each': {by_node}}} }}}}"
     show = {"ansible.builtin.copy": {"content": result, "dest": "result.json"}, "delegate_to": "localhost"}
     local = {"vars": {"ansible_connection": "local"}, "run_once": True, "check_mode": False}
-    tasks = [together, each, {**show, **local}]
+    tasks = [{"block": [together, each], **(block or {})}, {**show, **local}]
     document = [{"hosts": "training", "gather_facts": False, "tasks": tasks, **play}]
     (directory / "play.yml").write_text(yaml.safe_dump(document))
     command = ["ansible-playbook", "play.yml", "-i", "hosts.yml", *(["--check"] if check else [])]
@@ -115,6 +120,20 @@ def test_nodes_have_processes_of_their_own_if_they_differ(
     assert [bool(result["each"][name]["facts"]) for name in NAMES] == [True, True]
     assert len(result["ssh"]) == len(NAMES)
     assert all(('User="other"' in line) == ("ansible_user" in play.get("vars", {})) for line in result["ssh"])
+
+
+@pytest.mark.parametrize("where", ["play", "block"])
+def test_keyword_that_a_play_or_block_renders_for_each_node_applies(tmp_path: Path, where: str) -> None:
+    user = {"remote_user": "{{ login }}"}
+    result = called(
+        tmp_path,
+        {"login": "of_b"},
+        {"login": "of_a"},
+        block=user if where == "block" else None,
+        **(user if where == "play" else {}),
+    )
+    assert not result["together"]["complete"] and len(result["ssh"]) == len(NAMES)
+    assert all(('User="of_b"' in line) == ("10.0.0.2" in line) for line in result["ssh"])
 
 
 def test_keywords_of_the_play_apply(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -115,13 +116,14 @@ def main(_arguments: list[str]) -> int:
 def deliver(targets: Sequence[Mapping[str, str]], content: Mapping[str, Any]) -> None:
     """Send a message to all targets at once, and write a line to standard error for each that failed."""
     jobs = []
+    deadline = time.monotonic() + NOTIFICATION_TIMEOUT
     for target in targets:
         errors: list[str] = []
         thread = threading.Thread(target=send, args=(target, content, errors), daemon=True)
         thread.start()
         jobs.append((target, thread, errors))
     for target, thread, errors in jobs:
-        thread.join(NOTIFICATION_TIMEOUT)
+        thread.join(max(0.0, deadline - time.monotonic()))
         problem = errors[0] if errors else f"no answer within {NOTIFICATION_TIMEOUT:g} s"
         if problem:
             line = (

@@ -48,6 +48,14 @@ def test_machines_are_created_once_the_need_is_confirmed(need: Need | None, now:
     assert confirm(Rent(3), LOST, need, now) == expected
 
 
+def test_node_that_comes_and_goes_does_not_delay_the_replacement_of_another() -> None:
+    both = LOST._replace(missing=(*LOST.missing, MissingNode("gpu1")))
+    need = None
+    for number, situation in enumerate((LOST, both) * 2):
+        action, need = confirm(Rent(3), situation, need, NOW + number * CONFIRM_TIME / 3)
+    assert action == Rent(3)
+
+
 @pytest.mark.parametrize("action", [Watch(), Prepare(("gpu4",))])
 def test_other_actions_need_no_confirmation_and_end_one(action: Watch | Prepare) -> None:
     assert confirm(action, LOST, NEED, NOW + 60) == (action, None)
