@@ -31,11 +31,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 OPTION = "--remove-container"  # command-line option of supervisor.py
 MARKER = "container.creating"  # exists from before a client is started until it has the container's ID, or has ended
 ID_FILE = "container.id"  # written by the client once the engine has created the container
-# A container engine's message if the container was removed already, or is being removed.
-ALREADY_REMOVED = re.compile(
-    r"no such container|no container with|removal of container .* is already in progress", re.I
-)
+# A container engine's message if the container is being removed, and also if it was removed already.
 REMOVING = re.compile(r"removal of container .* is already in progress", re.I)
+ALREADY_REMOVED = re.compile(rf"no such container|no container with|{REMOVING.pattern}", re.I)
 
 
 class ContainerCreation:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_list, to_mapping, to_mappings
+
 MAX_NODES = 4096
 NAME = re.compile(r"[\w.:=-]{1,64}\Z")  # name of an interface, an address or a node that may be shown within a command
 
@@ -27,7 +29,7 @@ class RunFacts:
         gpus: GPUs of each node.
         port: The port of the rendezvous.
         variables: Names of the environment variables that the user set for the job.
-        first_rank: The rank that failed first, or None.
+        rank: The rank that failed first, or None.
     """
 
     addresses: tuple[str, ...] = ()
@@ -82,9 +84,8 @@ def read_facts(plan: Mapping[str, Any] | None, rank: Any = None) -> RunFacts:
     """
     if not isinstance(plan, Mapping):
         return NOTHING
-    nodes = [node for node in to_list(plan.get("nodes"))[:MAX_NODES] if isinstance(node, Mapping)]
-    environment = plan.get("environment")
-    environment = environment if isinstance(environment, Mapping) else {}
+    nodes = to_mappings(plan.get("nodes"), MAX_NODES)
+    environment = to_mapping(plan.get("environment"))
     hardware = [node.get("hardware") for node in nodes]
     gpus = [item.get("gpus") for item in hardware if isinstance(item, Mapping)]
     slots = [node.get("slots") for node in nodes]
@@ -98,11 +99,6 @@ def read_facts(plan: Mapping[str, Any] | None, rank: Any = None) -> RunFacts:
         variables=frozenset(filter(None, map(plain_name, to_list(plan.get("variables"))))),
         rank=rank if is_count(rank) else None,
     )
-
-
-def to_list(value: Any) -> list[Any]:
-    """Return a list, or [] for any other value."""
-    return value if isinstance(value, list) else []
 
 
 def plain_name(value: Any) -> str:

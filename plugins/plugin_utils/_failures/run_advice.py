@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
+from ansible_collections.muster.training.plugins.plugin_utils._record.coerce import to_mapping
 
 INSTALLS = re.compile(r"ansible-playbook site\.yml --tags (?:\w+,)*(?:python_env|pytorch|deepspeed)\b")
 START = "start at launch_working_directory"
@@ -38,8 +39,7 @@ def own_python(plan: Mapping[str, Any]) -> str:
 
     The default is a list of the environments of site.yml, separated by colons.
     """
-    options = plan.get("options")
-    options = options if isinstance(options, Mapping) else {}
+    options = to_mapping(plan.get("options"))
     python = options.get("launch_python")
     if not isinstance(python, str) or not python.startswith("/") or ":" in python or options.get("launch_image"):
         return ""

@@ -60,6 +60,6 @@ def varying_names(variables: Sequence[Mapping[str, Any]]) -> set[str]:
     return names
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Return whether two values are the same. Registered results of a task that runs once are one object."""
-    return one is other or bool(one == other)
+    return value is other or bool(value == other)
