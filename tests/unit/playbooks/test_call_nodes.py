@@ -124,7 +124,7 @@ def test_nodes_have_processes_of_their_own_if_they_differ(
 
 @pytest.mark.parametrize("where", ["play", "block"])
 def test_keyword_that_a_play_or_block_renders_for_each_node_applies(tmp_path: Path, where: str) -> None:
-    user = {"remote_user": "{{ login }}"}
+    user: dict[str, Any] = {"remote_user": "{{ login }}"}
     result = called(
         tmp_path,
         {"login": "of_b"},

@@ -73,7 +73,9 @@ def test_list_of_the_majority_is_believed_not_that_of_a_node_that_is_cut_off() -
 
 @pytest.mark.parametrize("entries", [[0], "x", [{"name": "gpu9", "excluded": False}]])
 def test_malformed_list_of_another_node_hides_no_missing_node(entries: Any) -> None:
-    nodes = [{"node": "gpu1", "state": "running", "missing": MISSING}, {"node": "gpu3", "state": "running"}]
-    nodes[1]["missing"] = entries
+    nodes = [
+        {"node": "gpu1", "state": "running", "missing": MISSING},
+        {"node": "gpu3", "state": "running", "missing": entries},
+    ]
     at = read_situation({"nodes": nodes}, False, NAMES, NAMES, (True, True))
     assert at.missing == (MissingNode("gpu2"),)
