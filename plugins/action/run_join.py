@@ -27,7 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 from ansible_collections.muster.training.plugins.module_utils._supervisor.attempt_plan import MAX_ATTEMPTS
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.command_hints import adapt_commands
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import call_node, module_source
-from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import PROGRAMS, supervisor_files
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import PROGRAMS, packed_supervisor
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import read_price
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import environment_problems
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import (
@@ -166,7 +166,7 @@ class ActionModule(ActionBase):
             "token": token,
             "notify": notify,
             "replace": False,
-            "supervisor": supervisor_files(),
+            "supervisor": packed_supervisor(),
             "programs": {name: module_source(PROGRAMS[name]) for name in plan["programs"] if name in PROGRAMS},
         }
         started = call_node(self, "_run.dispatch", start, task_vars, CALL_TIMEOUT)

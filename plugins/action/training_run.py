@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import (
     PROGRAMS,
     SUPERVISOR,
+    packed_supervisor,
     supervisor_files,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
@@ -113,7 +114,7 @@ class ActionModule(ActionBase):
                     "command": request["plan"]["command"],
                     "diff": planned_files(request["plan"], request["environment"]),
                 }
-            request["supervisor"] = supervisor_files()
+            request["supervisor"] = packed_supervisor()
             request["programs"] = {name: module_source(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
         try:
             timeout = request["wait"] + CALL_TIMEOUT if request["state"] is None else STOP_CALL_TIMEOUT

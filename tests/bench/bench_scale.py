@@ -186,7 +186,10 @@ def main(arguments: list[str]) -> int:
         namespace.mkdir(parents=True)
         (namespace / "training").symlink_to(CHECKOUT)
         sys.path[:0] = [str(namespace.parents[1]), str(CHECKOUT)]
-        figures = [measure(Path(made, str(size)), size) for size in sizes]
+        figures = []
+        for size in sizes:
+            figures.append(measure(Path(made, str(size)), size))
+            print(table([size], figures[-1:]), file=sys.stderr, flush=True)  # a larger size may take an hour
     print(f"{EXPLANATION}\n\n{table(sizes, figures)}")
     return 1 if any(getattr(figures[-1], name) > limit for name, limit in LIMITS.items()) else 0
 

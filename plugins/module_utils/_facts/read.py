@@ -363,12 +363,14 @@ def start_imports(context: FactsContext, directory: str, is_readable: bool) -> N
 
 def start_provenance(context: FactsContext) -> None:
     """Start the query of the packages and inputs that are needed to repeat a run."""
-    from ansible_collections.muster.training.plugins.module_utils._facts import provenance
+    from ansible_collections.muster.training.plugins.module_utils._facts import provenance, software
 
     readable = context.interpreter and not context.request.get("image") and not context.dead_mount(context.interpreter)
-    interpreter = context.interpreter if readable else ""
+    query = None
+    if readable:
+        query = context.pending.get("software") or software.SoftwareQuery(context.interpreter, "/")
     context.pending["provenance"] = provenance.ProvenanceQuery(
-        interpreter, context.request["args"], context.directory, context.home, context.dead_mount
+        query, context.request["args"], context.directory, context.home, context.dead_mount
     )
 
 

@@ -69,6 +69,7 @@ class SoftwareQuery:
 
     def __init__(self, interpreter: str, directory: str, kernels: bool = False) -> None:
         """kernels: whether to read the architectures of torch's kernels, which takes about 30 ms."""
+        self.interpreter = interpreter
         self.kernels = kernels
         self.deadline = time.monotonic() + INTERPRETER_TIMEOUT
         cwd = directory if os.path.isdir(directory) else "/"

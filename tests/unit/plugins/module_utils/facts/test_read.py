@@ -694,6 +694,16 @@ def request(tmp_path: Path, **given: Any) -> dict[str, Any]:
     }
 
 
+def test_interpreter_is_started_once_for_packages_and_provenance(tmp_path: Path) -> None:
+    interpreter, log = tmp_path / "python", tmp_path / "starts"
+    interpreter.write_text(f'#!/bin/sh\necho start >> {log}\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    parts = ["software", "provenance"]
+    facts = read.main(request(tmp_path, interpreter=str(interpreter), parts=parts))["facts"]
+    assert facts["provenance"]["environment"]["packages"]["pytest"] == importlib.metadata.version("pytest")
+    assert facts["software"]["python"] and log.read_text() == "start\n"
+
+
 def test_reply_contains_exactly_the_requested_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "job.py").write_text("pass\n")
     monkeypatch.setenv("MUSTER_CLOCK_SHIFT", "90")

@@ -29,8 +29,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
     imported_modules,
     keep_alive,
     module_source,
+    pack_texts,
     required_modules,
     shell_command,
+    standard_input,
 )
 from tests.unit.hostile import BRACKETS
 from tests.unit.typed import give_collection
@@ -181,7 +183,8 @@ def test_kernel_ends_an_abandoned_call(tmp_path: Path) -> None:
     """The node waits for a pipe that nobody writes."""
     os.mkfifo(tmp_path / "pipe")
     hang = "def main(request):\n    open(request).read()"
-    call = {"sources": {"hang": hang}, "main": "hang", "request": str(tmp_path / "pipe"), "mark": "", "limit": 1}
+    call = {"sources": pack_texts({"hang": hang}).data, "main": "hang", "request": str(tmp_path / "pipe"), "packed": {}}
+    call |= {"mark": "", "limit": 1}
     data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
     completed = subprocess.run(command, input=data, text=True, capture_output=True, check=False)
@@ -206,3 +209,18 @@ assert module_source.cache_info().misses == before
     command = [sys.executable, "-c", program, str(tmp_path / "collections")]
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
+
+
+def test_packed_fields_of_a_request_reach_the_node_as_texts() -> None:
+    reply = "import json\ndef main(request):\n    return {'fields': request}"
+    texts = {"supervisor.py": "# ü\n" * 10_000, "program/a.py": ""}
+    packed = pack_texts(texts)
+    assert len(packed.data) < len(texts["supervisor.py"]) / 20
+    call = {"sources": pack_texts({"reply": reply}).data, "main": "reply", "request": {"other": [1]}}
+    call |= {"packed": {"supervisor": packed.data}, "mark": REPLY_MARK, "limit": 0}
+    command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
+    data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
+    completed = subprocess.run(command, input=data, text=True, capture_output=True, check=True)
+    assert json.loads(completed.stdout[len(REPLY_MARK) :]) == {"fields": {"other": [1], "supervisor": texts}}
+    sent = json.loads(standard_input("_run.dispatch", {"supervisor": packed, "other": [1]}).partition(b"\n")[2])
+    assert sent["request"] == {"other": [1]} and sent["packed"] == {"supervisor": packed.data}
