@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 # last lines to keep of a rank that was ended because others failed: what it did may be above a progress bar
 STOPPED_LINES = 10
+MAX_STOPPED = 4000  # characters of these
 # Numbers of at most 9 digits: a job may write such lines itself.
 TORCHRUN_FAILURE = re.compile(
     r"rank\s*: (?P<rank>[0-9]{1,9}) \(local_rank: (?P<local_rank>[0-9]{1,9})\)\s*\n"
@@ -141,16 +142,18 @@ def log_of_failure(report: NodeReport) -> str:
 def last_output(report: NodeReport) -> tuple[str, str]:
     """Return the log of the rank that failed first, and its last lines.
 
-    For a node that was ended, those of its first rank: they show what it was doing while others waited for it.
+    For a node that was ended or on which no rank failed, those of its first rank: they show what it was doing while
+    others waited for it, or why it ended before them.
     """
     log = log_of_failure(report)
     if log:
         return log, last_lines(log)
     stopped = [rank for rank in report["ranks"] if report["ended_by_us"] and rank["exit_code"] != 0]
-    if not stopped:
+    shown = stopped or report["ranks"]
+    if not shown:
         return "", ""
-    log = str(stopped[0]["log"])
-    return log, "\n".join(last_lines(log).split("\n")[-STOPPED_LINES:])
+    log = str(shown[0]["log"])
+    return log, "\n".join(last_lines(log).split("\n")[-STOPPED_LINES:])[-MAX_STOPPED:]
 
 
 def last_lines(path: str) -> str:

@@ -60,7 +60,7 @@ LIMIT = (
 )
 EVALUATING = Activity(
     "evaluating or generating",
-    r"(?i:\bevaluat|validat|\beval\b|\beval_|\[eval|\bvalid\b|\bval\b|\btesting\b|\btest:|predict|generat|inference|"
+    r"(?i:\bmAP@|\bmAP50|\bmIoU\b|\bevaluat|validat|\beval\b|\beval_|\[eval|\bvalid\b|\bval\b|\btesting\b|\btest:|predict|generat|inference|"
     r"\bsampling\b|rollout)",
     r"(?i:eval|valid|\btest|predict|generate|inference|sample_images|rollout)",
     "The others do not take part in it, or finished their part, and wait at the next collective; it takes longer than "
@@ -121,7 +121,7 @@ LOADING_MODEL = Activity(
 )
 PREPARING = Activity(
     "preparing data",
-    r"(?i:tokeni[sz]|pre-?process|\bprepar|\bscann|\bmap(?:ping)?\b|\bload|\bbuild|extract|unzip|\bindex|\breading|"
+    r"(?i:tokeni[sz]|pre-?process|\bprepar|\bscann|\bmap(?:ping)?\b(?!@)|\bload|\bbuild|extract|unzip|\bindex|\breading|"
     r"\bconvert|\bcach|\bpack|\bfilter|\bgroup|\bshuffl|\bcopy|\bcollect|\bcount|\bcomput)",
     r"(?i:tokeni|preprocess|\bmap\b|_map_single|build_\w{0,20}(?:index|indices|dataset|data|cache)|\bload\b|read_|extract|"
     r"collate|__getitem__|__next__|dataset|dataloader)",
@@ -129,7 +129,19 @@ PREPARING = Activity(
     "prepare the data once before the job and load the result; or let the others wait until it is ready in a barrier "
     f"with a longer limit: {LIMIT}",
 )
-ACTIVITIES = (EVALUATING, SAVING_SHARDED, DOWNLOADING, COMPILING, LOADING_MODEL, SAVING, PREPARING)
+SERVING = Activity(
+    "waiting for requests",
+    r"(?i:waiting for (?:new )?(?:requests?|work|jobs?|tasks?|messages?|rollouts?|prompts)|\blistening on\b|"
+    r"uvicorn running|application startup complete|\bidle\b)",
+    r"(?i:serve_forever|run_busy_loop|event_loop|uvicorn|recv_multipart|zmq)",
+    "It serves others, such as an inference or rollout worker, and never calls the collective in which they wait: the "
+    "process group of that collective also contains ranks that do other work.",
+    "make the group of that collective from the ranks that take part: torch.distributed.new_group(ranks=[...]); or "
+    "turn "
+    "off the option that makes all ranks take part (Megatron's checkpoints: fully_parallel_save=False). A longer limit "
+    "does not help",
+)
+ACTIVITIES = (SERVING, EVALUATING, SAVING_SHARDED, DOWNLOADING, COMPILING, LOADING_MODEL, SAVING, PREPARING)
 
 
 def activity_of(lines: Iterable[str]) -> tuple[str, str]:

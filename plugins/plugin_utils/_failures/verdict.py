@@ -35,6 +35,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting 
     exited_early,
     left_early,
     name_different_collectives,
+    name_odd_fingerprint,
     never_arrived,
     never_started,
     still_running,
@@ -213,6 +214,8 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     if best["weight"] == CONSEQUENCE:
         best = without_reactions(result, best, failures)
+    else:
+        best = name_odd_fingerprint(best, failures)
     return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log", "last_lines")}
 
 

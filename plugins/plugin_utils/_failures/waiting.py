@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import (
@@ -26,6 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.collecti
     not_started,
     read_works,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._failures.loops import describe_loops
 
 TIMEOUT = re.compile(r"timed[ -]?out|time-?out", re.IGNORECASE)
 # What NCCL's watchdog writes about the operation in which a rank waited, in the error or, after an abort, in its log.
@@ -45,6 +46,12 @@ MAX_QUOTED = 300  # characters of a waiting rank's error
 # An aborted rank that only heard of the timeouts of others: it did not wait itself.
 OBSERVED = re.compile(r"Observed flight recorder dump signal from another rank")
 STOPPED = (None, -signal.SIGTERM, -signal.SIGKILL)
+# What torch's debug mode says about the collective of a rank.
+FINGERPRINT = re.compile(
+    r"Detected mismatch between collectives on ranks\. Rank (?P<rank>\d{1,7}) is running (?:inconsistent )?collective: "
+    r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,12},? ?)?OpType=(?P<name>\w{1,60})"
+    r"(?:, TensorShape=\[(?P<shape>[\d, ]{0,60})\])?"
+)
 PEER_GONE = re.compile(r"\b(?:closed|reset) by peer\b", re.IGNORECASE)
 
 
@@ -93,8 +100,18 @@ def exited_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> d
         return None
     node, rank = exited[0]
     others = f" (so did {len(exited) - 1} more)" if len(exited) > 1 else ""
-    error = f"exited with 0{others} while rank {waiting[0]['rank']} waited for it: {waiting[0]['error'][:MAX_QUOTED]}"
-    return blame(node, rank, error, waiting[0]["since"])
+    first = blame(node, rank, "", waiting[0]["since"])
+    activity, output = own_work(waiting[0]["last_lines"], first["last_lines"])
+    shown = f" (its last output: {output})" if activity not in ("", TRAINING, FINISHED) else ""
+    loops = describe_loops((rank["rank"], first["last_lines"]), (waiting[0]["rank"], waiting[0]["last_lines"]))
+    error = f"exited with 0{others} while rank {waiting[0]['rank']} waited for it{shown}{loops}: {quote(waiting[0])}"
+    return {**first, "error": error}
+
+
+def own_work(lines: Iterable[str], others: Iterable[str]) -> tuple[str, str]:
+    """Return what a rank was doing according to the output that another one did not print, and that output."""
+    known = {line.strip() for line in others}
+    return activity_of(line for line in lines if line.strip() not in known)
 
 
 def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -115,7 +132,9 @@ def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
     activity, output = work_of(node, rank, waiting)
     clause = f"did not arrive where {waiters(waiting)} waited for it"
     if activity == TRAINING:
-        clause += f", its last output: {output}"
+        own = blame(node, rank, "", 0.0)["last_lines"]
+        loops = describe_loops((rank["rank"], own), (waiting[0]["rank"], waiting[0]["last_lines"]))
+        clause += f", its last output: {output}{loops}"
     elif output:
         clause = still_worked(waiting, activity, output)
     return blame(node, rank, f"{clause}; rank {numbers[0]}: {quote(waiting[0])}", waiting[0]["since"])
@@ -188,6 +207,22 @@ def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dic
     return blame(node, rank, error, cut_off[0]["since"])
 
 
+def name_odd_fingerprint(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the failure of the only rank that called another collective than several others, else the first failure.
+
+    With TORCH_DISTRIBUTED_DEBUG=DETAIL, each rank reports the collective that it called if they differ.
+    """
+    if not FINGERPRINT.search(first["error"]):
+        return first
+    called: dict[str, list[dict[str, Any]]] = {}
+    for failure in failures:
+        match = FINGERPRINT.search(failure["error"])
+        if match and failure["rank"] is not None and match["rank"] == str(failure["rank"]):
+            called.setdefault(f"{match['name']} {match['shape']}", []).append(failure)
+    groups = sorted(called.values(), key=len)
+    return groups[0][0] if len(groups) == 2 and len(groups[0]) == 1 and len(groups[1]) >= MIN_WAITING else first
+
+
 def name_different_collectives(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the first failure, with the collectives in which ranks waited if these differ.
 
@@ -197,8 +232,13 @@ def name_different_collectives(first: dict[str, Any], failures: list[dict[str, A
     difference, behind = describe_difference(read_works(waiting))
     if not difference:
         return first
-    culprit = next((failure for failure in waiting if failure["rank"] in behind), first)
-    return {**culprit, "error": f"{difference}; {culprit['error']}"}
+    culprit = next((failure for failure in waiting if failure["rank"] in behind), None)
+    if culprit is None:
+        return {**first, "error": f"{difference}; {first['error']}"}
+    others = [line for failure in waiting if failure is not culprit for line in failure["last_lines"]]
+    activity, output = own_work(culprit["last_lines"], others)
+    shown = f", its last output: {output}" if activity not in ("", TRAINING) else ""
+    return {**culprit, "error": f"{difference}{shown}; {culprit['error']}"}
 
 
 def still_running(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -40,13 +40,15 @@ OLDEST_TOTALS = (
 )
 NEW_TOTALS = (
     r"GPU (?P<gpu>\d{1,3}) has a total capacity of (?P<total>[\d.]{1,8} [MG]iB) of which "
-    r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) is free\.[^\n]{0,400}?this process has (?P<own>[\d.]{1,8} [KMG]iB) memory "
+    r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) is free\.[^\n]{0,400}?(?:this process|Process \d{1,10}) has "
+    r"(?P<own>[\d.]{1,8} [KMG]iB) memory "
     r"in use"
 )
 UNUSED = (
     r"Tried to allocate (?P<requested>[\d.]{1,8} [MG]iB)[^\n]{0,600}?(?P<unused>[\d.]{1,8} [MG]iB) is reserved by "
     r"PyTorch but unallocated"
 )
+MIN_FRAGMENTED = 1024.0  # MiB: less is always reserved but unallocated
 OTHERS_SHARE = 0.15  # share of the GPU's memory at which other processes that use it are named
 
 
@@ -64,7 +66,7 @@ def used_by_others(groups: Mapping[str, str], _facts: RunFacts) -> bool:
 
 def fragmented(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     """Return whether the memory that was requested is reserved and unallocated."""
-    return mib(groups["unused"]) >= mib(groups["requested"]) > 0
+    return mib(groups["unused"]) >= max(mib(groups["requested"]), MIN_FRAGMENTED) and mib(groups["requested"]) > 0
 
 
 def crowded(_groups: Mapping[str, str], facts: RunFacts) -> bool:

@@ -8,20 +8,31 @@ from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence import (
     checkpoints,
+    devices,
     files,
     gpus,
+    memory,
     network,
+    out_of_step,
     packages,
+    removed_names,
     scheduler,
+    shared_files,
     waiting,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 
 TOPICS: dict[str, tuple[EvidenceRule, ...]] = {
+    out_of_step.TOPIC: out_of_step.RULES,
     waiting.TOPIC: waiting.RULES,
     network.TOPIC: network.RULES,
+    memory.TOPIC: memory.RULES,
+    devices.TOPIC: devices.RULES,
     gpus.TOPIC: gpus.RULES,
+    memory.LATE_TOPIC: memory.LATE_RULES,
     packages.TOPIC: packages.RULES,
+    removed_names.TOPIC: removed_names.RULES,
+    shared_files.TOPIC: shared_files.RULES,
     files.TOPIC: files.RULES,
     scheduler.TOPIC: scheduler.RULES,
     checkpoints.TOPIC: checkpoints.RULES,

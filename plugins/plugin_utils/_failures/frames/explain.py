@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.t
 )
 
 MAX_TEXT = 4000  # characters of an exception to search
-MAX_SHOWN = 240  # characters of a message in a cause
+MAX_SHOWN = 480  # characters of a message in a cause
 MAX_SOURCE = 100  # characters of a line of code in a cause
 PATH = re.compile(r"'([^'\n]{2,300})'|\"([^\"\n]{2,300})\"|(?<![\w/.])(/[\w.@+-]{1,100}(?:/[\w.@+=-]{1,200}){1,20})")
 CRASH = "native-crash"
@@ -172,4 +172,7 @@ def path_of(raised: RaisedError) -> str:
 def shorten(text: str, limit: int) -> str:
     """Return a text of a job as one line that is safe for a terminal, cut after a number of characters."""
     line = " ".join(clean_line(text[: 4 * limit]).split())
-    return line if len(line) <= limit else f"{line[:limit].rstrip()} …"
+    if len(line) <= limit:
+        return line
+    whole = line[:limit].rpartition(" ")[0]  # not within a word, which may be the one that matters
+    return f"{whole if 2 * len(whole) > limit else line[:limit].rstrip()} …"

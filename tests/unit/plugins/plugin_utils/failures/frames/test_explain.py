@@ -196,7 +196,7 @@ CASES = [
         [("/job/loader.py", 'raise ValueError(f"File {path} not found.")')],
         "",
     ),
-    ("error-in-script", "KeyError: 'labels'", [("/job/train.py", 'target = batch["labels"]')], ""),
+    ("error-in-script", "KeyError: 'speaker'", [("/job/train.py", 'target = batch["speaker"]')], ""),
     (
         "package-refused",
         "ValueError: threshold must be positive",
