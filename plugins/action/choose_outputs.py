@@ -70,7 +70,7 @@ def describe_unlisted(replies: Mapping[str, Any]) -> list[str]:
     texts = [f"{name} ({count_files(count)})" for name, count in sorted(counts.items())]
     names = json.dumps({"launch_outputs": sorted(counts)[:MAX_SUGGESTED]}, ensure_ascii=False)
     return [
-        f"  not fetched: in the job's working directory, perhaps written by it: {abbreviate(texts)}",
+        f"  not fetched: files in the working directory that the job may have written: {abbreviate(texts)}",
         f"  to fetch them: -e {shlex.quote(names)}; for later runs, outputs in the job file",
     ]
 

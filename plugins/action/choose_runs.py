@@ -140,7 +140,10 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if args["grep"] and (args["keep"] or args["older_than"]):
-            raise AnsibleActionFail("grep only selects the runs to show: remove runs by keep and older_than without it")
+            raise AnsibleActionFail(
+                "grep only selects the runs to show, so it cannot be combined with keep or "
+                "older_than: omit it to remove runs"
+            )
         runs = merge_runs(args["reads"])
         if args["grep"]:
             runs = matching_runs(runs, args["grep"])
@@ -154,7 +157,7 @@ class ActionModule(ActionBase):
         except QueryError as error:
             raise AnsibleActionFail(str(error)) from None
         none = (
-            f"no run on these nodes has the text {printable(args['grep'])}"
+            f"no run on these nodes contains the text {printable(args['grep'])}"
             if args["grep"]
             else "no runs on these nodes"
         )

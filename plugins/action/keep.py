@@ -104,7 +104,7 @@ class PlaybookSteps:
         if result.exit_code == 0 and not result.timed_out:
             return ""
         why = printable(result.failures[-1]) if result.failures else f"see {self.runner.directory / log}.log"
-        return f"{problem}: {'it took too long; ' if result.timed_out else ''}{why}"
+        return f"{problem}: {'timed out; ' if result.timed_out else ''}{why}"
 
 
 class ActionModule(ActionBase):

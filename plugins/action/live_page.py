@@ -102,7 +102,7 @@ class ActionModule(ActionBase):
         try:
             return PageServer(api, port)
         except OSError as error:
-            message = f"port {port} of this machine cannot be used: {error.strerror}; for a free port: "
+            message = f"port {port} of this machine cannot be used: {error.strerror}; to use any free port: "
             raise UserError(message + adapt_commands("ansible-playbook page.yml"), result={"changed": False}) from error
 
     @staticmethod

@@ -13,10 +13,10 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.detached import NOT_IN_CHECK_MODE, run_code
 
 DESCRIPTIONS = {
-    "read_lock": "reading the previous choice",
-    "solve": "choosing and getting packages",
-    "restore": "getting the recorded packages",
-    "compare": "comparing the node with the choice",
+    "read_lock": "reading the previous lock",
+    "solve": "resolving and downloading packages",
+    "restore": "downloading the recorded packages",
+    "compare": "comparing the node's packages with the lock",
     "install": "installing",
     "serve": "serving files to the other nodes",
     "stop_serving": "stopping the file server",

@@ -41,10 +41,10 @@ def shorten_names(finding: Finding) -> Finding:
 
 def verdict(unreached: list[str], nodes: list[str], root: bool) -> str:
     """Describe how many nodes cannot be reached or used."""
-    state = "cannot be used" if root else "cannot be reached"
+    state = "be used" if root else "be reached"
     if len(unreached) == len(nodes):
-        return f"{unreached[0]} {state}" if len(nodes) == 1 else f"all {len(nodes)} nodes {state}"
-    return f"{len(unreached)} of {len(nodes)} nodes {state}, but all are needed"
+        return f"{unreached[0]} cannot {state}" if len(nodes) == 1 else f"none of the {len(nodes)} nodes can {state}"
+    return f"{len(unreached)} of {len(nodes)} nodes cannot {state}, but all are needed"
 
 
 def exclusion_hint(unreached: list[str], nodes: list[str]) -> str:

@@ -99,7 +99,7 @@ class ActionModule(ActionBase):
             raise UserError(str(error), result={"changed": True}) from error
         Display().display(render(rehearsal, args["run_id"]))
         if not rehearsal["go"]:
-            raise UserError("not yet: fix the problems above first", result={"changed": True})
+            raise UserError("the job is not ready: fix the problems above first", result={"changed": True})
         return {"changed": True, "rehearsal": rehearsal}
 
     def launch_all(self, directory: Path, runs: Path, job: RehearsalJob, common: str) -> dict[str, Any]:

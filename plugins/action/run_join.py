@@ -100,7 +100,7 @@ def check_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]], hostvars:
         variables = hostvars[name]
         address = str(variables.get("node_address") or variables.get("ansible_host") or name)
         if node["address"] != address:
-            raise ValueError(f"the run has the node {name} at {node['address']}, the inventory at {address}")
+            raise ValueError(f"the run has the node {name} at {node['address']}, but the inventory has it at {address}")
 
 
 def update_record(record: Path, plan: Plan, node_rank: int, facts: Mapping[str, Any], price: float | None) -> None:
@@ -175,6 +175,6 @@ class ActionModule(ActionBase):
             update_record(record, recorded, node_rank, args["facts"], price)
         except OSError as error:
             Display().warning(f"{record / 'plan.json'} still has the node that was replaced: {error}")
-        when = "takes part now" if plan["elastic"] else "takes part from the next attempt on, if needed"
+        when = "takes part now" if plan["elastic"] else "will take part from the next attempt onward, if needed"
         Display().display(f"[muster] {args['name']} has joined run {args['run_id']}, and {when}")
         return {"changed": bool(started["changed"]), "node_rank": node_rank, "directory": started["directory"]}

@@ -105,7 +105,7 @@ def unpack(archive: IO[bytes], target: Path, folder: str, limit: int | None = No
                 )
             if name.parts[:1] != (folder,) or ".." in name.parts:
                 raise AnsibleActionFail(
-                    f"the node's archive has a file {ascii(member.name)[:200]}, which would be outside of "
+                    f"the node's archive has a file {ascii(member.name)[:200]}, which would be outside "
                     f"{target / folder}: nothing more was unpacked; check who else can write to the run's directory on "
                     "this node"
                 )
@@ -210,7 +210,7 @@ class ActionModule(ActionBase):
             except (tarfile.TarError, EOFError, zlib.error) as error:
                 raise AnsibleActionFail(
                     f"{request['node']} did not send a complete archive of logs ({error}): try again, or check who "
-                    "else can write to the run's directory on this node"
+                    "else can write to the run directory on this node"
                 ) from error
         warning = describe_left_out(request["node"], args["run_id"], packed["left_out"])
         if warning:

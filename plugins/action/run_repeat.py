@@ -185,7 +185,9 @@ class ActionModule(ActionBase):
         """Return the record of the run to repeat, and its snapshot."""
         record = find_record(self.directory, self.args["like"])
         if os.path.lexists(record / ".git"):  # git, run in restored code, would follow its configuration
-            raise UserError(f"{record} has a .git, which no launch writes: remove it, or do not use this record")
+            raise UserError(
+                f"{record} contains .git, which a launch never writes: remove it, or do not use this record"
+            )
         return record, read_snapshot(record)
 
     def choose_nodes(self) -> dict[str, Any]:
@@ -205,12 +207,14 @@ class ActionModule(ActionBase):
         source, differences = CodeToRepeat(record, snapshot, target / RESTORED_CODE).find()
         differences += [
             Difference(
-                SETTING, name, "set", "its value, which may be secret, is not recorded: set it in launch_environment"
+                SETTING, name, "set", "not recorded, since its value may be secret: set it in launch_environment"
             )
             for name in unknown_variables(snapshot, self.args["environment"])
         ]
         differences += [
-            Difference(SETTING, name, "set", f"a value in it, which may be secret, is not recorded: set {name} with -e")
+            Difference(
+                SETTING, name, "set", f"not recorded, since it contains a value that may be secret: set {name} with -e"
+            )
             for name in incomplete_settings(variables)
         ]
         code = to_mapping(snapshot.get("code"))
@@ -314,7 +318,7 @@ class ActionModule(ActionBase):
         urls = [target["url"] for target in read_targets(self.args["notify"])]
         patch = make_patch(source, files, commit, urls)
         if patch.problem:
-            missing = "changes that are not committed are" if commit else "the code, which is in no git checkout, is"
+            missing = "uncommitted changes are" if commit else "the code, which is not in a git checkout, is"
             Display().display(f"{missing} not in the record: {patch.problem}")
         return {
             "source": source,

@@ -102,11 +102,11 @@ class ActionModule(ActionBase):
     def allocate(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Let Slurm choose nodes, and wait for them in its queue. Return job, names and batch (inventory names)."""
         if args["count"] < 1:
-            raise AnsibleActionFail("Slurm cannot choose the nodes without their number: add -e nnodes=N")
+            raise AnsibleActionFail("Slurm cannot choose the nodes without knowing how many to choose: add -e nnodes=N")
         if args["requeue"]:
             raise AnsibleActionFail(
-                "a job whose nodes Slurm chooses cannot be requeued, since it may get others: leave out "
-                "launch_slurm_requeue or launch_slurm_choose"
+                "a job whose nodes Slurm chooses cannot be requeued, since it may get different nodes: "
+                "omit launch_slurm_requeue or launch_slurm_choose"
             )
         hostvars, members = task_vars["hostvars"], group_members(args["group"], task_vars["groups"])
         request = {**args, "operation": "allocate", "nodes": candidates_of(members, hostvars)}

@@ -223,7 +223,7 @@ class ActionModule(ActionBase):
                 silent = time.monotonic() - last_reply
                 if silent > args["patience"]:
                     reason = " ".join(str(error).split())
-                    display.display(f"[muster] {args['node']} has not answered for {silent:.0f} s: {reason}")
+                    display.display(f"[muster] {args['node']} has not responded for {silent:.0f} s: {reason}")
                     return {"changed": False, "lost": True, "result": None, "said": reported, "attempt": attempt}
                 time.sleep(RETRY_INTERVAL)
                 continue

@@ -24,8 +24,8 @@ REST = 100.0  # of the ten minutes: what the longest benchmark, 400 s and 100 s 
 JUDGED = 5.0
 EXPLANATION = f"""\
 Seconds, medians (fastest-slowest) of {ROUNDS} rounds of `ansible-playbook benchmark.yml -e benchmark_seconds={SECONDS}`
-with nodes that are this machine, without SSH. measuring: the phases of the job, as it says itself, a second look
-included; the rest is Ansible, starting torch on each node once or twice, fetching, judging and the report."""
+with nodes on this machine, without SSH. measuring: the phases of the job, as reported by the job, including repeated
+measurements; the rest is Ansible, starting torch on each node once or twice, fetching, evaluation and the report."""
 
 
 def take(directory: Path, nodes: int, number: int) -> tuple[float, float]:

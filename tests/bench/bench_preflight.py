@@ -32,10 +32,10 @@ LIMITS = {4: 15.0}
 MOST_HOSTS = 16
 MOST_NODES = 64
 EXPLANATION = """\
-Seconds from the start of `ansible-playbook preflight.yml` to its end, medians (fastest-slowest) of {rounds} rounds with
-connections of an earlier one. In the same call that reads its facts each node connects with each other both ways.
-More than {hosts} nodes share {hosts} test hosts, each node with an address of its own there.
-checks: what all checks take of it on the controller."""
+Seconds from the start of `ansible-playbook preflight.yml` to its end, medians (fastest-slowest) of {rounds} rounds over
+existing connections. In the call that reads its facts, each node connects to every other node in both directions.
+More than {hosts} nodes share {hosts} test hosts, on which each node has its own address.
+checks: seconds of this time that all checks take on the controller."""
 
 
 def inventory(lab: Lab, count: int, directory: Path) -> Path:

@@ -117,7 +117,7 @@ def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: flo
     if now < BOOT_GRACE_SECONDS:
         work.append(f"it booted {format_duration(now)} ago")
     if state.stay_until is not None:
-        work.append(f"it was requested to stay on for another {format_duration(state.stay_until - now)}")
+        work.append(f"a user has asked it to stay on for another {format_duration(state.stay_until - now)}")
     if work:
         return PowerDecision("nothing", IdleState(stay_until=state.stay_until), None, "; ".join(work))
     idle_since = None if signs.people else (now if state.idle_since is None else state.idle_since)
@@ -346,7 +346,7 @@ def main(arguments: Sequence[str]) -> str:
     if len(arguments) == 2 and arguments[0] == "stay":
         duration = parse_duration(arguments[1]) or 0.0
         write_state(STATE, IdleState(stay_until=now + duration if duration else None))
-        return f"stays on for {format_duration(duration)}, used or not" if duration else "powers off when idle again"
+        return f"stays on for {format_duration(duration)}, even if idle" if duration else "powers off when idle again"
     raise ValueError(f"usage: idle_watch.py check | status | stay 8h, not {' '.join(arguments) or 'nothing'}")
 
 

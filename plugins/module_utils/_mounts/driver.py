@@ -68,8 +68,8 @@ class MountDriver:
     def problems(self, mount: DesiredMount) -> list[str]:
         """Return the reasons to refuse a mount, each with a remedy."""
         return [
-            f"option {name} has the value {value!r}: mount options cannot hold commas, quotes, backslashes, spaces and "
-            "control characters"
+            f"option {name} has the value {value!r}: mount options cannot contain commas, quotes, backslashes, spaces "
+            "or control characters"
             for name, value in mount.options.items()
             if not isinstance(value, bool) and value is not None and FORBIDDEN_CHARACTERS.search(str(value))
         ]

@@ -168,15 +168,15 @@ def validate_mount_point(mount: DesiredMount, is_mounted: bool, is_managed: bool
         raise MountError(f"{path} is not a directory. Choose another path")
     if status["entries"]:
         raise MountError(
-            f"{path} is not empty (there is {status['entries'][0]!r}), and its content would be hidden. Move the "
-            "content, or choose another path"
+            f"{path} is not empty (it contains {status['entries'][0]!r}), and its contents would be hidden. Move "
+            "them, or choose another path"
         )
 
 
 def explain(kind: MountDriver, mount: DesiredMount, error: str, messages: str) -> str:
     """Return the message for a failed mount: error, cause and remedy."""
     diagnosis = kind.diagnose(messages) or kind.diagnose(error)
-    head = f"{mount.path} ({mount.source} by {kind.name}): {error}."
+    head = f"{mount.path} ({mount.source} with {kind.name}): {error}."
     if diagnosis:
         return f"{head} Cause: {diagnosis[0]}. To do: {diagnosis[1]}"
     lines = [line.strip() for line in messages.splitlines() if line.strip()]

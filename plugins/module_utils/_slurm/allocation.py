@@ -94,9 +94,7 @@ def allocate(request: Data) -> Data:
     except batch_script.NodeNotInClusterError as error:
         raise RunError(str(error)) from None
     if request["count"] > len(candidates):
-        raise RunError(
-            f"nnodes is {request['count']}, but the inventory has {len(candidates)} nodes: use a smaller number"
-        )
+        raise RunError(f"nnodes is {request['count']}, but the inventory has {len(candidates)} nodes: request fewer")
     end = batch_script.JobEnd(request.get("notice") or 0, batch_script.NO_REQUEUE)
     arguments = allocation_arguments(request["count"], candidates, cluster, request["options"], end)
     return {"changed": True, "job": queue.submit(arguments, holder_script())}

@@ -165,7 +165,7 @@ def end_life(directory: str, exit_code: int, environment: Mapping[str, str]) -> 
         queue.run("scontrol", "requeue", job)
     except RunError as error:
         return f"Slurm job {job} could not be requeued: {error}"
-    return f"Slurm job {job} is requeued ({life + 1} of {limit})"
+    return f"Slurm job {job} was requeued ({life + 1} of {limit})"
 
 
 def end_job_of_lost_nodes(directory: str, environment: Mapping[str, str]) -> None:

@@ -78,7 +78,7 @@ def submit(arguments: Sequence[str], script: str) -> str:
                 raise
         time.sleep(SUBMIT_RETRY_INTERVAL)
     if not JOB.match(job):
-        raise RunError(f"sbatch printed {ascii(job)[:80]} instead of the number of a job")
+        raise RunError(f"sbatch printed {ascii(job)[:80]} instead of a job number")
     return job
 
 

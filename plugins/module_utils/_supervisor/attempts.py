@@ -242,7 +242,7 @@ class Attempts:
         hub = self.current.get("hub", 0)
         if self.policy is not None and hub in checked:
             names = ", ".join(nodes[member]["name"] for member in checked)
-            return f"at least {self.policy['min_nodes']} nodes are needed, and only {names} can be used{why}"
+            return f"at least {self.policy['min_nodes']} nodes are needed, but only {names} can be used{why}"
         return f"the first node, {nodes[hub]['name']}, must take part in every attempt but cannot be used again{why}"
 
     def waits_for_nodes(self, time_now: float) -> bool:
@@ -256,7 +256,7 @@ class Attempts:
     def describe_wait(self, checked: list[int], nodes: list[NodeView]) -> str:
         """Describe what the next attempt waits for if nodes that it needs are missing."""
         shortage = self.describe_shortage(checked, nodes)
-        return f"{shortage}; waiting up to {format_seconds(self.wait_seconds())} for new ones (./muster keep)"
+        return f"{shortage}; waiting up to {format_seconds(self.wait_seconds())} for new nodes (./muster keep)"
 
     def slots(self, members: list[int]) -> list[int]:
         """Return the ranks of these nodes."""

@@ -298,7 +298,7 @@ class Hub(LifelineEnd):
         for node in self.nodes:
             if node["broken"] is not None and now - node["broken"] > RECONNECT_TIMEOUT:
                 self.lose(
-                    node, "its supervisor closed the lifeline and did not come back (killed, or the node went down)"
+                    node, "its supervisor closed the lifeline and did not reconnect (killed, or the node went down)"
                 )
         for connection in self.admitted_connections():
             if now - connection.last_heard > silence:
@@ -315,7 +315,7 @@ class Hub(LifelineEnd):
         """Forward the commands of a launcher that starts all nodes; end the run if it omits a node."""
         waiting = self.remote_start.forward(self.connections)
         if waiting and self.stop_reason is None and (self.local_report is not None or now > self.go_deadline):
-            reason = f"the launcher on {self.names[0]} started nothing on {', '.join(waiting)}"
+            reason = f"the launcher on {self.names[0]} started no processes on {', '.join(waiting)}"
             self.first_node = self.names[0]
             self.journal.event("failure", reason, node=self.names[0])
             self.stop_everywhere(reason)
@@ -410,7 +410,7 @@ class Hub(LifelineEnd):
     def node_failed(self, node: NodeView, reason: str) -> None:
         """Decide whether the run can continue without a node that failed or is lost."""
         if self.notices.is_saving(time.monotonic()) and self.has_quorum():  # ranks of other nodes may still be writing
-            self.journal.event("notice", f"{reason}; the others may still save", node=node["name"])
+            self.journal.event("notice", f"{reason}; the other nodes may still be saving", node=node["name"])
             return
         alive = [
             other_node for other_node in self.nodes if other_node["state"] != "lost" and not has_failed(other_node)

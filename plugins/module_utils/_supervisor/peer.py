@@ -372,11 +372,11 @@ class Peer(LifelineEnd):
         if late and not checked_in and not self.has_started and self.broken is None:
             reason = (
                 f"{self.plan['node']['name']} could not check in with {master} within {self.timeouts['start']:g} s: "
-                f"{self.connect_error or 'no answer'}"
+                f"{self.connect_error or 'no reply'}"
             )
         elif self.broken is not None and now - self.broken > RECONNECT_TIMEOUT and not checked_in:
             reason = (
-                f"{master} is lost: its supervisor closed the lifeline and did not come back "
+                f"{master} is lost: its supervisor closed the lifeline and did not reconnect "
                 "(killed, or the node went down)"
             )
         elif checked_in and now - self.last_heard > silence:
@@ -405,7 +405,7 @@ class Peer(LifelineEnd):
             return
         if self.election is None:
             self.election = now
-            self.journal.set_state("restarting", f"{self.loss}; the others look for a node that leads the run")
+            self.journal.set_state("restarting", f"{self.loss}; the other nodes are looking for one to lead the run")
         if self.connection is not None and self.connection.stage != "nonce":  # a candidate is answering
             return
         total, elapsed = len(self.names), now - self.election

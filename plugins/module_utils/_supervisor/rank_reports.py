@@ -40,9 +40,9 @@ CLOSING = re.compile(r"Sending process ([0-9]{1,9}) closing signal")
 # What a rank's C++ runtime prints when Python, before 3.14, ends one of its threads by force.
 ENDED_BY_FORCE = "terminate called without an active exception"
 ABORTED_AT_ITS_END = (
-    f"was aborted while its interpreter ended ({ENDED_BY_FORCE}): a thread of gloo was still running. In the "
-    "script import torch.distributed.nn before init_process_group, and call destroy_process_group at the end; after "
-    "fully_shard on CPUs, which keeps the thread all the same, end with sys.stdout.flush() and os._exit(0)"
+    f"was aborted while its interpreter was exiting ({ENDED_BY_FORCE}): a gloo thread was still running. In "
+    "the script, import torch.distributed.nn before init_process_group and call destroy_process_group at the end; "
+    "after fully_shard on CPUs, which keeps the thread running anyway, end with sys.stdout.flush() and os._exit(0)"
 )
 
 

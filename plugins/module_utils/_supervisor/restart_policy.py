@@ -116,7 +116,7 @@ def decide(policy: RestartPlan, history: Sequence[AttemptRecord], initial: str =
     if end in (STOPPED, SUCCEEDED, NOT_STARTED) or not policy["restarts"]:
         return Decision(False, "", False)
     if end not in policy["when"]:
-        return Decision(False, f"{REASONS.get(end, end)}; launch_restart_when does not have {end}", False)
+        return Decision(False, f"{REASONS.get(end, end)}; launch_restart_when does not include {end}", False)
     if spent >= policy["restarts"]:
         return Decision(False, f"all {policy['restarts']} restarts are used up (launch_restarts)", False)
     if policy["counts_progress"] and lacks_progress(history, initial):

@@ -125,7 +125,7 @@ class Successor(Hub):
             here = ", ".join(self.names[rank] for rank in self.followers())
             self.give_up(
                 f"{self.loss}; to continue without it, {needed} of the {total} nodes that started must reach each "
-                f"other, and only {here} can"
+                f"other, but only {here} can"
             )
 
     def followers(self) -> list[int]:

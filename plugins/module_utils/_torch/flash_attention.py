@@ -113,7 +113,7 @@ def url_exists(url: str) -> bool:
     except urllib.error.HTTPError as problem:
         if problem.code in (403, 404, 410):
             return False
-        raise StepError(f"cannot tell whether {url} exists: HTTP {problem.code}. Try again later") from None
+        raise StepError(f"cannot determine whether {url} exists: HTTP {problem.code}. Try again later") from None
     except OSError as problem:
         raise StepError(
             f"cannot reach {url} from the first node ({problem}). Set flash_attention_wheels to a server that it can "

@@ -45,8 +45,8 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
             )
         ]
     if state == "mismatch" or (loaded and library and loaded != library):
-        versions = f"loaded is {loaded or 'another version'}, the library is {library or 'not found'}"
-        disk = f", installed on disk is {on_disk}" if on_disk else ""
+        versions = f"{loaded or 'another version'} is loaded, the library is {library or 'not found'}"
+        disk = f", and {on_disk} is installed on disk" if on_disk else ""
         return [
             error(
                 "driver-mismatch",
@@ -89,8 +89,8 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
                 f"{f'driver {loaded}' if loaded else 'the driver'} cannot drive any of them: {message}",
                 requirement="a driver that detects all GPUs of the node",
                 remedy="look for 'NVRM' in dmesg: if it says that the driver does not support the GPU, install another "
-                "branch or the open kernel modules (ansible-playbook site.yml --tags nvidia_driver, from Blackwell on "
-                "with -e nvidia_driver_open=true); "
+                "branch or the open kernel modules (ansible-playbook site.yml --tags nvidia_driver, from Blackwell "
+                "onward with -e nvidia_driver_open=true); "
                 "otherwise reboot, and have the GPU replaced if it is still not found. To run without GPUs, add -e "
                 "preflight_skip=gpu-broken",
             )

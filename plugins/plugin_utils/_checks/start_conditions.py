@@ -85,7 +85,7 @@ def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
                     else "no other run on the node",
                     remedy=describe_free_gpus(node, facts[node.name])
                     + f"wait for it, stop it (ansible-playbook stop.yml -e run_id={run_id}), or add -e "
-                    "replace=true to stop it now; another account's needs -e launch_user=ACCOUNT",
+                    "replace=true to stop it now; for a run of another account, add -e launch_user=ACCOUNT as well",
                 )
             )
     return findings
@@ -250,7 +250,7 @@ def describe_missing_script(job: Job, facts: Mapping[str, Any], code: Controller
             )
         elif suggestion:
             remedy = f"did you mean {suggestion}?"
-        return f"{posixpath.relpath(path, part['path'])} is missing, in {code.source} too", remedy
+        return f"{posixpath.relpath(path, part['path'])} is missing on the node, and also in {code.source}", remedy
     if not job.working_directory and not job.script.startswith(("/", "~")):
         explanation = " (launch_working_directory is not set, so a relative path starts in the user's home)"
         alternative = "set launch_working_directory, or correct launch_script"

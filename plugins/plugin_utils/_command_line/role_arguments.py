@@ -60,6 +60,6 @@ def describe_wrong_values(wrong_values: Iterable[tuple[str, str, list[str]]], no
     for role, problem, nodes in wrong_values:
         nodes_by_problem.setdefault((role, problem), {}).update(dict.fromkeys(nodes))
     return [
-        f"the role {role} refuses a value{'' if len(nodes) == node_count else f' on {abbreviate(nodes)}'}: {problem}"
+        f"the role {role} rejects a value{'' if len(nodes) == node_count else f' on {abbreviate(nodes)}'}: {problem}"
         for (role, problem), nodes in nodes_by_problem.items()
     ]

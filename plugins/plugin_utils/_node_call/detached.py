@@ -131,7 +131,7 @@ def run_command(  # noqa: PLR0913
     interval = show_every
     status = call_node(action, "_detached.command", {**request, "start": True}, task_vars)
     if status.get("followed"):
-        Display().display(f"{name}: {what}: is already running; following it to its end")
+        Display().display(f"{name}: {what}: already running; following it to its end")
     with progress_lock() as lock:
         while not status["ended"]:
             end_play_without_reader(os.getppid())

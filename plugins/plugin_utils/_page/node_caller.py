@@ -94,7 +94,7 @@ class NodeCaller:
         except NodeRequestError as error:
             raise NodeCallError(str(error.message), is_final=True) from None
         except (AnsibleError, OSError) as error:
-            raise NodeCallError(f"{name} has not answered: {' '.join(str(error).split())[:400]}") from None
+            raise NodeCallError(f"{name} has not responded: {' '.join(str(error).split())[:400]}") from None
 
     def stream(self, name: str, request: Mapping[str, Any]) -> NodeStream | None:
         """Return the news that a node sends as they arise, or None if its connection cannot do that."""

@@ -38,7 +38,9 @@ def read_targets(value: object) -> list[dict[str, Any]]:
         entries = [entries]
     if not isinstance(entries, list):
         raise ValueError("launch_notify must be a URL, or a list of URLs and of dictionaries with url, kind and events")
-    problems = [] if len(entries) <= MAX_TARGETS else [f"launch_notify has {len(entries)} URLs; use {MAX_TARGETS}"]
+    problems = (
+        [] if len(entries) <= MAX_TARGETS else [f"launch_notify has {len(entries)} URLs; use at most {MAX_TARGETS}"]
+    )
     targets = []
     for number, entry in enumerate(entries, start=1):
         target = dict(entry) if isinstance(entry, Mapping) else {"url": entry}

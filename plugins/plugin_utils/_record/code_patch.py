@@ -151,7 +151,7 @@ class ScratchRepository:
     def read_commit(self, commit: str) -> None:
         """Fill the index with the files of a commit; without one, leave it empty."""
         if commit and not COMMIT.fullmatch(commit):
-            raise GitError("the recorded commit is not one")
+            raise GitError("the recorded commit is not a commit hash")
         self.run(["read-tree", commit] if commit else ["read-tree", "--empty"])
 
     def list_blobs(self) -> dict[str, Blob]:
@@ -233,10 +233,10 @@ def too_large(source: str, sizes: Mapping[str, int], tracked: Mapping[str, Blob]
     if sum(changed) > MAX_CHANGED:
         size = f"{sum(changed) >> 20} MiB"
         if tracked is not None:
-            return f"{source} has {size} of files that are not committed: commit them, or exclude data"
+            return f"{source} has {size} of uncommitted files: commit them, or exclude data"
         return f"{source} is not in a git checkout and has {size}: commit it, or exclude data"
     if len(changed) > MAX_CHANGED_FILES:
-        return f"{source} has {len(changed)} files that are not committed: commit them, or exclude data"
+        return f"{source} has {len(changed)} uncommitted files: commit them, or exclude data"
     if sum(sizes.values()) > MAX_TRACKED:
         return f"{source} has {sum(sizes.values()) >> 20} MiB: exclude data"
     return ""
@@ -381,7 +381,7 @@ class RecordedCode(NamedTuple):
 def check_recorded(code: RecordedCode, source: Path, checkout: Checkout | None) -> None:
     """Raise GitError if the commit and the patch cannot be used."""
     if code.commit and not checkout:
-        raise GitError(f"{source} is no longer a git checkout, or in the directory of the records")
+        raise GitError(f"{source} is no longer a git checkout, or is inside the directory of the records")
     if code.patch is not None and code.patch.stat().st_size > MAX_PATCH:
         raise GitError("the recorded patch is too large")
 

@@ -231,4 +231,4 @@ def seed_note(snapshot: Mapping[str, Any]) -> str:
     seeds = to_mapping(snapshot.get("seeds"))
     if seeds:
         return f"seeds: {format_list(f'{name} {value}' for name, value in seeds.items())}"
-    return "no seed in the arguments or variables: the same inputs may give another result"
+    return "no seed in the arguments or variables: the same inputs may give a different result"

@@ -302,7 +302,8 @@ def curve_notes(report: Report, fetched: bool) -> list[str]:
     if report["printed_once"]:
         printed = [f"{metric['name']} ({metric['value']:.5g})" for metric in report["printed_once"]]
         return [
-            f"there are no curves: one value was printed of {format_list(printed, 4)}, and a curve needs two or more"
+            f"there are no curves: only one value of {format_list(printed, 4)} was printed, and a curve needs two or "
+            "more"
         ]
     if not fetched or lacks_metrics(report):
         return []

@@ -101,8 +101,8 @@ def name_errors(nodes: Sequence[SlurmNode]) -> list[str]:
     """Return an error for each name that several nodes would have in Slurm."""
     counts = Counter(node.name for node in nodes)
     return [
-        f"{', '.join(node.inventory_name for node in nodes if node.name == name)}: each of them is {name!r} in Slurm, "
-        "which allows only lowercase letters, digits and hyphens. Rename the hosts in the inventory"
+        f"{', '.join(node.inventory_name for node in nodes if node.name == name)}: all of them would be named {name!r} "
+        "in Slurm, which allows only lowercase letters, digits and hyphens. Rename the hosts in the inventory"
         for name, count in counts.items()
         if count > 1 or not name
     ]

@@ -129,7 +129,10 @@ def test_template_is_planned_in_check_mode_but_refused_for_uncleaned_machine(
     arguments = ["-e", "cluster=bert", "-e", "template=golden"]
     code, output = play(server, tmp_path, "image", *arguments, "--check")
     assert code == 0, output
-    assert "create: template golden of bert-0, which is off in the meantime; it costs 11.00 USD a month" in output
+    assert (
+        "create: template golden of bert-0, which is off in the meantime; the template costs 11.00 USD a month"
+        in output
+    )
     code, output = play(server, tmp_path, "image", *arguments)
     assert code == 2
     assert "bert-0 was not cleaned, so no template was created from it" in output

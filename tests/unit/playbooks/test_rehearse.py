@@ -88,7 +88,7 @@ def test_job_that_does_not_resume_is_rejected(directory: Path) -> None:
     (directory / "broken").touch()
     done = typed(directory, words(directory))
     assert done.returncode == 2, done.stdout
-    assert "problem: the second start did not load the checkpoint: loss 3.6 at step 1, where the first" in done.stdout
+    assert "problem: the second start did not load the checkpoint: loss 3.6 at step 1, while the first" in done.stdout
     assert "rehearsal rehearsal: not yet" in done.stdout
 
 

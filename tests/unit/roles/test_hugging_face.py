@@ -165,7 +165,7 @@ def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: HubClus
     nodes.requested_items = [make_request("model", "org/gated")]
     message = nodes.fetch_error()
     assert re.search(
-        r"model org/gated is gated, and no token is set. Accept its licence at \S+/org/gated, then", message
+        r"model org/gated is gated, and no token is set. Accept its license at \S+/org/gated, then", message
     )
     assert "export HF_TOKEN" in message
     (nodes.homes[0] / "token").write_text(TOKEN)
@@ -187,7 +187,7 @@ def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: HubClus
         (
             "hf_wrong",
             make_request("model", "org/tiny"),
-            "does not know the token. Create one at .*/settings/tokens, export HF",
+            "does not recognize the token. Create one at .*/settings/tokens, export HF",
         ),
         ("", make_request("model", "org/tiny", revision="v9"), "model org/tiny has no revision v9. Set it to a branch"),
         ("", make_request("model", "org/tiny", allow=["*.gguf"]), "no file that matches the patterns"),
@@ -244,7 +244,7 @@ def test_corrupt_download_is_fetched_again_and_never_kept(hub: HubServer, nodes:
     large = next(nodes.directories[0].rglob("model.safetensors"))
     large.write_bytes(WEIGHTS[:-1] + b"?")
     hub.storage_faults = [HubFault(spoil=True)]
-    assert "arrived twice with content that does not match" in nodes.fetch_error()
+    assert "was downloaded twice with content that does not match" in nodes.fetch_error()
     assert not large.exists()
     hub.storage_faults = []
     assert nodes.fetch()["fetched"] == 1

@@ -67,7 +67,7 @@ def test_unknown_or_mandatory_check_cannot_be_skipped(cluster: Cluster, skip: st
 def test_nproc_per_node_below_1_is_refused(cluster: Cluster) -> None:
     for option in ("nproc_per_node=0", '{"nproc_per_node": 0}', "nproc_per_node=-1"):
         play = drive.run("preflight.yml", cluster.lab.inventory, options=("-e", option))
-        assert play.rc == 2 and "; must be 1 or more" in play.output, play.output
+        assert play.rc == 2 and ", but must be 1 or more" in play.output, play.output
 
 
 @pytest.mark.thorough  # tests/unit/playbooks/test_no_effect.py

@@ -298,7 +298,7 @@ def test_run_continues_while_the_controller_restarts(lab: Lab, cluster: Path) ->
 @pytest.mark.thorough  # Slurm checks time limits once a minute
 def test_ranks_get_a_notice_before_the_time_limit(lab: Lab, cluster: Path) -> None:
     play = in_queue(lab, "limited", launch_slurm_time="2", launch_notice_grace=5, launch_stop_grace=5).wait()
-    assert "Slurm ends the job" in play.output, play.output
+    assert "Slurm will end the job" in play.output, play.output
     assert drive.record(lab, "limited")["state"] == "interrupted"
 
 

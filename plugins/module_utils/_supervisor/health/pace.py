@@ -118,7 +118,7 @@ def find_slow_ranks(samples: Mapping[tuple[str, str], Sequence[float]]) -> list[
 def describe_cost(share: float, price: float | None, currency: str) -> str:
     """Return a text about the cost of a slow node: at most its share of the time of all nodes."""
     cost = f", {share * price:.2f} {currency} an hour" if price else ""
-    return f"the run goes at its pace: up to {share * 100:.0f} % of the time{cost}"
+    return f"the run is limited to its pace: up to {share * 100:.0f} % of the time{cost}"
 
 
 class PaceWatch:

@@ -81,7 +81,7 @@ def lost_message(plan: Mapping[str, Any], reason: str, seconds: float) -> dict[s
     It takes the place of ended_message(), which that node cannot send. seconds: since the start of the run here.
     """
     name = plan["node"]["name"]
-    lines = [f"{name} has ended its part of the run, and cannot tell how the run ended", reason]
+    lines = [f"{name} has ended its part of the run, but does not know how the run ended", reason]
     cost = total_cost(plan, seconds)
     if cost is not None:
         lines.append(f"cost so far: {cost:.2f} {plan.get('currency', '')}".rstrip())

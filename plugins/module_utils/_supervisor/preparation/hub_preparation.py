@@ -185,7 +185,7 @@ class HubPreparation:
     def describe_torn(self, agreement: Agreement) -> None:
         """Report newer checkpoints that cannot be used, and why."""
         chosen = describe_step(agreement.checkpoint) if agreement.checkpoint is not None else ""
-        instead = f"{chosen} is used" if chosen else "no other checkpoint is complete"
+        instead = f"using {chosen} instead" if chosen else "no other checkpoint is complete"
         for checkpoint in agreement.torn[:2]:
             if checkpoint["name"] not in self.rejected:
                 text = f"{describe_step(checkpoint)} cannot be used, since {clean(checkpoint['reason'])}: {instead}"
@@ -201,7 +201,7 @@ class HubPreparation:
         lost = [member for member in (*owners, *needy) if member not in connected]
         if lost or now > self.copy_deadline:
             who = self.names[lost[0]] if lost else ", ".join(self.names[member] for member in needy)
-            self.reject(f"{who} {'was lost' if lost else 'did not finish'} while it was copied")
+            self.reject(f"{who} {'was lost' if lost else 'did not finish'} during the copy")
         elif self.copy_stage == SERVE:
             self.begin_fetch(agreement, owners, now)
         else:

@@ -175,14 +175,16 @@ def parse_error(action: str, response: dict[str, Any]) -> Ec2Error:
     if code == "RequestExpired" or (
         code in _CREDENTIAL_ERRORS and ("clock" in message or "ignature expired" in message)
     ):
-        return Ec2Error(code, f"AWS says this machine's clock is wrong: {message}. Set it (timedatectl set-ntp true)")
+        return Ec2Error(
+            code, f"according to AWS, this machine's clock is wrong: {message}. Set it (timedatectl set-ntp true)"
+        )
     if code in _CREDENTIAL_ERRORS:
         return Ec2Error(code, f"AWS rejected the credentials: {message} ({code}). {CREDENTIALS_HINT}")
     if code in ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"):
         return Ec2Error(
             code,
-            f"this AWS user is not allowed to call {action}: {message} ({code}). Get the permission, or use another "
-            "user",
+            f"this AWS user is not allowed to call {action}: {message} ({code}). Request the permission, or use a "
+            "different user",
         )
     if code not in CAPACITY_ERRORS and isinstance(status, int) and status >= 500:
         code = code if code in TRANSIENT_ERRORS else "Unavailable"

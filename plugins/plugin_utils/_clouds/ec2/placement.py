@@ -158,12 +158,12 @@ def refuse_other_network(  # noqa: PLR0913
     vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
     if (dedicated or vpc) and current_vpc not in ("", vpc):
         raise PlanRefusedError(
-            f"{cluster} is in {current_vpc}, which is not a network of its own. Remove provision_own_network, or "
+            f"{cluster} is in {current_vpc}, which is not its own network. Remove provision_own_network, or "
             "tear the cluster down first"
         )
     if subnet_id and vpc and subnet_id not in [*subnets, *(part["id"] for part in parts)]:
         raise PlanRefusedError(
-            f"{cluster} has a network of its own ({vpc}), and {single_line(subnet_id, 60)} is not a subnet in it. "
+            f"{cluster} has its own network ({vpc}), and {single_line(subnet_id, 60)} is not a subnet in it. "
             "Remove provision_subnet_id, or tear the cluster down first"
         )
 
@@ -197,8 +197,8 @@ def read_image(aws: AwsClient, requested: str, nodes: Sequence[Mapping[str, Any]
         images = []
     if not images:
         raise PlanRefusedError(
-            f"image {single_line(image_id, 60)} does not exist in {aws.region}. An image has another id in each "
-            "region: look up the id for this one"
+            f"image {single_line(image_id, 60)} does not exist in {aws.region}. An image has a different id in "
+            "each region: look up the id for this one"
         )
     raw = images[0]
     root = str(raw.get("RootDeviceName") or "/dev/sda1")

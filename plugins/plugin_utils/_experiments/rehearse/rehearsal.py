@@ -78,13 +78,13 @@ class RehearsalRunner(ResumableSequence[Rehearsal]):
             }
         reason = "has ended" if rehearsal["go"] is not None else ""
         if rehearsal["common"] != salted_hash(rehearsal["salt"], self.common):
-            reason = "has another job, or other nodes"
+            reason = "has a different job or different nodes"
         if rehearsal["job"] != job:
-            reason = "has other settings"
+            reason = "has different settings"
         if reason:
             raise ExperimentError(
                 f"{self.directory.name} is a rehearsal that {reason}: choose another name with -e run_id=NAME, or "
-                f"remove {self.directory} to begin again"
+                f"remove {self.directory} to start over"
             )
         return rehearsal
 

@@ -167,8 +167,8 @@ class AnsiblePlaybookRunner:
         result = self.play("stop", f"{run_id}-stop", {"run_id": run_id}, STOP_TIMEOUT)
         if result.exit_code or result.timed_out:
             Display().warning(
-                f"{run_id} may still be running: stopping it {'took too long' if result.timed_out else 'failed'}, as "
-                f"{self.directory / f'{run_id}-stop.log'} says. "
+                f"{run_id} may still be running: stopping it {'took too long' if result.timed_out else 'failed'}; see "
+                f"{self.directory / f'{run_id}-stop.log'}. "
                 + adapt_commands(f"Try again: ansible-playbook stop.yml -e run_id={run_id}")
             )
         return result

@@ -52,7 +52,7 @@ def find_obstacle(cli_args: Mapping[str, Any]) -> str:
 
 
 def prompt_message(option: str, replacement: str) -> str:
-    return f"{option} prompts at each launch, when no one may be present to answer: use {replacement}"
+    return f"{option} prompts at each launch, when nobody may be present to answer: use {replacement}"
 
 
 @contextlib.contextmanager

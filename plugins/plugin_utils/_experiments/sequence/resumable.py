@@ -62,7 +62,7 @@ class StateFile(Generic[State]):
             or document["version"] != self.version
         ):
             raise ExperimentError(
-                f"{self.path} was written by another version: choose another name with -e run_id=NAME"
+                f"{self.path} was written by a different version: choose another name with -e run_id=NAME"
             )
         return document  # type: ignore[return-value]
 

@@ -137,7 +137,7 @@ def read_variant(
     problems += readers.find_errors(variables)
     nnodes = str(variables.get("launch_nnodes", ""))
     if sweep_input.machines and nnodes.isdecimal() and int(nnodes) > sweep_input.machines:
-        problems.append(f"it takes {nnodes} nodes, but the inventory has {sweep_input.machines}")
+        problems.append(f"it needs {nnodes} nodes, but the inventory has {sweep_input.machines}")
     other_variables = {key: value for key, value in variables.items() if key not in SIZE_VARIABLES}
     fingerprint = json.dumps([other_variables, args, fit_args], sort_keys=True, default=str)
     variables |= {SHORT_NAMES[key]: value for key, value in variables.items() if key in SHORT_NAMES}

@@ -165,7 +165,7 @@ def test_job_is_requeued_after_a_loss(directory: Path, tmp_path: Path, monkeypat
     calls = fake_scontrol(tmp_path, monkeypatch)
     lives.begin_life(str(directory), {})
     write_end(directory, "failed")
-    assert lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"}) == "Slurm job 12 is requeued (1 of 2)"
+    assert lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"}) == "Slurm job 12 was requeued (1 of 2)"
     assert calls.read_text() == "requeue 12\n" and (directory / "requeue" / "token").exists()
     fake_scontrol(tmp_path, monkeypatch, 1)
     assert "could not be requeued" in lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"})

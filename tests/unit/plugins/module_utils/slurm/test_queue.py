@@ -195,7 +195,7 @@ def test_run_is_requeued_after_a_notice_and_restarts(tmp_path: Path, fake: Path)
             first.wait(60)
         result = run.result()
         assert (result["state"], result["notice"]["source"]) == ("interrupted", "slurm")
-        assert result["reason"].startswith("Slurm ends the job in 90 s")
+        assert result["reason"].startswith("Slurm will end the job in 90 s")
         assert (run.node(1) / "requeue" / "token").exists()
 
         with batch(fake, SLURM_RESTART_COUNT="1") as second:

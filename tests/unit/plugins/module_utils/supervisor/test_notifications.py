@@ -188,7 +188,7 @@ def test_server_that_hangs_delays_neither_the_run_nor_its_result(make: RunMaker,
     assert run.result()["state"] == "succeeded"
     run.wait_for("succeeded")
     assert [line.partition(" was not sent: ")[2] for line in log(run).splitlines()] in (
-        [], ["no answer within 2 s"]
+        [], ["no reply within 2 s"]
     ), "the run has ended while the server still hangs"  # fmt: skip
     run.wait_until_gone()
     assert server.events() == ["started", "ended"]
@@ -236,7 +236,7 @@ def test_loss_of_node_0_is_reported_by_node_1(make: RunMaker, server: WebhookSer
     message = server.bodies[1]
     assert (message["state"], message["title"]) == ("lost", f"run {run.run_id} lost")
     outcome, reason, cost, command = message["text"].splitlines()
-    assert outcome == "node1 has ended its part of the run, and cannot tell how the run ended"
+    assert outcome == "node1 has ended its part of the run, but does not know how the run ended"
     assert reason.startswith("node0 is lost: its supervisor closed the lifeline")
     assert cost.startswith("cost so far: ") and command == f"status: ./muster status {run.run_id}"
 

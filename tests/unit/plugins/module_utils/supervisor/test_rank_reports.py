@@ -229,7 +229,7 @@ def test_abort_at_interpreter_exit_is_reported_with_a_remedy(tmp_path: Path) -> 
     (tmp_path / "launcher.log").write_text("step 9\nterminate called without an active exception\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
     ((_rank, _code, error),) = codes_and_errors(rank_reports(plan, str(tmp_path), -6))
-    assert error.startswith("was aborted while its interpreter ended") and "import torch.distributed.nn" in error
+    assert error.startswith("was aborted while its interpreter was exiting") and "import torch.distributed.nn" in error
     assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")]
 
 

@@ -199,8 +199,8 @@ def test_blocked_peer_is_reported_with_reason_and_port() -> None:
     isolate(facts, "node3")
     [finding] = findings(facts)
     assert finding.problem == (
-        "no TCP connection opens from node1, node2, node4 to node3, and no TCP connection opens from node3 to node1, "
-        f"node2, node4 (port {PORT}: {TIMED_OUT})"
+        "no TCP connection can be opened from node1, node2, node4 to node3, and no TCP connection can be opened from "
+        f"node3 to node1, node2, node4 (port {PORT}: {TIMED_OUT})"
     )
 
 
@@ -219,7 +219,7 @@ def test_nodes_queried_too_late_to_connect_are_reported_as_untested() -> None:
     asked(facts, "node3", 25)
     (result,) = findings(facts)
     assert (result.severity, result.id, result.nodes) == ("error", "peers-unmet", ("node1", "node2", "node3"))
-    assert "it took 46 s to query all of them, but each waits only 31 s for its peers" in result.problem
+    assert "it took 46 s to query all of these nodes, but each waits only 31 s for its peers" in result.problem
     assert "31 s for its peers: node1 and node3, node2 and node3 missed each other" in result.problem
     assert "--forks 3" in result.remedy
     block(facts, "node3", "node1")  # no reply

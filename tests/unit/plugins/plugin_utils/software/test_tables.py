@@ -59,8 +59,8 @@ def tables() -> list[str]:
         table(
             "torch | Newest release | Python | CUDA builds, each with the compute capabilities of its kernels", torch
         ),
-        table("flash-attention | torch | CUDA (in the name of the wheel) | Python | glibc at least", flash),
-        table("CUDA | NVIDIA driver at least", drivers),
+        table("flash-attention | torch | CUDA (in the name of the wheel) | Python | minimum glibc", flash),
+        table("CUDA | minimum NVIDIA driver", drivers),
     ]
 
 

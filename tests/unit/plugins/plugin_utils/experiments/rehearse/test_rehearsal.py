@@ -126,9 +126,9 @@ def test_interrupted_rehearsal_resumes_and_finished_one_is_refused(cluster: Clus
     conclude(cluster.runs / "r", None, None)
     with pytest.raises(ExperimentError, match="r is a rehearsal that has ended: choose another name"):
         play(cluster)
-    with pytest.raises(ExperimentError, match="r is a rehearsal that has other settings"):
+    with pytest.raises(ExperimentError, match="r is a rehearsal that has different settings"):
         play(cluster, steps=3)
-    with pytest.raises(ExperimentError, match="r is a rehearsal that has another job, or other nodes"):
+    with pytest.raises(ExperimentError, match="r is a rehearsal that has a different job or different nodes"):
         play(cluster, common="image two")
 
 
