@@ -154,4 +154,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="NVIDIA/pyxis#127",
         weak=True,
     ),
+    CatalogueEntry(
+        id="slurm-tasks-list",
+        title="The script takes Slurm's list of tasks for a number",
+        example="ValueError: invalid literal for int() with base 10: '1(x2)'",
+        texts=(r"invalid literal for int\(\) with base 10: '(?:\d{1,5}(?:\(x\d{1,5}\))?,?){1,40}\(x\d{1,5}\)'",),
+        cause="Slurm writes the tasks per node of several nodes as a list: SLURM_TASKS_PER_NODE=1(x2) is one task on "
+        "each "
+        "of two nodes. The script, or a package that it uses, expects a single number.",
+        remedy="export SLURM_TASKS_PER_NODE=N and SLURM_STEP_TASKS_PER_NODE=N with the number per node before the "
+        "start, or let the script read SLURM_NTASKS_PER_NODE (#SBATCH --ntasks-per-node=N); with torchrun, "
+        "LOCAL_WORLD_SIZE has the number",
+        source="sehoffmann/dmlcloud#39",
+    ),
 )

@@ -10,6 +10,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
     checkpoints,
     files,
     gpus,
+    launchers,
+    names,
+    nccl,
     network,
     packages,
     scheduler,
@@ -19,7 +22,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
 
 TOPICS: dict[str, tuple[EvidenceRule, ...]] = {
     waiting.TOPIC: waiting.RULES,
+    names.TOPIC: names.RULES,
+    launchers.TOPIC: launchers.RULES,
+    nccl.TOPIC: nccl.RULES,
     network.TOPIC: network.RULES,
+    nccl.LAST_TOPIC: nccl.LAST_RULES,
     gpus.TOPIC: gpus.RULES,
     packages.TOPIC: packages.RULES,
     files.TOPIC: files.RULES,
