@@ -43,6 +43,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.hang imp
 from ansible_collections.muster.training.plugins.plugin_utils._failures.local_advice import local_advice
 from ansible_collections.muster.training.plugins.plugin_utils._failures.reactions import (
     EXCEPTION,
+    REPORT,
+    explains_end,
     explains_reaction,
     is_disproved,
 )
@@ -260,6 +262,8 @@ def explain_by_frames(
         error = output["text"]
     if own is not None and (explanation is None or explanation["id"] != own.entry.id):
         return None  # a line of the log says more
+    if own is None and explanation is not None and REPORT.match(error):
+        return None  # the other program's own message
     chain = chain_of(SHARED_LOG.sub("", error), lines)
     earlier = cause_in_chain(chain) if own is None else None
     if earlier is not None:
@@ -344,7 +348,7 @@ def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None 
     progress = [index for index, line in enumerate(lines) if PROGRESS.search(line[:MAX_LINE])]
     if len(progress) >= MIN_PROGRESS:
         lines = lines[progress[-MIN_PROGRESS] :]
-    vague = says_little(error, own)
+    vague = says_little(error, own) or bool(REPORT.match(error))
 
     def counts(match: Match) -> bool:
         if own is not None and match.entry.id == own.entry.id:
@@ -355,7 +359,9 @@ def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None 
             return False
         if (own is not None and own.entry.id in match.entry.refines) or same_subject(error, match.line):
             return True
-        if own is None or (subjects(error) and subjects(match.line) and not EXCEPTION.match(match.line)):
+        if own is None:
+            return vague and explains_end(match.entry, lines)
+        if subjects(error) and subjects(match.line) and not EXCEPTION.match(match.line):
             return False  # about another host, path or package
         return explains_reaction(match.entry, match.line, own.entry, lines)
 

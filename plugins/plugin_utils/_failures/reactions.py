@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import LINE_PREFIX, PROGRESS
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 
+# An error that only reports that another program failed, whose own message is above it.
+REPORT = re.compile(r"(?:subprocess\.)?CalledProcessError: Command ")
 MAX_LINE = 500  # characters of a line in which to look for a sign of health
 # A line as an exception ends, in contrast to one that quotes it.
 EXCEPTION = re.compile(rf"{LINE_PREFIX}[A-Za-z_][\w.]{{0,100}}(?:Error|Exception): ")
@@ -37,11 +39,13 @@ class Precedence:
         roots: Ids of recoverable entries.
         reactions: Ids of the entries that may follow from them.
         disproved: Matches a log that shows that the message was harmless, or "".
+        ends: Whether the message may also explain an end without an error of its own.
     """
 
     roots: tuple[str, ...]
     reactions: tuple[str, ...]
     disproved: str = ""
+    ends: bool = False
 
 
 RENDEZVOUS = (
@@ -61,9 +65,12 @@ PRECEDENCES: tuple[Precedence, ...] = (
         reactions=(*START, *ENDED, "mpi-network", "mpi-daemon-missing", "ssh-refused"),
         # The name has been resolved, as IPv4 if not as IPv6, if a connection to its address was tried.
         disproved=r"client socket has failed to connect to \[?[^\n]{1,255}\(errno: (?!97\b)\d",
+        ends=True,
     ),
     Precedence(roots=("address-in-use",), reactions=(*START, *ENDED)),
-    Precedence(roots=("rdma-link-lost",), reactions=("nccl-time-out", "nccl-watchdog-stuck", "nccl-peer-gone")),
+    Precedence(
+        roots=("rdma-link-lost",), reactions=("nccl-time-out", "nccl-watchdog-stuck", "nccl-peer-gone"), ends=True
+    ),
     Precedence(roots=("efa-device-missing", "nccl-nvls"), reactions=("nccl-peer-gone",)),
     Precedence(roots=("slurm-controller-away",), reactions=ENDED),
 )
@@ -88,15 +95,23 @@ def explains_reaction(root: CatalogueEntry, line: str, reaction: CatalogueEntry,
         reaction: The entry of the error that ended the rank.
         lines: The end of the log.
     """
-    if root.kind != "root" or root.weak or is_disproved(root, lines):
-        return False
     precedence = BY_ROOT.get(root.id)
     listed = precedence is not None and reaction.id in precedence.reactions
-    if not listed and not (reaction.kind == "consequence" and EXCEPTION.match(line)):
+    if root.kind != "root" or root.weak or not (listed or (reaction.kind == "consequence" and EXCEPTION.match(line))):
         return False
-    return not any(
-        PROGRESS.search(later[:MAX_LINE]) or WENT_ON.search(later[:MAX_LINE]) for later in lines_after(root, lines)
-    )
+    return not went_on(root, lines)
+
+
+def explains_end(root: CatalogueEntry, lines: list[str]) -> bool:
+    """Return whether the message of a recoverable entry is the cause of an end without an error of its own."""
+    precedence = BY_ROOT.get(root.id)
+    return precedence is not None and precedence.ends and not went_on(root, lines)
+
+
+def went_on(root: CatalogueEntry, lines: list[str]) -> bool:
+    """Return whether a program went on after the last message of an entry, or the log shows that it was harmless."""
+    later = [line[:MAX_LINE] for line in lines_after(root, lines)]
+    return is_disproved(root, lines) or any(PROGRESS.search(line) or WENT_ON.search(line) for line in later)
 
 
 def lines_after(entry: CatalogueEntry, lines: list[str]) -> list[str]:

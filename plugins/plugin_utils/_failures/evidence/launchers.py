@@ -73,6 +73,76 @@ RULES: tuple[EvidenceRule, ...] = (
         certain=True,
     ),
     EvidenceRule(
+        id="scontrol-missing",
+        entries=(*ARGUMENTS, "rendezvous-endpoint-invalid", "shell-variable-unset", "rendezvous-unreached"),
+        shows=(r"scontrol: (?:command )?not found",),
+        cause="The address of the first node is empty, since the command that should find it, scontrol, does not exist "
+        "where it runs: mostly inside a container.",
+        remedy="find the address outside the container, in the batch script before srun: export MASTER_ADDR=$(scontrol "
+        "show hostnames $SLURM_JOB_NODELIST | head -n 1). muster does not need scontrol on the nodes",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="endpoint-none",
+        entries=("rendezvous-endpoint-invalid",),
+        shows=(r"rendezvous endpoint '(?P<endpoint>None:\w{1,10}|\w{1,60}:None)'",),
+        cause="The launcher got no address or port of the first node ({endpoint}). With accelerate: an option without "
+        "a "
+        "value, such as --same_network or --multi_gpu, was given one, so that all options after it went to the script; "
+        "or main_process_ip is missing in its configuration.",
+        remedy="give accelerate's switches no value (--same_network, not --same_network true), and pass "
+        "--main_process_ip {first_address} --main_process_port 29500; or let muster start torchrun (leave "
+        "launch_launcher out)",
+    ),
+    EvidenceRule(
+        id="endpoint-without-host",
+        entries=("rendezvous-endpoint-invalid",),
+        shows=(r"rendezvous endpoint '(?P<endpoint>:\d{1,7}|[\w.-]{1,255}:)'",),
+        cause="The rendezvous endpoint is '{endpoint}': the variable for its host or its port is empty or not set on "
+        "this "
+        "node.",
+        remedy="set it before the command, the same on all nodes: --rdzv_endpoint={first_address}:29500 (Slurm: export "
+        "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)); muster sets it, so leave it out of "
+        "launch_args",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="variable-unset",
+        entries=("shell-variable-unset",),
+        shows=(r"line \d{1,6}: (?P<variable>[A-Za-z_]\w{0,80}): (?:unbound|parameter)",),
+        cause="The shell script uses the variable {variable}, which nobody has set on this node.",
+        remedy="""set it for the job: -e '{{"launch_environment": {{"{variable}": "VALUE"}}}}'; or give it a """
+        """default in """
+        "the script: ${{{variable}:-VALUE}}. muster sets MASTER_ADDR, MASTER_PORT, RANK, LOCAL_RANK and WORLD_SIZE for "
+        "each rank",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="variable-empty",
+        entries=("error-in-script", "package-failed", "package-refused"),
+        shows=(
+            r"int\(os\.(?:environ(?:\.get)?[\[(]|getenv\()['\"](?P<variable>\w{1,80})['\"]",
+            r"invalid literal for int\(\) with base 10: ''",
+        ),
+        cause="The variable {variable} is set, but empty, on this node: the command that should fill it printed "
+        "nothing.",
+        remedy="""give it a value: -e '{{"launch_environment": {{"{variable}": "VALUE"}}}}'; RANK, LOCAL_RANK, """
+        """WORLD_SIZE """
+        "and MASTER_PORT are set by torchrun for each rank (leave launch_launcher out), so remove them from the "
+        "script and the image",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="launcher-missing",
+        entries=("rank-variables-missing",),
+        shows=(r"environment variable (?P<variable>MASTER_ADDR|MASTER_PORT) expected, but not set",),
+        cause="The process has no {variable}: it was started by python, srun or mpirun itself, not by a launcher that "
+        "sets the variables of a rendezvous.",
+        remedy="leave launch_launcher out: torchrun starts one process per GPU and sets all of them. Under your own "
+        "srun "
+        "or mpirun: export MASTER_ADDR={first_address} MASTER_PORT=29500 before it",
+    ),
+    EvidenceRule(
         id="launcher-address-empty",
         entries=ARGUMENTS,
         shows=(
@@ -192,6 +262,41 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="put the launcher's options before the script's name and the script's after it, and compare the "
         "former with the launcher's --help in the job's environment (older torchrun spells them with _). With muster "
         "leave the launcher's out",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="ssh-port-closed",
+        entries=("ssh-refused",),
+        shows=(r"ssh: connect to host (?P<host>\S{1,255}) port (?P<port>\d{1,5}): Connection refused",),
+        cause="No SSH server listens on port {port} of {host}: it is not running (as in most containers), or has "
+        "another "
+        "port.",
+        remedy="leave launch_launcher out: torchrun needs no SSH between nodes. Otherwise start sshd there; if it has "
+        "another port, put `Port N` for {host} into ~/.ssh/config of the first node (deepspeed --ssh_port N)",
+    ),
+    EvidenceRule(
+        id="ssh-unreachable",
+        entries=("ssh-refused",),
+        shows=(
+            r"ssh: connect to host (?P<host>\S{1,255}) port (?P<port>\d{1,5}): (?P<reason>Connection timed out|"
+            r"No route to host|Network is unreachable)",
+        ),
+        cause="The first node does not reach {host}, port {port} ({reason}): the machine is down, the address is "
+        "wrong, or "
+        "a firewall or security group closes the port.",
+        remedy="ansible-playbook preflight.yml tests the connections between all nodes; open the port, or leave "
+        "launch_launcher out: torchrun needs no SSH between nodes",
+    ),
+    EvidenceRule(
+        id="ssh-host-unknown",
+        entries=("ssh-refused",),
+        shows=(r"Host key verification failed",),
+        cause="The first node does not know the host key of the other one, and nobody can answer ssh's question, or "
+        "the "
+        "machine was reinstalled and has another key.",
+        remedy="ansible-playbook site.yml --tags ssh_mesh writes the host keys of all nodes; by hand: ssh-keyscan "
+        "HOST >> "
+        "~/.ssh/known_hosts (after ssh-keygen -R HOST for a reinstalled one)",
         certain=True,
     ),
     EvidenceRule(

@@ -93,6 +93,26 @@ RULES: tuple[EvidenceRule, ...] = (
         certain=True,
     ),
     EvidenceRule(
+        id="shm-not-writable",
+        entries=("nccl-shared-memory",),
+        shows=(r"NCCL WARN [^\n]{0,80}(?:shm_open|shared memory)[^\n]{0,200}Permission denied",),
+        cause="This user may not create files in /dev/shm, through which the ranks of a node communicate.",
+        remedy="sudo chmod 1777 /dev/shm on that node, or in the image; without it, more slowly: "
+        """-e '{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}'""",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="shm-not-shared",
+        entries=("nccl-shared-memory",),
+        shows=(r"attaching to shared memory segment [^\n]{0,200}No such file or directory",),
+        cause="A rank does not find the shared memory that another rank of its node created in /dev/shm: the ranks "
+        "run in "
+        "containers that do not share it, or something removed the file (RemoveIPC of systemd, a cleanup).",
+        remedy="run the containers of a node with --ipc=host (launch_container_options), or all ranks of a node in one "
+        """container; -e '{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}' does without it; RemoveIPC=no in """
+        "/etc/systemd/logind.conf",
+    ),
+    EvidenceRule(
         id="interface-loopback",
         entries=NCCL_SOCKETS,
         shows=(
@@ -154,5 +174,16 @@ LAST_RULES: tuple[EvidenceRule, ...] = (
         remedy="look at the log of the ranks on {peer}: ansible-playbook logs.yml -e fetch=true; if they show no "
         "error, "
         "`sudo dmesg -T | grep -iE 'killed process|xid|link'` on that node, and leave it out (-e nodes=A,B)",
+    ),
+    EvidenceRule(
+        id="bootstrap-failed",
+        entries=("nccl-system-error", "nccl-internal-error"),
+        shows=(r"socket\.cc:\d{1,5} -> [236]\b", r"bootstrap\.cc:\d{1,5} -> [236]\b"),
+        unless=r"NCCL WARN",
+        cause="NCCL's first connection to another rank failed without a message: a firewall drops or rejects it (NCCL "
+        "uses "
+        "any free port), the interface is one that does not lead to the other nodes, or that rank has ended.",
+        remedy="ansible-playbook preflight.yml tests each connection in both directions. If all are open, "
+        f"{OF_MUSTER}; then look for a rank that ended first: ansible-playbook logs.yml -e fetch=true",
     ),
 )

@@ -35,7 +35,7 @@ REACTIONS = {
     "launcher-terminated": "torch.distributed.elastic.multiprocessing.api.SignalException: Process 29 got signal: 15",
     "rank-failed": "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
 }
-EXCEPTIONS = [name for name in CAUSES if name != "name-unknown"]
+TRACEBACK = ["Traceback (most recent call last):", '  File "run.py", line 3, in main', "    check_output(command)"]
 CONTINUED = ["step 20 loss 0.3", "Epoch 2:  38%|███▊      | 1190/3130", "Retrying in 1 s", "[c10d] Rendezvous complete"]
 
 
@@ -70,6 +70,25 @@ def test_name_that_was_resolved_after_all_is_not_the_cause() -> None:
     no_ipv6 = "[c10d] The client socket has failed to connect to [gpu-a]:29500 (errno: 97 - Address family)."
     assert found(error, [no_ipv6, unresolved]) == "name-unknown"
     assert found(error.replace("gpu-a", "gpu-b"), [unresolved]) == "rendezvous-unreached"
+
+
+@pytest.mark.parametrize(
+    ("line", "entry"),
+    [
+        ("ssh: Could not resolve hostname node-0: Name or service not known", "name-unknown"),
+        ("train.py: error: unrecognized arguments: --batch-size 16", "arguments-rejected"),
+        ("OSError: [Errno 28] No space left on device", "disk-full"),
+        ("nothing", ""),
+    ],
+)
+def test_failure_of_another_program_is_explained_by_its_own_message(line: str, entry: str) -> None:
+    error = "subprocess.CalledProcessError: Command '['ssh node-0 hostname -I']' returned non-zero exit status 255."
+    assert found(error, [line, *TRACEBACK, error]) == (entry or "program-failed")
+
+
+def test_end_without_a_message_is_explained_by_a_name_that_nobody_knows() -> None:
+    assert found("ended with exit code 1, its last output: bye", [CAUSES["name-unknown"], "bye"]) == "name-unknown"
+    assert found("ended with exit code 1, its last output: bye", [CAUSES["name-unknown"], "step 3 loss 1"]) == ""
 
 
 def test_hint_says_more_than_a_reaction() -> None:

@@ -91,6 +91,58 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
         NOTHING,
     ),
     (
+        "scontrol-missing",
+        last("torchrun: error: argument --master_addr: expected one argument"),
+        ["bash: scontrol: command not found"],
+        NOTHING,
+    ),
+    (
+        "endpoint-none",
+        "ValueError: The port number of the rendezvous endpoint 'None:None' must be an integer between 0 and 65536.",
+        [],
+        NOTHING,
+    ),
+    (
+        "endpoint-without-host",
+        "ValueError: The hostname of the rendezvous endpoint ':8080' must be a dot-separated list of labels",
+        [],
+        NOTHING,
+    ),
+    ("variable-unset", last("/job/run.sh: line 12: MASTER_ADDR: unbound variable", 1), [], NOTHING),
+    (
+        "variable-empty",
+        "ValueError: invalid literal for int() with base 10: ''",
+        [
+            "Traceback (most recent call last):",
+            '  File "train.py", line 3, in main',
+            "    size = int(os.environ['WORLD_SIZE'])",
+            "ValueError: invalid literal for int() with base 10: ''",
+        ],
+        NOTHING,
+    ),
+    (
+        "launcher-missing",
+        "ValueError: Error initializing: environment variable MASTER_PORT expected, but not set",
+        [],
+        NOTHING,
+    ),
+    ("", "KeyError: 'LOCAL_RANK'", [], NOTHING),
+    (
+        "ssh-port-closed",
+        last("ssh: connect to host 192.168.2.58 port 22: Connection refused", 255),
+        ["pdsh@gpu1: 192.168.2.58: ssh exited with exit code 255"],
+        NOTHING,
+    ),
+    ("ssh-unreachable", last("ssh: connect to host gpu2 port 22: Connection timed out", 255), [], NOTHING),
+    ("ssh-host-unknown", last("Host key verification failed.", 255), [], NOTHING),
+    (
+        "rendezvous-cut-off",
+        "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has "
+        "failed",
+        ["torch.distributed.DistNetworkError: Connection reset by peer"],
+        NOTHING,
+    ),
+    (
         "launcher-address-empty",
         last("torchrun: error: argument --master-addr/--master_addr: expected one argument"),
         [],
@@ -218,6 +270,23 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
         ["n1:9:19 [0] NCCL INFO bootstrap.cc:554 -> 3"],
         NOTHING,
     ),
+    (
+        "shm-not-writable",
+        SYSTEM,
+        ["node08:27106:27302 [0] include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied"],
+        NOTHING,
+    ),
+    (
+        "shm-not-shared",
+        SYSTEM,
+        [
+            "n1:9:19 [0] misc/shmutils.cc:88 NCCL WARN Error while attaching to shared memory segment "
+            "/dev/shm/nccl-Ab12 "
+            "(size 192814336), error: No such file or directory (2)"
+        ],
+        NOTHING,
+    ),
+    ("bootstrap-failed", SYSTEM, ["n1:9:19 [0] NCCL INFO socket.cc:564 -> 2", "bootstrap.cc:270 -> 2"], NOTHING),
     ("address-of-container", SYSTEM, ["rank 0: local address 172.17.0.2"], TWO),
     ("peer-ended", f"{REMOTE}\nsocketProgress: Connection closed by remote peer node2<42830>", [], NOTHING),
     (
@@ -266,4 +335,4 @@ def test_rules_of_these_topics_are_tested() -> None:
     tested = {case[0] for case in CASES}
     names = [rule.id for rule in RULES]
     first, after = names.index("own-name-elsewhere"), names.index("address-of-bridge")
-    assert set(names[first:after]) | {"address-of-container", "peer-ended"} <= tested
+    assert set(names[first:after]) | {"address-of-container", "peer-ended", "bootstrap-failed"} <= tested
