@@ -12,7 +12,6 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import (
-    LINE_PREFIX,
     MAX_TAIL_LINES,
     MIN_PROGRESS,
     PROGRESS,
@@ -42,6 +41,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.t
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import CAUSE, REMEDY, WAITED_FOR
 from ansible_collections.muster.training.plugins.plugin_utils._failures.local_advice import local_advice
+from ansible_collections.muster.training.plugins.plugin_utils._failures.reactions import (
+    EXCEPTION,
+    REPORT,
+    explains_end,
+    explains_reaction,
+    is_disproved,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.timeout_clues import clue_of
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
@@ -55,8 +61,6 @@ VAGUE = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?(?:was killed by|was stopped|ended with|the launcher )|\s{0,9}\Z|"
     r"(?:[\w.]{0,100}Exception: ?\s{0,9})?-- Process \d{1,9} terminated with the following error:\s{0,9}\Z"
 )
-# A line as an exception ends, in contrast to one that quotes it.
-EXCEPTION = re.compile(rf"{LINE_PREFIX}[A-Za-z_][\w.]{{0,100}}(?:Error|Exception): ")
 # Subjects of a message: (host, port), [host]:port, a name in quotes, a path, an address, after "hostname" or "node:".
 SUBJECT = re.compile(
     r"\(([\w.-]{4,255}), \d{1,5}\)|\[([\w.-]{4,255})\]:\d|'([^'\s]{5,300})'|(?<![\w/])(/[\w.-]{1,100}/[\w./-]{1,300})|"
@@ -258,6 +262,8 @@ def explain_by_frames(
         error = output["text"]
     if own is not None and (explanation is None or explanation["id"] != own.entry.id):
         return None  # a line of the log says more
+    if own is None and explanation is not None and REPORT.match(error):
+        return None  # the other program's own message
     chain = chain_of(SHARED_LOG.sub("", error), lines)
     earlier = cause_in_chain(chain) if own is None else None
     if earlier is not None:
@@ -289,7 +295,8 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
         return next(filter(is_certain, of_log), refined)
     if refined is not None or (own is not None and priority(own) == 0 and not own.entry.general):
         return refined
-    causes = [match for match in of_log if priority(match) < 2]
+    hints = 3 if own is not None and own.entry.kind == "consequence" else 2  # a reaction says less than a hint
+    causes = [match for match in of_log if priority(match) < hints]
     causes.sort(key=lambda match: not same_subject(error, match.line))  # stable
     specific = [match for match in causes if priority(match) == 0 and not match.entry.general]
     if (
@@ -341,14 +348,22 @@ def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None 
     progress = [index for index, line in enumerate(lines) if PROGRESS.search(line[:MAX_LINE])]
     if len(progress) >= MIN_PROGRESS:
         lines = lines[progress[-MIN_PROGRESS] :]
-    vague = says_little(error, own)
+    vague = says_little(error, own) or bool(REPORT.match(error))
 
     def counts(match: Match) -> bool:
         if own is not None and match.entry.id == own.entry.id:
             return False
         if not match.entry.recoverable or (vague and (match.entry.lasting or EXCEPTION.match(match.line))):
             return True
-        return (own is not None and own.entry.id in match.entry.refines) or same_subject(error, match.line)
+        if is_disproved(match.entry, lines):
+            return False
+        if (own is not None and own.entry.id in match.entry.refines) or same_subject(error, match.line):
+            return True
+        if own is None:
+            return vague and explains_end(match.entry, lines)
+        if subjects(error) and subjects(match.line) and not EXCEPTION.match(match.line):
+            return False  # about another host, path or package
+        return explains_reaction(match.entry, match.line, own.entry, lines)
 
     return [match for match in explain("\n".join(lines)) if counts(match)]
 

@@ -31,6 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogu
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang, recorded_stacks
+from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import with_stated_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
     exited_early,
     left_early,
@@ -231,7 +232,7 @@ def without_reactions(
     )
     if culprit is None:
         named = name_different_collectives(best, failures)
-        culprit = named if named is not best else still_running(result, failures)
+        culprit = named if named is not best else still_running(result, failures) or with_stated_cause(best, failures)
     return {**best, **(culprit or {})}
 
 

@@ -225,6 +225,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"process or daemon was unable to complete a TCP connection",
             r"Open MPI failed to TCP connect to a peer MPI process",
+            r"At least one pair of MPI processes are unable to reach each other",
+            r"mca_btl_tcp_endpoint_recv_connect_ack\] received unexpected process identifier",
             r"ORTE does not know how to route a message to the specified daemon",
         ),
         cause="A port between the nodes is closed, or Open MPI chose an interface that does not lead to the "

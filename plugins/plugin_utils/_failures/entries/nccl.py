@@ -122,6 +122,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "libraries from LD_LIBRARY_PATH in launch_environment",
         source="aws/aws-ofi-nccl#715",
         weak=True,
+        refines=("nccl-internal-error", "nccl-system-error"),
     ),
     CatalogueEntry(
         id="nccl-loopback",

@@ -84,9 +84,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="The client socket has timed out after 60s while trying to connect to ...",
         texts=(
             r"client socket has timed out after",
+            r"client socket has failed to connect to any network address of \(",
             r"Rendezvous(?:Connection|Timeout)Error\b",
             r"connection to the C10d store has failed",
             r"connect\(\) timed out\. Original timeout was",
+            r"RuntimeError: connect\(\) timed out\.$",
         ),
         cause="The first node's port is closed to the others, its name resolves to 127.0.1.1 there, or its process "
         "ended earlier.",

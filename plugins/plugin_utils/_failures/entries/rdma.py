@@ -41,6 +41,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="NVIDIA/nccl#1052",
         weak=True,
         general=True,
+        refines=("nccl-internal-error", "nccl-system-error"),
     ),
     CatalogueEntry(
         id="rdma-connection-failed",
@@ -147,5 +148,47 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="NVIDIA/nccl#380",
         weak=True,
         refines=("nccl-system-error", "nccl-internal-error"),
+    ),
+    CatalogueEntry(
+        id="rdma-link-lost",
+        title="The link of an RDMA adapter went down",
+        example="NCCL WARN NET/IB : Got async event : port error",
+        texts=(
+            r"NCCL WARN NET/IB ?: (?:\w{1,20}(?::\d{1,2})? )?(?:Got async event ?: |async fatal event[^\n:]{0,60}: )"
+            r"(?:port error|local catastrophic error|device fatal)",
+        ),
+        cause="The port of an InfiniBand or RoCE adapter of this node lost its link (port error), or the adapter "
+        "itself "
+        "failed (catastrophic error), so that a transfer was not answered. If the link comes back and is lost again, "
+        "it flaps: a cable, a transceiver, a port of the switch or the adapter is faulty.",
+        remedy="leave this node out (-e nodes=A,B) and launch again from the last checkpoint. Then `ibqueryerrors` "
+        "(RoCE: `ethtool -S INTERFACE`), `mlxlink -d mlx5_0 -c` and `sudo dmesg -T | grep mlx5` on it show the port "
+        "and its error counters: reseat or replace the cable or transceiver, or have the provider do it",
+        source="NVIDIA/nccl#905",
+        recoverable=True,
+        refines=(
+            "rdma-timed-out",
+            "rdma-transfer-failed",
+            "nccl-peer-gone",
+            "nccl-system-error",
+            "nccl-internal-error",
+            "nccl-time-out",
+        ),
+    ),
+    CatalogueEntry(
+        id="rdma-gpu-memory",
+        title="The RDMA adapter cannot register memory of a GPU",
+        example="NCCL WARN Call to ibv_reg_mr_iova2 failed with error Bad address",
+        texts=(
+            r"ibv_reg_mr\w{0,12} failed with error (?:Bad address|Invalid argument)",
+            r"ibv_reg_dmabuf_mr\w{0,12} failed with error ",
+        ),
+        cause="GPUDirect RDMA does not work on this node: the adapter's driver cannot register the memory of a GPU, "
+        "since the module nvidia_peermem is not loaded, or the driver, OFED and the kernel do not fit together.",
+        remedy="""-e '{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}' does without GPUDirect RDMA. To use it: """
+        "`sudo modprobe nvidia_peermem` on each node (after OFED was installed, reinstall the GPU driver). If the "
+        "message is about dmabuf: NCCL_DMABUF_ENABLE=0",
+        source="Mellanox/nv_peer_memory#115",
+        refines=("nccl-system-error", "nccl-internal-error", "nccl-peer-gone"),
     ),
 )

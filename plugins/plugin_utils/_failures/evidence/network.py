@@ -304,6 +304,17 @@ RULES: tuple[EvidenceRule, ...] = (
         "ended first on the first node: ansible-playbook logs.yml -e rank=0",
     ),
     EvidenceRule(
+        id="rendezvous-cut-off",
+        entries=("rendezvous-unreached",),
+        shows=(r"Error: Connection reset by peer", r"RendezvousConnectionError"),
+        cause="The first node's port accepted the connection and closed it at once: something in between does so (a "
+        "proxy, a VPN, a firewall), another program listens on the port, or the nodes have different releases of "
+        "torch.",
+        remedy="use another port, --rdzv_endpoint={first_address}:29600, and an address that reaches the node "
+        "directly; "
+        "ansible-playbook preflight.yml tests the connections and names nodes with another torch",
+    ),
+    EvidenceRule(
         id="rendezvous-no-answer",
         entries=RENDEZVOUS,
         shows=(r"failed to connect to \[?(?:::ffff:)?(?P<address>[\w.:-]{3,80}?)\]?:(?P<port>\d{1,5}) \(errno: 110",),
