@@ -238,7 +238,7 @@ LATE_RULES: tuple[EvidenceRule, ...] = (
         entries=FULL,
         shows=(
             r"\bloss\b['\"]?\s{0,3}[=:]\s{0,3}\d",
-            r"(?i:max_(?:seq_)?len|truncat|seq(?:uence)?_?len|input_ids|padding|tokens?\b)",
+            r"(?i:max_(?:seq_)?len|truncat|seq(?:uence)?_?len|input_ids|padding|tokens?\b|transformers/models/|modeling_\w{1,40}\.py)",
         ),
         unless=BESIDE,
         cause="GPU memory ran out in the course of the training, not in its first step: this batch needs more than "

@@ -30,7 +30,7 @@ SKIP = (
     r"(?P<line>(?i:\bskip(?:s|ped|ping)?\b|\bno valid\b|\binvalid (?:batch|sample)|\bempty (?:batch|sample)|"
     r"\bdropping (?:the )?(?:batch|sample))[^\n]{0,120})"
 )
-CULPRIT = r"\b(?:alone|behind): rank (?P<rank>\d{1,7})\b"
+CULPRIT = r"\b(?:alone|behind|apart): rank (?P<rank>\d{1,7})\b"
 SKIP_TOGETHER = (
     "skip a batch on all ranks or on none: skip = torch.tensor(float(skip), device=device); "
     "torch.distributed.all_reduce(skip), and skip it on every rank if the sum is not 0; or give such a batch a loss of "
@@ -73,6 +73,11 @@ def is_short(groups: Mapping[str, str], _facts: RunFacts) -> bool:
 def are_gradients(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     """Return whether two shapes are those of buckets of gradients: one large dimension."""
     return min(len(groups["first"]), len(groups["second"])) > 4
+
+
+def same_operation(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether two ranks call the same operation."""
+    return groups["name"] == groups["second"]
 
 
 def of_short_limit(activity: Activity) -> EvidenceRule:
@@ -223,6 +228,28 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="The ranks have called different numbers of collectives ({first} and {second}): some skipped a call or "
         "a batch, or made one more inside `if rank == 0`; this one is in {name}.",
         remedy=f"make the same calls on every rank; {SKIP_TOGETHER}",
+    ),
+    EvidenceRule(
+        id="fingerprint-of-other-shape",
+        entries=("collectives-differ",),
+        shows=(
+            rf"{CALLED}[^\n]{{0,4}}TensorShape=\[(?P<first>[\d, ]{{1,60}})\]",
+            r"; rank (?P<other>\d{1,7}) calls (?P<second>\w{1,60}) \[(?P<shape>[\d, ]{1,60})\]$",
+        ),
+        cause="All ranks call {name}, but with tensors of different shapes ({first} here, {shape} on rank {other}): a "
+        "batch is smaller on one rank (the last one, or one from which samples were dropped), or lengths differ.",
+        remedy="keep the size of batches equal: drop_last=True, another sample in place of a bad one (not a shorter "
+        "batch), or padding to one length (accelerator.pad_across_processes); objects: all_gather_object",
+        condition=same_operation,
+    ),
+    EvidenceRule(
+        id="fingerprint-of-other-rank",
+        entries=("collectives-differ",),
+        shows=(CALLED, r"; rank (?P<other>\d{1,7}) calls (?P<second>\w{1,60}) \[[\d, ]{0,60}\]$"),
+        cause="The ranks are at different points of the script: this one calls {name}, rank {other} {second}. Only "
+        "some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have fewer batches.",
+        remedy="compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}): the call that only "
+        f"one of them makes belongs outside of its branch. {SAME_STEPS}",
     ),
     EvidenceRule(
         id="fingerprint-of-operations",
