@@ -42,7 +42,8 @@ STOP_TOGETHER = (
     "all-reduced (self.log(..., sync_dist=True) in Lightning)"
 )
 SAVE_ON_ALL = (
-    "call it on all ranks, outside any `if rank == 0`: model.state_dict() under FSDP, trainer.save_model(), "
+    "call the function that saves on all ranks, outside any `if rank == 0`: model.state_dict() under FSDP, "
+    "trainer.save_model(), "
     "accelerator.get_state_dict(model), engine.save_checkpoint(); only the writing belongs to rank 0. If the script "
     "already does, upgrade transformers, accelerate and peft. A longer limit does not help"
 )
@@ -101,9 +102,10 @@ def of_own_work(activity: Activity) -> EvidenceRule:
         entries=DIFFER,
         shows=(rf"{CULPRIT}, its last output: (?P<output>(?=[^\n;]{{0,160}}(?:{activity.output}))[^\n;]{{1,160}});",),
         cause=f"Rank {{rank}} was {activity.name} ({{output}}) while the others were at another point of the script, "
-        f"so "
-        "that their collectives do not match: only this rank ran that code, or at another step than the others.",
-        remedy=SAVE_ON_ALL
+        "in different collectives: only this rank ran that code, or the ranks decided differently, from values that "
+        "are not the same on all of them.",
+        remedy=f"decide alike on all ranks when to save (from an all-reduced value, or broadcast what rank 0 decides): "
+        f"{SAVE_ON_ALL}"
         if activity in (SAVING, SAVING_SHARDED)
         else "run that code on all ranks at the same step, decided by a number that all of them share (the step, not "
         "the time), or on none; in code for one rank call no collective and not the wrapped model (use model.module)",
@@ -159,7 +161,8 @@ RULES: tuple[EvidenceRule, ...] = (
         "that step, and its next collective met theirs, so that the ranks are out of step since then.",
         remedy=SKIP_TOGETHER,
     ),
-    *map(of_own_work, (activity for activity in ACTIVITIES if activity is not SERVING)),
+    *map(of_own_work, (SAVING_SHARDED, SAVING)),  # also a line such as "new best val loss, saving"
+    *map(of_own_work, (activity for activity in ACTIVITIES if activity not in (SERVING, SAVING_SHARDED, SAVING))),
     EvidenceRule(
         id="rank-without-backward",
         entries=("ranks-pass-different-sizes",),
@@ -181,7 +184,7 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("collectives-differ",),
         shows=(CALLED, FRAME.format(pattern="save|ckpt|checkpoint")),
         cause="This rank is in {function}, which saves a checkpoint and waits there in {name} for the others, which "
-        "went on to another collective: the ranks do not decide alike when to save, for example by the time that has "
+        "are in a different collective: the ranks do not decide alike when to save, for example by the time that has "
         "passed, or only this rank calls it.",
         remedy="decide by the number of the step, which is the same on all ranks, or send the decision of rank 0 to "
         "the others (torch.distributed.broadcast), and call {function} on all of them; checkpoints by time within an "
