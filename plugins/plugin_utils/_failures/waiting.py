@@ -43,6 +43,7 @@ WATCHDOG = re.compile(
 GLOO_WAITED = re.compile(r"Timed out waiting \d{1,10}ms for (?:send|recv) operation")
 MIN_WAITING = 2  # ranks that timed out: with fewer, the rank without a timeout may only have been ended sooner
 MAX_QUOTED = 300  # characters of a waiting rank's error
+SHORT_LIMIT = re.compile(r"Timeout\(ms\)=[1-5]?\d{1,5}\b")  # below the default, 10 minutes
 # An aborted rank that only heard of the timeouts of others: it did not wait itself.
 OBSERVED = re.compile(r"Observed flight recorder dump signal from another rank")
 STOPPED = (None, -signal.SIGTERM, -signal.SIGKILL)
@@ -143,7 +144,10 @@ def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
 def quote(failure: Mapping[str, Any]) -> str:
     """Return the error of a rank that waited; if it only says how the rank ended, in which collective it waited."""
     work = WORK.search("\n".join(failure["last_lines"])) if not TIMEOUT.search(failure["error"]) else None
-    return f"{work[0].partition('] ')[2] or work[0]})" if work else str(failure["error"])[:MAX_QUOTED]
+    if work is None:
+        return str(failure["error"])[:MAX_QUOTED]
+    limit = SHORT_LIMIT.search(work.string, work.end(), work.end() + MAX_QUOTED)
+    return f"{work[0].partition('] ')[2] or work[0]}{f', {limit[0]}' if limit else ''})"
 
 
 def was_running(node: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
@@ -214,13 +218,20 @@ def name_odd_fingerprint(first: dict[str, Any], failures: list[dict[str, Any]]) 
     """
     if not FINGERPRINT.search(first["error"]):
         return first
-    called: dict[str, list[dict[str, Any]]] = {}
+    called: dict[str, list[dict[str, Any]]] = {}  # by operation and shape
     for failure in failures:
         match = FINGERPRINT.search(failure["error"])
         if match and failure["rank"] is not None and match["rank"] == str(failure["rank"]):
-            called.setdefault(f"{match['name']} {match['shape']}", []).append(failure)
+            called.setdefault(f"{match['name']} [{match['shape'] or ''}]", []).append(failure)
     groups = sorted(called.values(), key=len)
-    return groups[0][0] if len(groups) == 2 and len(groups[0]) == 1 and len(groups[1]) >= MIN_WAITING else first
+    if len(groups) == 2 and len(groups[0]) == 1 and len(groups[1]) >= MIN_WAITING:
+        first = groups[0][0]
+    text, other = next(
+        ((text, items[0]) for text, items in called.items() if all(item["rank"] != first["rank"] for item in items)),
+        ("", first),
+    )
+    # Old releases of torch name only the collective of the rank itself.
+    return {**first, "error": f"{first['error']}; rank {other['rank']} calls {text}"} if text else first
 
 
 def name_different_collectives(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any]:
@@ -232,13 +243,23 @@ def name_different_collectives(first: dict[str, Any], failures: list[dict[str, A
     difference, behind = describe_difference(read_works(waiting))
     if not difference:
         return first
+    works = {failure["rank"]: work_beside(failure, waiting) for failure in waiting}
+    busy = [failure for failure in waiting if works[failure["rank"]][0] not in ("", TRAINING)]
     culprit = next((failure for failure in waiting if failure["rank"] in behind), None)
+    if culprit is None and len(busy) == 1:
+        culprit = busy[0]
+        difference += f", apart: rank {culprit['rank']}"
     if culprit is None:
         return {**first, "error": f"{difference}; {first['error']}"}
-    others = [line for failure in waiting if failure is not culprit for line in failure["last_lines"]]
-    activity, output = own_work(culprit["last_lines"], others)
+    activity, output = works[culprit["rank"]]
     shown = f", its last output: {output}" if activity not in ("", TRAINING) else ""
     return {**culprit, "error": f"{difference}{shown}; {culprit['error']}"}
+
+
+def work_beside(failure: Mapping[str, Any], waiting: list[dict[str, Any]]) -> tuple[str, str]:
+    """Return what a rank that waited was doing according to the output that no other one printed, and that output."""
+    others = [line for other in waiting if other is not failure for line in other["last_lines"]]
+    return own_work(failure["last_lines"], others)
 
 
 def still_running(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:

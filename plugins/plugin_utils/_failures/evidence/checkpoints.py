@@ -98,4 +98,41 @@ RULES: tuple[EvidenceRule, ...] = (
         "(FSDP.full_optim_state_dict), or use torch.distributed.checkpoint, which reshards",
         condition=is_ratio,
     ),
+    EvidenceRule(
+        id="model-has-inner-prefix",
+        entries=KEYS,
+        shows=(
+            r"Missing key\(s\) in state_dict: \"(?P<name>[\w.]{1,100}\.(?:module|_orig_mod|_fsdp_wrapped_module)\.)",
+            r"Unexpected key\(s\) in state_dict: ",
+        ),
+        cause="A part of the model is wrapped now ({name}), and was not when the checkpoint was saved, as with another "
+        "number of GPUs: the names differ by the wrapper's prefix.",
+        remedy="load the checkpoint before that part is wrapped, or into the inner part: "
+        "part.module.load_state_dict(...); save the inner module from now on",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="checkpoint-has-inner-prefix",
+        entries=KEYS,
+        shows=(
+            r"Missing key\(s\) in state_dict: ",
+            r"Unexpected key\(s\) in state_dict: \"(?P<name>[\w.]{1,100}\.(?:module|_orig_mod|_fsdp_wrapped_module)\.)",
+        ),
+        cause="A part of the model was wrapped when the checkpoint was saved ({name}), and is not now, as with another "
+        "number of GPUs: the names differ by the wrapper's prefix.",
+        remedy='rename before loading: state = {{name.replace(".module.", "."): value for name, value in '
+        "state.items()}}; save the inner module from now on",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="optimizer-is-another",
+        entries=("checkpoint-entry-missing",),
+        shows=(r"KeyError: 'param_groups'",),
+        cause="What the script passes to optimizer.load_state_dict is not the state of an optimizer: another object "
+        "(such as the scheduler) was saved under that name, or the optimizer's state was left out or is kept in shards "
+        "(DeepSpeed, FSDP).",
+        remedy="print(torch.load(path, map_location='cpu')['optimizer'].keys()); correct the order of the arguments of "
+        "the function that saves, load sharded states with the framework (engine.load_checkpoint), or resume with the "
+        "weights only",
+    ),
 )

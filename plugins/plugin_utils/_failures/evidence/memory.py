@@ -89,9 +89,9 @@ RULES: tuple[EvidenceRule, ...] = (
             entries=FULL,
             shows=(pattern, LOADED),
             unless=BESIDE,
-            cause="Other processes hold much of GPU 0: this one has {own} of {total}, and only {free} is free. The job "
-            "has just loaded a checkpoint: most likely each rank of the node loaded it onto GPU 0, from which it was "
-            "saved, since torch.load was called without map_location.",
+            cause="The memory of GPU 0 is full of other ranks of this node (this one has {own} of {total}): most likely each "
+            "of them has just loaded the checkpoint onto GPU 0, from which it was saved, since torch.load was called "
+            "without map_location.",
             remedy=f"{CPU_FIRST}. Otherwise `nvidia-smi` on that node names the processes on GPU 0",
             condition=shared_gpu,
         )
@@ -238,7 +238,7 @@ LATE_RULES: tuple[EvidenceRule, ...] = (
         entries=FULL,
         shows=(
             r"\bloss\b['\"]?\s{0,3}[=:]\s{0,3}\d",
-            r"(?i:max_(?:seq_)?len|truncat|seq(?:uence)?_?len|input_ids|padding|tokens?\b)",
+            r"(?i:max_(?:seq_)?len|truncat|seq(?:uence)?_?len|input_ids|padding|tokens?\b|transformers/models/|modeling_\w{1,40}\.py)",
         ),
         unless=BESIDE,
         cause="GPU memory ran out in the course of the training, not in its first step: this batch needs more than "

@@ -30,7 +30,7 @@ SKIP = (
     r"(?P<line>(?i:\bskip(?:s|ped|ping)?\b|\bno valid\b|\binvalid (?:batch|sample)|\bempty (?:batch|sample)|"
     r"\bdropping (?:the )?(?:batch|sample))[^\n]{0,120})"
 )
-CULPRIT = r"\b(?:alone|behind): rank (?P<rank>\d{1,7})\b"
+CULPRIT = r"\b(?:alone|behind|apart): rank (?P<rank>\d{1,7})\b"
 SKIP_TOGETHER = (
     "skip a batch on all ranks or on none: skip = torch.tensor(float(skip), device=device); "
     "torch.distributed.all_reduce(skip), and skip it on every rank if the sum is not 0; or give such a batch a loss of "
@@ -42,7 +42,8 @@ STOP_TOGETHER = (
     "all-reduced (self.log(..., sync_dist=True) in Lightning)"
 )
 SAVE_ON_ALL = (
-    "call it on all ranks, outside any `if rank == 0`: model.state_dict() under FSDP, trainer.save_model(), "
+    "call the function that saves on all ranks, outside any `if rank == 0`: model.state_dict() under FSDP, "
+    "trainer.save_model(), "
     "accelerator.get_state_dict(model), engine.save_checkpoint(); only the writing belongs to rank 0. If the script "
     "already does, upgrade transformers, accelerate and peft. A longer limit does not help"
 )
@@ -75,6 +76,11 @@ def are_gradients(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     return min(len(groups["first"]), len(groups["second"])) > 4
 
 
+def same_operation(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether two ranks call the same operation."""
+    return groups["name"] == groups["second"]
+
+
 def of_short_limit(activity: Activity) -> EvidenceRule:
     """Return the rule for a rank that was at work longer than a limit that the script sets."""
     return EvidenceRule(
@@ -96,9 +102,10 @@ def of_own_work(activity: Activity) -> EvidenceRule:
         entries=DIFFER,
         shows=(rf"{CULPRIT}, its last output: (?P<output>(?=[^\n;]{{0,160}}(?:{activity.output}))[^\n;]{{1,160}});",),
         cause=f"Rank {{rank}} was {activity.name} ({{output}}) while the others were at another point of the script, "
-        f"so "
-        "that their collectives do not match: only this rank ran that code, or at another step than the others.",
-        remedy=SAVE_ON_ALL
+        "in different collectives: only this rank ran that code, or the ranks decided differently, from values that "
+        "are not the same on all of them.",
+        remedy=f"decide alike on all ranks when to save (from an all-reduced value, or broadcast what rank 0 decides): "
+        f"{SAVE_ON_ALL}"
         if activity in (SAVING, SAVING_SHARDED)
         else "run that code on all ranks at the same step, decided by a number that all of them share (the step, not "
         "the time), or on none; in code for one rank call no collective and not the wrapped model (use model.module)",
@@ -154,7 +161,8 @@ RULES: tuple[EvidenceRule, ...] = (
         "that step, and its next collective met theirs, so that the ranks are out of step since then.",
         remedy=SKIP_TOGETHER,
     ),
-    *map(of_own_work, (activity for activity in ACTIVITIES if activity is not SERVING)),
+    *map(of_own_work, (SAVING_SHARDED, SAVING)),  # also a line such as "new best val loss, saving"
+    *map(of_own_work, (activity for activity in ACTIVITIES if activity not in (SERVING, SAVING_SHARDED, SAVING))),
     EvidenceRule(
         id="rank-without-backward",
         entries=("ranks-pass-different-sizes",),
@@ -176,7 +184,7 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("collectives-differ",),
         shows=(CALLED, FRAME.format(pattern="save|ckpt|checkpoint")),
         cause="This rank is in {function}, which saves a checkpoint and waits there in {name} for the others, which "
-        "went on to another collective: the ranks do not decide alike when to save, for example by the time that has "
+        "are in a different collective: the ranks do not decide alike when to save, for example by the time that has "
         "passed, or only this rank calls it.",
         remedy="decide by the number of the step, which is the same on all ranks, or send the decision of rank 0 to "
         "the others (torch.distributed.broadcast), and call {function} on all of them; checkpoints by time within an "
@@ -223,6 +231,28 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="The ranks have called different numbers of collectives ({first} and {second}): some skipped a call or "
         "a batch, or made one more inside `if rank == 0`; this one is in {name}.",
         remedy=f"make the same calls on every rank; {SKIP_TOGETHER}",
+    ),
+    EvidenceRule(
+        id="fingerprint-of-other-shape",
+        entries=("collectives-differ",),
+        shows=(
+            rf"{CALLED}[^\n]{{0,4}}TensorShape=\[(?P<first>[\d, ]{{1,60}})\]",
+            r"; rank (?P<other>\d{1,7}) calls (?P<second>\w{1,60}) \[(?P<shape>[\d, ]{1,60})\]$",
+        ),
+        cause="All ranks call {name}, but with tensors of different shapes ({first} here, {shape} on rank {other}): a "
+        "batch is smaller on one rank (the last one, or one from which samples were dropped), or lengths differ.",
+        remedy="keep the size of batches equal: drop_last=True, another sample in place of a bad one (not a shorter "
+        "batch), or padding to one length (accelerator.pad_across_processes); objects: all_gather_object",
+        condition=same_operation,
+    ),
+    EvidenceRule(
+        id="fingerprint-of-other-rank",
+        entries=("collectives-differ",),
+        shows=(CALLED, r"; rank (?P<other>\d{1,7}) calls (?P<second>\w{1,60}) \[[\d, ]{0,60}\]$"),
+        cause="The ranks are at different points of the script: this one calls {name}, rank {other} {second}. Only "
+        "some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have fewer batches.",
+        remedy="compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}): the call that only "
+        f"one of them makes belongs outside of its branch. {SAME_STEPS}",
     ),
     EvidenceRule(
         id="fingerprint-of-operations",

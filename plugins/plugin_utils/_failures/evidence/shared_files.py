@@ -105,7 +105,7 @@ RULES: tuple[EvidenceRule, ...] = (
     ),
     EvidenceRule(
         id="checkpoint-parts-elsewhere",
-        entries=("checkpoint-of-other-ranks",),
+        entries=("checkpoint-of-other-ranks", "raised-by-script", "asserted-by-script"),
         shows=(rf"The following zero checkpoints paths are missing: \[{PARTS}",),
         cause="Each node has only the parts of the checkpoint that its own ranks wrote, on its own disk: parts of "
         "other "

@@ -106,7 +106,7 @@ def match_rule(rule: FrameRule, raised: RaisedError) -> dict[str, str] | None:
         return None
     return {
         "where": describe_place(raised),
-        "message": shorten(raised.message or raised.exception, MAX_SHOWN),
+        "message": shorten(raised.message or raised.exception, MAX_SHOWN).removesuffix("."),
         "package": package or next(iter(raised.packages), "Python"),
         "path": path_of(raised),
         "exception": raised.exception,

@@ -144,17 +144,38 @@ RULES: tuple[FrameRule, ...] = (
         "(--template, clone_chat_template of trl)",
     ),
     FrameRule(
+        id="saved-with-newer-numpy",
+        title="A file was saved with numpy 2",
+        exceptions=("ModuleNotFoundError",),
+        message=r"No module named 'numpy\._core",
+        cause="{where} reads a file that was saved with numpy 2, and numpy 1 is installed here.",
+        remedy="put numpy>=2 into the job's requirements, then ansible-playbook site.yml --tags python_env; or save "
+        "the "
+        "file again with numpy 1",
+        over=("module-missing",),
+    ),
+    FrameRule(
+        id="collate-function-unbound",
+        title="A method is passed in place of a function",
+        exceptions=("TypeError",),
+        message=r"(?P<name>[\w.]{1,100})\(\) missing 1 required positional argument: "
+        r"'(?P<argument>batch|data|samples|examples|"
+        r"features|x)'",
+        source=r"self\.collate_fn\(|collate_fn\(data\)",
+        cause="The DataLoader calls {name} with the batch only: a method was passed as collate_fn by its class instead "
+        "of an object, so that the batch became `self`.",
+        remedy="pass the method of the object: collate_fn=dataset.collate_fn, or make it a @staticmethod",
+    ),
+    FrameRule(
         id="class-not-unpickled",
         title="A checkpoint needs the code with which it was saved",
         exceptions=("AttributeError", "ModuleNotFoundError"),
         message=r"Can't get attribute '(?P<name>\w{1,80})' on|No module named",
         source=r"torch\.load\(|pickle\.loads?\(|_load\(|unpickler\.load\(|pickle_module\.load",
         cause="{where}: the checkpoint holds whole objects, not only tensors, and their class or module is not there "
-        "under the name with which it was saved: {message}. (numpy._core: it was saved with numpy 2, and numpy 1 is "
-        "installed here.)",
-        remedy="load it with the same code and packages as it was saved with (for numpy._core: numpy>=2 in the job's "
-        "requirements, then ansible-playbook site.yml --tags python_env), and save model.state_dict() instead of the "
-        "model from now on",
+        "under the name with which it was saved: {message}",
+        remedy="load it with the same code and packages as it was saved with, and save model.state_dict() "
+        "instead of the model from now on",
         over=("module-missing",),
     ),
     FrameRule(

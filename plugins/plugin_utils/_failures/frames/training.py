@@ -141,7 +141,8 @@ RULES: tuple[FrameRule, ...] = (
     FrameRule(
         id="input-and-weight-differ",
         title="Input and weights are of different types or devices",
-        message=r"Input type \((?P<first>[\w.]{1,60})\) and (?:weight|bias) type \((?P<second>[\w.]{1,60})\) should be "
+        message=r"Input type \((?P<first>[\w.:]{1,60})\) and (?:weight|bias) type \((?P<second>[\w.:]{1,60})\) should "
+        r"be "
         r"the same",
         cause="{where}: the input is {first} and the weights are {second}: with cuda in only one of them, the other "
         "was "
@@ -250,12 +251,13 @@ RULES: tuple[FrameRule, ...] = (
         id="fsdp-on-cpu",
         title="FSDP's weights are not on the expected device",
         message=r"Expects tensor to be on the compute device|parameters should be materialized on CPU when enabling "
-        r"CPU|FSDP parameters "
-        r"should be materialized on|unexpectedly? on cpu device",
-        cause="{where}: {message}. The model or a part of it was moved after it was sharded, or CPU offload is on for "
-        "weights that are on the GPU.",
-        remedy="move nothing after FSDP wrapped it: no .to(), .cuda() or .cpu() of the model; pass "
-        "device_id=torch.cuda.current_device(); with CPU offload leave the model on the CPU",
+        r"CPU|"
+        r"module has CPU parameters when|FSDP parameters should be materialized on|unexpectedly? on cpu device",
+        cause="{where}: FSDP expects the weights on another device ({message}): the model was still on the CPU when it "
+        "was wrapped, was moved after that, or CPU offload is on for weights that are on the GPU.",
+        remedy="pass device_id=torch.cuda.current_device() to FSDP, and move nothing after it: no .to(), .cuda() or "
+        ".cpu() of the model; load checkpoints after accelerator.prepare (upgrade transformers and accelerate); with "
+        "CPU offload leave the model on the CPU",
     ),
     FrameRule(
         id="sharded-storage-used",
@@ -270,7 +272,6 @@ RULES: tuple[FrameRule, ...] = (
         remedy="call the outermost wrapped module; gather explicitly: with FSDP.summon_full_params(model) or "
         "deepspeed.zero.GatheredParameters(parameters); wrap modules with tied weights in one unit; "
         "gradient checkpointing: use_reentrant=False",
-        over=("shapes-differ",),
     ),
     FrameRule(
         id="recomputation-differs",
@@ -379,7 +380,7 @@ RULES: tuple[FrameRule, ...] = (
         title="A metric that a callback watches is not logged",
         message=r"could not find the monitored key in the returned metrics|conditioned on metric `?[\w/]{1,60}`? which "
         r"is not available|"
-        r"The metric_for_best_model training argument is set to",
+        r"The `?metric_for_best_model`? training argument is set to",
         cause="{where}: {message}",
         remedy="log it under this name on all ranks (self.log(NAME, value, sync_dist=True) in validation_step; a "
         "compute_metrics that returns it for the Trainer), or set monitor or metric_for_best_model to a name that is "
@@ -430,5 +431,59 @@ RULES: tuple[FrameRule, ...] = (
         remedy="print what is on the right side of that line (its type and length), and change the names on the left; "
         "for a function of a package, install the release that the project requires",
         certain=False,
+    ),
+    FrameRule(
+        id="batch-empty",
+        title="A batch has no samples",
+        exceptions=("IndexError",),
+        source=r"elem = batch\[0\]",
+        cause="A batch has no samples left ({where}): the data set or collate function dropped all of them, because "
+        "they could not be read or do not meet a condition.",
+        remedy="let __getitem__ return another sample in place of a bad one, so that no batch becomes empty; print the "
+        "reason for which samples are dropped (their paths on this node)",
+    ),
+    FrameRule(
+        id="prefetch-without-workers",
+        title="A DataLoader refuses its prefetch_factor",
+        message=r"'>' not supported between instances of 'NoneType' and 'int'|prefetch_factor option could only be",
+        source=r"prefetch_factor|raise ValueError\('prefetch",
+        cause="{where} passes a prefetch_factor that this torch does not accept: None needs torch 2, and a number "
+        "needs num_workers of at least 1.",
+        remedy="leave prefetch_factor out if num_workers is 0, or set num_workers=2; or install torch>=2",
+    ),
+    FrameRule(
+        id="copies-differ",
+        title="The ranks' copies of a tensor differ",
+        exceptions=("AssertionError",),
+        message=r"AssertionError: ?(?P<name>[\w.]{0,200})",
+        source=r"nan_to_num\(tensor\) == nan_to_num\(other\)|check_ddp_consistency",
+        cause="The ranks have different values of {name}, which the script requires to be equal ({where}): it was "
+        "initialised with another seed on each rank, or is a buffer that nobody sends to the others.",
+        remedy="broadcast parameters and buffers from rank 0 after the model is built: for tensor in "
+        "module.state_dict().values(): torch.distributed.broadcast(tensor, 0); or add the name to ignore_regex if it "
+        "may differ",
+    ),
+    FrameRule(
+        id="asserted-sizes",
+        title="An assertion on sizes failed",
+        exceptions=("AssertionError",),
+        source=r"\bassert\b[^\n]{0,160}(?:\.size\(|\.shape\b|\blen\()[^\n]{0,160}(?:==|!=|<=|>=|%)",
+        raised_by="script",
+        cause="{where} requires sizes that the data does not have: the shapes of output, labels or lists "
+        "differ: other numbers of classes or channels, an option of the model, or a batch that is smaller on this "
+        "rank.",
+        remedy="print both sides of that condition on each rank; set the number of classes or channels to the data's, "
+        "and drop_last=True if only the last batch differs",
+        certain=False,
+    ),
+    FrameRule(
+        id="lightning-starts-itself",
+        title="Lightning starts processes on a node that is not the first",
+        exceptions=("AssertionError",),
+        packages=("pytorch_lightning", "lightning"),
+        source=r"assert self\.global_rank == 0",
+        cause="This release of Lightning cannot start its processes on nodes other than the first: a fault of 1.2.8 "
+        "and releases near it.",
+        remedy="upgrade pytorch-lightning, or start one process per GPU with torchrun (muster's default launcher)",
     ),
 )

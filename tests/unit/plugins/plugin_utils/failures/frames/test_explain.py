@@ -253,10 +253,10 @@ def test_exception_of_a_dataloader_worker_counts_with_its_own_frames() -> None:
             frame(f"{SITE}/torch/_utils.py", "raise exception"), error="KeyError: Caught KeyError in DataLoader worker."
         ),
         "Original Traceback (most recent call last):",
-        *frame("/job/data.py", 'return row["text"]', "__getitem__", 41).splitlines(),
-        "KeyError: 'text'",
+        *frame("/job/data.py", 'return row["speaker"]', "__getitem__", 41).splitlines(),
+        "KeyError: 'speaker'",
     ]
-    explanation = explain_failure("KeyError: Caught KeyError in DataLoader worker.\nKeyError: 'text'", lines)
+    explanation = explain_failure("KeyError: Caught KeyError in DataLoader worker.\nKeyError: 'speaker'", lines)
     assert explanation is not None and explanation["id"] == "error-in-script"
     assert "data.py:41 in __getitem__" in explanation["cause"]
 
