@@ -39,6 +39,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"^Error: (?:Missing|Invalid value for) ",
             r"FATAL Flags parsing error:",
             r"ERROR: Could not consume arg: ",
+            r"ValueError: Unsupported nproc_per_node value: ",
         ),
         cause="The parser that the message names does not know the argument, lacks a required one, or got a value that "
         "is not allowed: a typing error, an argument of another release (older torchrun spells its options with _), or "

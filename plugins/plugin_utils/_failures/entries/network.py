@@ -88,7 +88,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Rendezvous(?:Connection|Timeout)Error\b",
             r"connection to the C10d store has failed",
             r"connect\(\) timed out\. Original timeout was",
-            r"RuntimeError: connect\(\) timed out\.$",
+            r"RuntimeError: (?:connect\(\) timed out\.|Connection timed out)$",
         ),
         cause="The first node's port is closed to the others, its name resolves to 127.0.1.1 there, or its process "
         "ended earlier.",

@@ -21,6 +21,7 @@ STARTS_RANKS = (
     "muster starts torchrun on each node with these values, so leave them out of launch_args, and launch_launcher out "
     "of the job"
 )
+UNDER_SLURM = r"\bsrun: |\bslurmstepd: |\bSLURM_\w"
 STORE = r"TCPStore\(|_create_c10d_store|_tcp_rendezvous_handler|_env_rendezvous_handler|init_process_group"
 IN_USE = r"[Aa]ddress already in use|EADDRINUSE|errno: 98\b"
 SEVERAL_RANK_0 = (
@@ -166,6 +167,16 @@ RULES: tuple[EvidenceRule, ...] = (
         "shell, on this node.",
         remedy="print the command before it runs (set -x), and set the variable on each node: `srun` and `ssh` do not "
         f"source ~/.bashrc, and sudo drops variables. {STARTS_RANKS}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="nproc-unsupported",
+        entries=ARGUMENTS,
+        shows=(r"Unsupported nproc_per_node value: (?P<value>[^\n]{0,100})",),
+        cause="--nproc_per_node got '{value}', which is not a number, auto, gpu or cpu: a variable that is empty or "
+        "was "
+        "not expanded.",
+        remedy=f"give --nproc_per_node the number of GPUs per node, or gpu. {STARTS_RANKS}",
         certain=True,
     ),
     EvidenceRule(
@@ -353,6 +364,23 @@ RULES: tuple[EvidenceRule, ...] = (
         certain=True,
     ),
     EvidenceRule(
+        id="torchrun-per-task",
+        entries=("address-in-use",),
+        shows=(
+            IN_USE,
+            r"static_tcp_rendezvous\.py|launcher/api\.py|torch/distributed/run\.py|c10d_rendezvous_backend\.py|"
+            r"bin/torchrun\b",
+            rf"{UNDER_SLURM}|\[\d{{1,5}},\d{{1,5}}\]<std(?:err|out)>|horovodrun|\bmpirun\b",
+        ),
+        cause="Several torchrun of the same node listen on one port: srun, mpirun or horovodrun starts a torchrun in "
+        "each "
+        "of its tasks, and there is more than one task per node. If there is only one, another job holds the port.",
+        remedy="start one torchrun per node: #SBATCH --ntasks-per-node=1 (mpirun --map-by ppr:1:node), with "
+        "--nproc_per_node=GPUS and --node_rank=$SLURM_NODEID; or start the script without torchrun, one task per GPU. "
+        "If "
+        "another job holds the port: -e launch_master_port=29600",
+    ),
+    EvidenceRule(
         id="several-rank-0-deepspeed",
         entries=("address-in-use",),
         shows=(IN_USE, STORE, r"deepspeed"),
@@ -386,6 +414,18 @@ RULES: tuple[EvidenceRule, ...] = (
         f"srun "
         "(or one task per node if it starts torchrun), RANK=$OMPI_COMM_WORLD_RANK under mpirun",
         certain=True,
+    ),
+    EvidenceRule(
+        id="several-rank-0-slurm",
+        entries=("address-in-use",),
+        shows=(IN_USE, STORE, UNDER_SLURM),
+        cause="Most likely several tasks take themselves for rank 0, and only one of them can listen on the port: "
+        "each got "
+        "the same RANK or --node_rank 0. Otherwise another job on the node uses the port.",
+        remedy="give each task its own rank: RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS in "
+        "the "
+        "task (srun bash -c '...'), or one task per node with torchrun --node_rank=$SLURM_NODEID; and a port per job: "
+        "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))",
     ),
     EvidenceRule(
         id="slurm-tasks-missing",

@@ -41,6 +41,21 @@ def waited_long(groups: Mapping[str, str], _facts: RunFacts) -> bool:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="gloo-list-of-interfaces",
+        entries=("gloo-no-interface",),
+        shows=(
+            r"Unable to find (?:address|interface) for: "
+            r"(?P<name>\^[\w.,^-]{1,100}|[\w.-]{1,60},[\w.,-]{1,100}|=\w{1,60})",
+        ),
+        cause="GLOO_SOCKET_IFNAME is {name}: gloo takes the name of one interface, not a list or a pattern as "
+        "NCCL_SOCKET_IFNAME does (^lo,docker0).",
+        remedy="remove GLOO_SOCKET_IFNAME from launch_environment, the script and the image: muster sets it on each "
+        "node "
+        "to the interface of node_address{of_interface}; by hand: export GLOO_SOCKET_IFNAME=$(ip -4 route get "
+        "{first_address} | grep -oP 'dev \\K\\S+')",
+        certain=True,
+    ),
+    EvidenceRule(
         id="own-name-elsewhere",
         entries=("gloo-no-interface",),
         shows=(

@@ -67,6 +67,16 @@ RULES: tuple[EvidenceRule, ...] = (
         f"{LINK}",
     ),
     EvidenceRule(
+        id="container-as-host",
+        entries=RENDEZVOUS,
+        shows=(r"connect to \((?P<host>(?=[0-9]{0,11}[a-f])[0-9a-f]{12}), \d{1,5}\)",),
+        cause="The rendezvous is announced as {host}, the name of a container, which only exists inside it: other "
+        "nodes "
+        "cannot resolve or reach it, and inside it may resolve to an address on which nobody listens.",
+        remedy=f"{HOST_NETWORK}; or announce an address: torchrun --local-addr=$(hostname -i) --rdzv_endpoint="
+        "{first_address}:29500",
+    ),
+    EvidenceRule(
         id="name-of-container",
         entries=("nccl-system-error", "nccl-connection-failed", "nccl-internal-error"),
         shows=(
@@ -80,6 +90,36 @@ RULES: tuple[EvidenceRule, ...] = (
         "ports "
         "that NCCL opens there are not those of the machine.",
         remedy=HOST_NETWORK,
+    ),
+    EvidenceRule(
+        id="adapters-mixed",
+        entries=("rdma-connection-failed", "rdma-timed-out"),
+        shows=(
+            r"NET/IB : Using [^\n]{0,400}\[\d{1,2}\](?P<first>\w{1,20}:\d)/IB\b[^\n]{0,400}"
+            r"\[\d{1,2}\](?P<second>\w{1,20}:\d)/RoCE|"
+            r"NET/IB : Using [^\n]{0,400}\[\d{1,2}\](?P<third>\w{1,20}:\d)/RoCE\b[^\n]{0,400}"
+            r"\[\d{1,2}\](?P<fourth>\w{1,20}:\d)/IB\b",
+        ),
+        cause="NCCL uses adapters of two kinds on this node, InfiniBand ({first}{fourth}) and RoCE ({second}{third}), "
+        "and "
+        "connects one kind with the other, which cannot work.",
+        remedy="""name those of one kind, the same on all nodes: -e '{{"launch_environment": {{"NCCL_IB_HCA": """
+        """"={first}{fourth}"}}}}' with all InfiniBand ports, separated by commas; `ibv_devinfo | grep -E """
+        "'hca_id|link_layer|state'` lists them",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="gid-missing",
+        entries=("rdma-connection-failed",),
+        shows=(r"ibv_modify_qp failed with error (?P<reason>No data available|No such device)",),
+        cause="The address (GID) that NCCL uses does not exist on the adapter ({reason}): NCCL_IB_GID_INDEX has no "
+        "entry "
+        "there, the interface has no address, or the container does not see the interface of the adapter.",
+        remedy="`show_gids` on each node (in the container) lists the GIDs: set the index of RoCE v2 with the IPv4 "
+        "address "
+        """of the node, the same on all nodes: -e '{{"launch_environment": {{"NCCL_IB_GID_INDEX": "3"}}}}'; """
+        """containers """
+        "need the host's network and --device=/dev/infiniband",
     ),
     EvidenceRule(
         id="dmabuf-unsupported",

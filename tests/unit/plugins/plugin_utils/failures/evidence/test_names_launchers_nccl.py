@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence import launchers, names, nccl
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.registry import RULES
-from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.select import match_rule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.select import (
+    compile_pattern,
+    match_rule,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import NOTHING, RunFacts
 
+OWN = (*names.RULES, *launchers.RULES, *nccl.RULES, *nccl.LAST_RULES)
 TWO = RunFacts(addresses=("10.0.0.4", "10.0.0.5"), interface="ens5", slots=(2, 2), gpus=(2, 2), port="29500", rank=1)
 UNRESOLVED = "[W socket.cpp:558] [c10d] The IPv6 network addresses of ({}, 29500) cannot be retrieved (gai error: {})."
 UNKNOWN = "-2 - Name or service not known"
@@ -55,6 +62,12 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
         "name-with-slots",
         last("ORTE was unable to reliably start one or more daemons.", 1),
         ["ssh: Could not resolve hostname localhost:3: Name or service not known"],
+        NOTHING,
+    ),
+    (
+        "gloo-list-of-interfaces",
+        "RuntimeError: [enforce fail at device.cc:84] ifa != nullptr. Unable to find address for: ^lo",
+        [],
         NOTHING,
     ),
     (
@@ -225,6 +238,14 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
     ("several-rank-0-mpi", "RuntimeError: Address already in use", ["mpirun -np 2 python", STORE], TWO),
     ("", "RuntimeError: Address already in use", [STORE], RunFacts(rank=0)),
     ("", "OSError: [Errno 98] Address already in use", ["tensorboard"], TWO),
+    (
+        "torchrun-per-task",
+        "torch.distributed.DistNetworkError: The server socket has failed to listen, code: -98, name: EADDRINUSE",
+        ['  File "/env/bin/torchrun", line 8, in <module>', "srun: error: node1: task 1: Exited with exit code 1"],
+        NOTHING,
+    ),
+    ("several-rank-0-slurm", "RuntimeError: Address already in use", [STORE, "srun: error: cn105: task 1"], NOTHING),
+    ("nproc-unsupported", "ValueError: Unsupported nproc_per_node value: $GPUS", [], NOTHING),
     ("slurm-tasks-missing", "KeyError: 'SLURM_NTASKS'", [], NOTHING),
     ("slurm-option-missing", "KeyError: 'SLURM_NTASKS_PER_NODE'", [], NOTHING),
     (
@@ -243,6 +264,28 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
     ("transfer-of-gpu-memory", REMOTE, [COMPLETION.format("error 4, opcode 0, vendor err 81 (Send)")], NOTHING),
     ("", REMOTE, [COMPLETION.format("status=4 opcode=0 len=0 vendor err 81 (Recv)")], NOTHING),  # or other MTUs
     ("transfer-cancelled", REMOTE, [COMPLETION.format("error 5, opcode 0, len 0, vendor err 249")], NOTHING),
+    (
+        "adapters-mixed",
+        SYSTEM,
+        [
+            "n1:9:19 [0] NCCL INFO NET/IB : Using [0]mlx5_3:1/IB [1]mlx5_0:1/IB [2]mlx5_2:1/RoCE ; OOB "
+            "eth0:10.0.0.4<0>",
+            "n1:9:19 [0] misc/ibvwrap.cc:284 NCCL WARN Call to ibv_modify_qp failed with error Invalid argument",
+        ],
+        TWO,
+    ),
+    (
+        "gid-missing",
+        SYSTEM,
+        ["n1:9:19 [0] misc/ibvwrap.cc:187 NCCL WARN Call to ibv_modify_qp failed with error No such device"],
+        TWO,
+    ),
+    (
+        "container-as-host",
+        TIMED_OUT.format(300, "036c56dce41b"),
+        [],
+        NOTHING,
+    ),
     (
         "dmabuf-unsupported",
         SYSTEM,
@@ -332,7 +375,37 @@ def test_remedy_has_the_name_and_the_address() -> None:
 
 
 def test_rules_of_these_topics_are_tested() -> None:
-    tested = {case[0] for case in CASES}
-    names = [rule.id for rule in RULES]
-    first, after = names.index("own-name-elsewhere"), names.index("address-of-bridge")
-    assert set(names[first:after]) | {"address-of-container", "peer-ended", "bootstrap-failed"} <= tested
+    assert {rule.id for rule in OWN} <= {case[0] for case in CASES}
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "GLOBAL_RANK: 1, MEMBER: 9/8 ",
+        "ddp: GLOBAL_RANK: 1, MEMBER: 2/8\n",
+        "NET/IB : Using [0]mlx5_0:1/IB ",
+        "NCCL WARN Got completion from peer 10.0.0.5<1> with error ",
+        "network addresses of (a-1-1-",
+        "Could not resolve hostname a",
+        "'--local_rank=0', '",
+        "unrecognized arguments: --local",
+        "torchrun: error: argument --a/",
+        "0123456789ab:1:",
+        "connect to (0123456789a",
+        "attaching to shared memory segment ",
+    ],
+)
+def test_time_is_linear_in_the_size_of_the_log(piece: str) -> None:
+    def taken(size: int) -> float:
+        text = (piece * (size // len(piece) + 1))[:size]
+        times = []
+        for _round in range(3):
+            begun = time.process_time()
+            for rule in OWN:
+                for pattern in (*rule.shows, *filter(None, [rule.unless])):
+                    compile_pattern(pattern).search(text)
+            times.append(time.process_time() - begun)
+        return min(times)
+
+    taken(100)  # compiles
+    assert taken(60_000) < 12 * max(taken(15_000), 0.002)
