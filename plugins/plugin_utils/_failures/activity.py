@@ -141,7 +141,16 @@ SERVING = Activity(
     "off the option that makes all ranks take part (Megatron's checkpoints: fully_parallel_save=False). A longer limit "
     "does not help",
 )
-ACTIVITIES = (SERVING, EVALUATING, SAVING_SHARDED, DOWNLOADING, COMPILING, LOADING_MODEL, SAVING, PREPARING)
+TRACKING = Activity(
+    "connecting to a tracker",
+    r"(?i:\bwandb: |weights & biases|\bmlflow\b|\bcomet(?:_ml)?\b|\bneptune\b|\bswanlab\b|\bclearml\b)",
+    r"(?i:wandb|mlflow|comet_ml|neptune|swanlab|clearml|init_trackers)",
+    "The tracker (Weights & Biases, MLflow ...) does not answer this rank, and the others wait for it meanwhile.",
+    'without Internet on the node: -e \'{{"launch_environment": {{"WANDB_MODE": "offline"}}}}\' (wandb sync DIRECTORY '
+    "uploads it later); otherwise `curl -I https://api.wandb.ai` on that node, and a barrier after wandb.init, which "
+    "only rank 0 should call",
+)
+ACTIVITIES = (SERVING, TRACKING, EVALUATING, SAVING_SHARDED, DOWNLOADING, COMPILING, LOADING_MODEL, SAVING, PREPARING)
 
 
 def activity_of(lines: Iterable[str]) -> tuple[str, str]:
