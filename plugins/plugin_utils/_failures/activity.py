@@ -28,6 +28,8 @@ REPORT = re.compile(
 STEP = re.compile(
     r"(?<!eval_)(?<!val_)(?<!valid_)\b(?:loss|lr|grad_norm)\b['\"]?\s{0,3}[=:]?\s{0,3}-?\d", re.IGNORECASE
 )
+# Only a training step reports the norm of its gradients.
+GRADIENTS = re.compile(r"\bgrad(?:ient)?_norm\b['\"]?\s{0,3}[=:]?\s{0,3}\d")
 END = re.compile(
     r"\b(?:finished|completed|done|exiting|stopped)\b(?! (?:consolidat|load|sav|download|tokeni|in \d))|"
     r"\bend of training\b",
@@ -163,6 +165,8 @@ def activity_of(lines: Iterable[str]) -> tuple[str, str]:
     for line in reversed(shown):
         if BAR.match(line):
             continue
+        if GRADIENTS.search(line):
+            return TRAINING, describe_output(line, line)
         for activity in ACTIVITIES:
             if re.search(activity.output, line) and not (activity is not EVALUATING and STEP.search(line)):
                 return activity.name, describe_output(line, shown[-1])
