@@ -28,6 +28,8 @@ REPORT = re.compile(
 STEP = re.compile(
     r"(?<!eval_)(?<!val_)(?<!valid_)\b(?:loss|lr|grad_norm)\b['\"]?\s{0,3}[=:]?\s{0,3}-?\d", re.IGNORECASE
 )
+# Only a training step reports the norm of its gradients.
+GRADIENTS = re.compile(r"\bgrad(?:ient)?_norm\b['\"]?\s{0,3}[=:]?\s{0,3}\d")
 END = re.compile(
     r"\b(?:finished|completed|done|exiting|stopped)\b(?! (?:consolidat|load|sav|download|tokeni|in \d))|"
     r"\bend of training\b",
@@ -141,7 +143,16 @@ SERVING = Activity(
     "off the option that makes all ranks take part (Megatron's checkpoints: fully_parallel_save=False). A longer limit "
     "does not help",
 )
-ACTIVITIES = (SERVING, EVALUATING, SAVING_SHARDED, DOWNLOADING, COMPILING, LOADING_MODEL, SAVING, PREPARING)
+TRACKING = Activity(
+    "connecting to a tracker",
+    r"(?i:\bwandb: |weights & biases|\bmlflow\b|\bcomet(?:_ml)?\b|\bneptune\b|\bswanlab\b|\bclearml\b)",
+    r"(?i:wandb|mlflow|comet_ml|neptune|swanlab|clearml|init_trackers)",
+    "The tracker (Weights & Biases, MLflow ...) does not answer this rank, and the others wait for it meanwhile.",
+    'without Internet on the node: -e \'{{"launch_environment": {{"WANDB_MODE": "offline"}}}}\' (wandb sync DIRECTORY '
+    "uploads it later); otherwise `curl -I https://api.wandb.ai` on that node, and a barrier after wandb.init, which "
+    "only rank 0 should call",
+)
+ACTIVITIES = (SERVING, TRACKING, EVALUATING, SAVING_SHARDED, DOWNLOADING, COMPILING, LOADING_MODEL, SAVING, PREPARING)
 
 
 def activity_of(lines: Iterable[str]) -> tuple[str, str]:
@@ -154,6 +165,8 @@ def activity_of(lines: Iterable[str]) -> tuple[str, str]:
     for line in reversed(shown):
         if BAR.match(line):
             continue
+        if GRADIENTS.search(line):
+            return TRAINING, describe_output(line, line)
         for activity in ACTIVITIES:
             if re.search(activity.output, line) and not (activity is not EVALUATING and STEP.search(line)):
                 return activity.name, describe_output(line, shown[-1])

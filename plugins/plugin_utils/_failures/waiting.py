@@ -53,6 +53,8 @@ FINGERPRINT = re.compile(
     r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,12},? ?)?OpType=(?P<name>\w{1,60})"
     r"(?:, TensorShape=\[(?P<shape>[\d, ]{0,60})\])?"
 )
+# A call in a traceback that is not part of the training steps.
+BESIDE = re.compile(r"^[^\n]{0,40}\b\w{0,40}(?:save|ckpt|eval|valid|predict)\w{0,40}\(", re.MULTILINE)
 PEER_GONE = re.compile(r"\b(?:closed|reset) by peer\b", re.IGNORECASE)
 
 
@@ -226,6 +228,9 @@ def name_odd_fingerprint(first: dict[str, Any], failures: list[dict[str, Any]]) 
     groups = sorted(called.values(), key=len)
     if len(groups) == 2 and len(groups[0]) == 1 and len(groups[1]) >= MIN_WAITING:
         first = groups[0][0]
+    elif len(groups) == 2:
+        beside = [items[0] for items in groups if BESIDE.search("\n".join(items[0]["last_lines"]))]
+        first = beside[0] if len(beside) == 1 else first
     text, other = next(
         ((text, items[0]) for text, items in called.items() if all(item["rank"] != first["rank"] for item in items)),
         ("", first),

@@ -22,6 +22,11 @@ def is_extension(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     return groups["package"] not in OWN_PACKAGES
 
 
+def not_the_second(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether a rank other than 1 failed: rank 1 may also see a single GPU as each rank does."""
+    return facts.rank != 1
+
+
 def nodes_differ(_groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the nodes have different numbers of ranks."""
     return len(set(facts.slots)) > 1
@@ -53,6 +58,19 @@ RULES: tuple[EvidenceRule, ...] = (
         certain=True,
     ),
     EvidenceRule(
+        id="one-gpu-per-task",
+        entries=("invalid-device-ordinal", "device-id-invalid"),
+        shows=(
+            r"(?:set_device\(|\.cuda\(|device\(|device_ids=\[)[^\n]{0,60}(?i:local_?rank|args\.gpu\b)",
+            r"\bsrun: |\bSLURM_|slurmstepd",
+        ),
+        cause="Slurm shows each task only its own GPU (--gpus-per-task=1 or --gpu-bind), which is device 0 there, and "
+        "the "
+        "script takes the GPU of the local rank; or more tasks were started on the node than it has GPUs.",
+        remedy="request the GPUs for the node: --gpus-per-node=N in place of --gpus-per-task, with --gpu-bind=none; or "
+        "let the script use local_rank % torch.cuda.device_count()",
+    ),
+    EvidenceRule(
         id="more-local-ranks-than-gpus",
         entries=("invalid-device-ordinal", "device-id-invalid"),
         shows=(r"(?:set_device\(|\.cuda\(|device\(|device_ids=\[)[^\n]{0,60}(?i:local_?rank|LOCAL_RANK|args\.gpu\b)",),
@@ -61,6 +79,7 @@ RULES: tuple[EvidenceRule, ...] = (
         "local rank, and this one exceeds their number (CUDA_VISIBLE_DEVICES, the scheduler or the container may hide "
         "some).",
         remedy=FEWER_RANKS,
+        condition=not_the_second,
     ),
     EvidenceRule(
         id="gpu-by-modulo-of-framework",

@@ -164,6 +164,16 @@ RULES: tuple[EvidenceRule, ...] = (
     *map(of_own_work, (SAVING_SHARDED, SAVING)),  # also a line such as "new best val loss, saving"
     *map(of_own_work, (activity for activity in ACTIVITIES if activity not in (SERVING, SAVING_SHARDED, SAVING))),
     EvidenceRule(
+        id="generation-differs",
+        entries=DIFFER,
+        shows=(r"wait in different collectives: [^\n;]{0,200}ALLGATHER", r"(?i:\bgenerat(?:e|ing)\b|\brollout)"),
+        cause="The ranks generate texts of different lengths with a sharded model (FSDP, ZeRO 3): one of them has "
+        "finished and went on, while another still gathers weights for its next token.",
+        remedy="model.generate(..., synced_gpus=True) (ds3_gather_for_generation=True in trl), which keeps all ranks "
+        "in "
+        "step until the last one has finished",
+    ),
+    EvidenceRule(
         id="rank-without-backward",
         entries=("ranks-pass-different-sizes",),
         shows=(r"\brank (?P<rank>\d{1,7}) passes 1 elements[^\n;]{0,160}, alone: rank (?P=rank)\b",),

@@ -22,6 +22,8 @@ MADE = (
 )
 SHARED = r"/(?:mnt|nfs|shared?|lustre|gpfs|fsx|efs|scratch|work|projects?|beegfs|ceph|weka|data\d?|public|vol\w{0,20})/"
 LOCAL = r"/(?:root|tmp|var/tmp|local\w{0,20}|dev/shm|raid|nvme\w{0,10}|opt|workspace)/|/home/[\w.-]{1,60}/\.cache/"
+# Checkpoints, and caches of compilers, which other rules explain.
+OTHER_CACHES = r"global_step|checkpoint-\d|[./]triton/|torchinductor_|torch_extensions"
 # The ranks of the first files in DeepSpeed's list of missing ones.
 PART = r"[^\]\n]{{0,200}}?_rank_(?P<rank_{}>\d{{1,5}})_mp_rank"
 PARTS = PART.format(0) + "".join(f"(?:{PART.format(number)}" for number in (1, 2, 3)) + ")?" * 3
@@ -48,7 +50,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="made-file-raced",
         entries=NOT_HERE,
         shows=(rf"'(?P<path>(?={SHARED})[^'\"\n]{{0,200}}{MADE})'",),
-        unless=r"global_step|checkpoint-\d",
+        unless=OTHER_CACHES,
         cause="On a drive that all nodes share, several nodes or ranks prepared {path} at once: one moved or removed "
         "files that another was still to read (a race).",
         remedy="let only rank 0 of the whole job prepare it, while all others wait at a barrier "
@@ -61,6 +63,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="made-file-on-first-node",
         entries=NOT_HERE,
         shows=(rf"'(?P<path>(?={LOCAL})[^'\"\n]{{0,200}}{MADE})'",),
+        unless=OTHER_CACHES,
         cause="Rank 0 prepares {path} on the disk of its own node, and this node does not have it: the directory is "
         "not "
         "on a drive that all nodes share.",
@@ -74,6 +77,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="made-file-raced-on-node",
         entries=NOT_HERE,
         shows=(rf"'(?P<path>[^'\"\n]{{0,200}}{MADE})'",),
+        unless=OTHER_CACHES,
         cause="{path} is made by one rank of the node, and this rank read it too early, or several ranks made it at "
         "once (a race).",
         remedy=RANK_0_FIRST,

@@ -316,6 +316,18 @@ RULES: tuple[FrameRule, ...] = (
         certain=False,
     ),
     FrameRule(
+        id="operation-failed",
+        title="An operation in the script's own code failed",
+        exceptions=("RuntimeError",),
+        raised_by="script",
+        source=r"\S",
+        fallback=True,
+        cause="An operation in the script's own line {where} failed: {message}",
+        remedy="print the shapes, types and devices of the tensors in that line on this rank, and compare them with a "
+        "rank or run that works",
+        certain=False,
+    ),
+    FrameRule(
         id="package-failed",
         title="A package failed",
         raised_by="package",

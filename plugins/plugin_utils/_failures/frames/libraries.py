@@ -114,7 +114,8 @@ RULES: tuple[FrameRule, ...] = (
         id="lmdb-environment",
         title="An LMDB data set cannot be opened or read",
         packages=("lmdb",),
-        message=r"already open in this process|MDB_READERS_FULL|MDB_BAD_RSLOT|MDB_MAP_FULL|MDB_INVALID|No such "
+        message=r"LockError|mdb_txn_begin|already open in this "
+        r"process|MDB_READERS_FULL|MDB_BAD_RSLOT|MDB_MAP_FULL|MDB_INVALID|No such "
         r"file|MDB_CORRUPTED|"
         r"Cannot allocate memory",
         cause="{where}: {message}. An LMDB environment must be opened by each worker itself, for reading only, and "
@@ -297,5 +298,26 @@ RULES: tuple[FrameRule, ...] = (
         "job's requirements, then ansible-playbook site.yml --tags python_env; or upgrade the package in the traceback "
         "(onnx, tensorboard, wandb)",
         over=("import-name-missing",),
+    ),
+    FrameRule(
+        id="metric-lock",
+        title="A metric of evaluate waits for files of other ranks",
+        message=r"Couldn't acquire lock on|Expected to find locked file",
+        packages=("evaluate", "datasets"),
+        cause="{where}: the ranks put their parts of a metric together through files with locks in one cache, which "
+        "does "
+        "not work across nodes, nor on many network drives: {message}",
+        remedy="evaluate.load(NAME) without num_process and process_id, and gather the predictions yourself: "
+        "accelerator.gather_for_metrics(...), then metric.compute on rank 0 only",
+    ),
+    FrameRule(
+        id="table-broken",
+        title="A line of a CSV file has another number of fields",
+        exceptions=("ParserError",),
+        message=r"Error tokenizing data\. C error: (?P<what>[^\n]{1,120})",
+        cause="{where}: a CSV file has a line that does not fit the others ({what}): a separator or quote within a "
+        "field, another separator than the comma, or a file that is cut off.",
+        remedy="look at that line on the node (sed -n NUMBERp FILE); pd.read_csv(path, sep=..., quotechar=..., "
+        "on_bad_lines='warn'); if the file is an incomplete copy, copy it again",
     ),
 )

@@ -486,4 +486,125 @@ RULES: tuple[FrameRule, ...] = (
         "and releases near it.",
         remedy="upgrade pytorch-lightning, or start one process per GPU with torchrun (muster's default launcher)",
     ),
+    FrameRule(
+        id="prepare-without-loader",
+        title="accelerate does not know the batch size for DeepSpeed",
+        message=r"requires you to pass at least one of training or evaluation dataloaders",
+        cause="{where} passes no DataLoader to accelerator.prepare, from which accelerate takes the batch size for "
+        "DeepSpeed.",
+        remedy="prepare all in one call: model, optimizer, loader = accelerator.prepare(model, optimizer, loader); or "
+        "before it: AcceleratorState().deepspeed_plugin.deepspeed_config['train_micro_batch_size_per_gpu'] = 1",
+    ),
+    FrameRule(
+        id="models-in-one-accelerator",
+        title="accelerate prepares one model only with DeepSpeed",
+        message=r"You can't use same `Accelerator\(\)` instance with multiple models",
+        cause="{where} prepares several models with one Accelerator, which accelerate does not support with DeepSpeed.",
+        remedy="prepare only the model that is trained, and move the others yourself: vae.to(accelerator.device); or "
+        "train without DeepSpeed (DDP or FSDP); accelerate 1.1 and later take several DeepSpeedPlugins, for one "
+        "Accelerator each",
+    ),
+    FrameRule(
+        id="accelerate-state-missing",
+        title="accelerate is used before it is initialised",
+        message=r"You must initialize the accelerate state|properly initialize your accelerator via",
+        cause="{where} uses accelerate (its logger, tracker or state) before the Accelerator exists.",
+        remedy="call accelerator = Accelerator() (or PartialState()) first, before get_logger(...).info and trackers "
+        "that accelerate provides",
+    ),
+    FrameRule(
+        id="sharded-types-differ",
+        title="Weights of one sharded layer have different types",
+        message=r"output tensor must have the same type as input tensor|expects uniform original parameter dtype|"
+        r"Expects? all parameters? to have the same dtype",
+        cause="{where}: the weights that FSDP or ZeRO gathers together are of different types: some are fp32 and "
+        "others "
+        "bf16 or fp16, as with adapters (LoRA), norms in fp32, or a model that was cast after it was sharded.",
+        remedy="cast the whole model to one type before it is wrapped: model.to(torch.bfloat16) (also the adapters), "
+        "or "
+        "load it with torch_dtype=torch.bfloat16 and without .half() later; wrap the layers of another type on their "
+        "own",
+    ),
+    FrameRule(
+        id="gathered-size-wrong",
+        title="Gathered tensors do not fit the number of ranks",
+        message=r"output tensor size must be equal to world_size times input tensor size|(?:input|output) tensor size "
+        r"must be "
+        r"equal to (?:input|output) tensor size times",
+        cause="{where}: a gather of all ranks got tensors whose sizes do not fit the number of ranks: the state of a "
+        "sharded model was changed or loaded for another number of ranks or another wrapping, or the releases of "
+        "torch, "
+        "accelerate and peft do not fit each other.",
+        remedy="save with SHARDED_STATE_DICT (fsdp_state_dict_type) and the same wrapping for all modules, and upgrade "
+        "torch, accelerate, transformers and peft together",
+        certain=False,
+    ),
+    FrameRule(
+        id="sampler-rank-invalid",
+        title="A sampler gets a rank that does not exist",
+        message=r"Invalid rank (?P<rank>\d{1,7}), rank should be in the interval \[0, (?P<last>\d{1,7})\]",
+        cause="{where} passes rank {rank} to a sampler that was told of ranks 0 to {last} only: the number of replicas "
+        "is "
+        "that of one node (or of the GPUs that torch sees) and the rank that of the whole job.",
+        remedy="leave both out, so that the sampler asks torch.distributed: DistributedSampler(dataset); or "
+        "num_replicas=dist.get_world_size(), rank=dist.get_rank()",
+    ),
+    FrameRule(
+        id="generations-do-not-divide",
+        title="A batch does not have whole groups of generations",
+        message=r"shape '\[-1, (?P<count>\d{1,6})\]' is invalid for input of size (?P<size>\d{1,9})",
+        source=r"num_generations|group_size|\bn_samples",
+        cause="{where} puts {size} samples into groups of {count}: the batch of all ranks is not a multiple of the "
+        "number "
+        "of generations per prompt, or became smaller (auto_find_batch_size after full memory, a last batch).",
+        remedy="make per_device_train_batch_size times the number of ranks a multiple of num_generations, "
+        "auto_find_batch_size=False, and drop_last=True",
+    ),
+    FrameRule(
+        id="configuration-entry-missing",
+        title="A configuration does not have an entry",
+        exceptions=("KeyError",),
+        message=r"KeyError: (?P<name>['\"][\w./-]{1,100}['\"])",
+        source=r"\b(?:cfg|config|conf|opts?|args|params|hparams|settings|options)(?:\.\w{1,40})?\[",
+        raised_by="script",
+        cause="{where} reads {name} from the configuration, which does not have it: the file that this job reads is "
+        "another one or of another release of the project than the code.",
+        remedy="add {name} to the configuration file, or pass the file that belongs to this code (launch_args); check "
+        "on "
+        "that node that the same file is there: ansible-playbook site.yml --tags code",
+    ),
+    FrameRule(
+        id="argument-not-defined",
+        title="The script reads an argument that its parser does not define",
+        exceptions=("AttributeError", "ConfigAttributeError"),
+        message=r"'(?:Namespace|EasyDict|Munch|DotMap|AttrDict|Config\w{0,20}|\w{1,30}Arguments|\w{1,30}Config)' "
+        r"object has no "
+        r"attribute '(?P<name>\w{1,80})'",
+        raised_by="script",
+        cause="{where} reads {name}, which the arguments or the configuration of this job do not have: the parser does "
+        "not define it, or the code and its configuration are of different releases.",
+        remedy="define it (parser.add_argument('--{name}')), or copy the same release of code and configuration to all "
+        "nodes (ansible-playbook site.yml --tags code); for local_rank: int(os.environ['LOCAL_RANK'])",
+    ),
+    FrameRule(
+        id="text-instead-of-number",
+        title="A setting is text where a number is needed",
+        exceptions=("TypeError",),
+        message=r"(?:'str' and '(?:int|float)'|'(?:int|float)' and 'str'|must be real number, not str|can't multiply "
+        r"sequence by "
+        r"non-int of type 'float')",
+        cause="{where} calculates with a text: a setting was read without a conversion: an argument without type=int "
+        "or "
+        "type=float, an environment variable, or a number such as 1e-4 in YAML, which YAML reads as text (1.0e-4 is a "
+        "number).",
+        remedy="write 1.0e-4 or 0.0001 in YAML, type=float in add_argument, float(...) around an environment variable",
+    ),
+    FrameRule(
+        id="fft-in-half",
+        title="An FFT in fp16 has a size that is not a power of two",
+        message=r"cuFFT only supports dimensions whose sizes are powers of two when computing in half precision",
+        cause="{where} computes an FFT in fp16, which cuFFT does only for sizes that are powers of two.",
+        remedy="compute it in fp32: with torch.autocast('cuda', enabled=False): torch.fft.rfft(x.float()), or pad to a "
+        "power of two",
+    ),
 )
