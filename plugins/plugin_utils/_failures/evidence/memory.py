@@ -90,8 +90,8 @@ RULES: tuple[EvidenceRule, ...] = (
             shows=(pattern, LOADED),
             unless=BESIDE,
             cause="The memory of GPU 0 is full of other ranks of this node (this one has {own} of {total}): most "
-            "likely each has just loaded the checkpoint onto GPU 0, from which it was saved, since torch.load was called "
-            "without map_location.",
+            "likely each has just loaded the checkpoint onto GPU 0, from which it was saved, since torch.load was "
+            "called without map_location.",
             remedy=f"{CPU_FIRST}. Otherwise `nvidia-smi` on that node names the processes on GPU 0",
             condition=shared_gpu,
         )
