@@ -78,7 +78,7 @@ def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dic
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node."""
+    """Action plugin that makes one call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True

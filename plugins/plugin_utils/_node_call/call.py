@@ -162,7 +162,7 @@ def shell_command(interpreter: str) -> str:
 
 
 def standard_input(module: str, request: Mapping[str, Any], mark: str = REPLY_MARK, limit: float = 0) -> bytes:
-    """Return the input of shell_command(): BOOTSTRAP in one line, then the module with its imports, and the request.
+    """Return the input of shell_command(): BOOTSTRAP on one line, then the module with its imports, and the request.
 
     Args:
         module: its name, such as "_run.dispatch".

@@ -166,7 +166,7 @@ def test_open_mpi_agrees_with_our_parser(open_mpi: OpenMpi, text: str) -> None:
 
 
 # How the two read hostfiles that our parser refuses: host and slots, None if they refuse it too. If this fails,
-# a launcher has changed its reading, and ours and our documentation have to follow.
+# a launcher has changed how it reads them, and our parser and documentation must follow.
 @needs_deepspeed
 @needs_orterun
 @pytest.mark.parametrize(

@@ -369,7 +369,7 @@ def test_port_owner_visible_only_to_root_is_looked_up_with_sudo(
         listener.bind(("127.0.0.1", port))
         listener.listen()
         assert network.listeners({port})[str(port)]["pid"] == os.getpid()
-        assert not (tmp_path / "asked").exists()  # no need
+        assert not (tmp_path / "asked").exists()  # not needed
         monkeypatch.setattr(sys, "executable", str(blind))
         result = network.listeners({port, 1})
         assert result[str(port)]["pid"] == os.getpid()

@@ -79,7 +79,7 @@ def test_several_nodes_are_one_text_and_prices_may_be_unknown() -> None:
         {"gpu0": WORKS, "gpu1": sample(0.7, 0.0, 0.0)},  # reads data
         {"gpu0": WORKS, "gpu1": sample(0.3, 0.0, 0.0)},  # a little
         {"gpu0": WORKS, "gpu1": sample(None, 0.0, 0.0)},  # CPU use is unknown in a container
-        {"gpu0": WORKS, "gpu1": sample(0.0, None)},  # the driver does not say
+        {"gpu0": WORKS, "gpu1": sample(0.0, None)},  # the driver does not report it
         {"gpu0": sample(0.4, 10.0), "gpu1": IDLE},  # the other one hardly works, either
         {"gpu0": WORKS, "stranger": IDLE},
     ],

@@ -294,7 +294,7 @@ class Relay:
                 peer, _address = self.listener.accept()
                 try:
                     rank_0 = socket.create_connection(self.run.lifeline, timeout=120.0)
-                except OSError:  # the hub does not listen yet: the peer will call again
+                except OSError:  # the hub does not listen yet: the peer will connect again
                     peer.close()
                     continue
                 self.ends = {"peer": rank_0, "server": peer}
@@ -337,7 +337,7 @@ def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: s
         plan["remote_start"] = bool(line) and b"start" in line
     relay = Relay(run)
     try:
-        run.start(1, 0)  # the peer calls before rank 0 listens, and again
+        run.start(1, 0)  # the peer connects before rank 0 listens, and then again
         if run.plans[0]["remote_start"]:
             eventually(lambda: run.state(1) == "running")
         else:

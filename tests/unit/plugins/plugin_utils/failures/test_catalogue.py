@@ -71,7 +71,7 @@ def test_texts_of_other_threads_cover_most_entries() -> None:
 def test_entry_is_complete_and_matches_the_text_on_its_page() -> None:
     for name, entry in ENTRIES.items():
         assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name)
-        arguments = entry.example.replace("...", "3")  # what differs from case to case
+        arguments = entry.example.replace("...", "3")  # the part that differs from case to case
         assert ids("\n".join([arguments] * entry.min_lines))[:1] == [name]
         assert entry.cause.endswith("."), name
         assert entry.title and not entry.title.endswith(".") and not entry.remedy.endswith((".", ";")), name

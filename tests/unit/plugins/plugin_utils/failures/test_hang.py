@@ -37,7 +37,7 @@ def verdict_of(last: dict[str, Any], early: list[int]) -> dict[str, Any]:
     ("last", "early", "expected"),
     [
         (ENDED_BY_TORCHRUN, [], "it was in load (data.py:41)"),
-        # no rank process was running any more: torchrun had just ended them
+        # no rank process was still running: torchrun had just ended them
         (ENDED_BY_TORCHRUN, [0, 1, 2, 3], "it was in load (data.py:41)"),
         (rank(3, None), [3], "had already ended with exit code 0"),
     ],
