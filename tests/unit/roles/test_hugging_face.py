@@ -193,16 +193,14 @@ def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: HubClus
         ("", make_request("model", "org/tiny", allow=["*.gguf"]), "no file that matches the patterns"),
     ],
 )
-def test_error_of_the_hub_is_reported_in_one_line(
-    nodes: HubCluster, token: str, item: dict[str, Any], pattern: str
-) -> None:
+def test_hub_error_is_reported_in_one_line(nodes: HubCluster, token: str, item: dict[str, Any], pattern: str) -> None:
     if token:
         (nodes.homes[0] / "token").write_text(token)
     nodes.requested_items = [item]
     assert re.search(pattern, nodes.fetch_error())
 
 
-def test_short_rate_limit_is_waited_for_and_long_rate_limit_reported(hub: HubServer, nodes: HubCluster) -> None:
+def test_short_rate_limit_is_waited_out_and_a_long_one_is_reported(hub: HubServer, nodes: HubCluster) -> None:
     hub.faults = [
         rate_limit_fault(1, path="/api/", times=1),
         rate_limit_fault(1, path="/resolve/", method="HEAD", times=1),

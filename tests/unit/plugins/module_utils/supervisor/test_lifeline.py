@@ -179,7 +179,7 @@ def test_concurrent_runs_do_not_affect_each_other(make: RunMaker) -> None:
     other.wait_for("succeeded")
 
 
-def test_end_message_of_rank_0_counts_even_if_it_hangs_up_right_after(make: RunMaker) -> None:
+def test_end_message_of_rank_0_counts_even_if_it_disconnects_immediately(make: RunMaker) -> None:
     run = make(FOREVER, ["/bin/true"])
     with socket.create_server(run.lifeline) as listener:
         listener.settimeout(120.0)
@@ -723,7 +723,7 @@ def test_mount_probe_exits_with_the_errno() -> None:
         assert subprocess.run([sys.executable, "-I", "-S", "-c", MOUNT_CHECK, path], check=False).returncode == code
 
 
-def test_elastic_run_continues_while_enough_nodes_live(make: RunMaker) -> None:
+def test_elastic_run_continues_while_enough_nodes_are_alive(make: RunMaker) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD, FOREVER, min_nnodes=2)
     run.start()
     run.wait_for("running")
