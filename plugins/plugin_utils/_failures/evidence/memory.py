@@ -89,7 +89,8 @@ RULES: tuple[EvidenceRule, ...] = (
             entries=FULL,
             shows=(pattern, LOADED),
             unless=BESIDE,
-            cause="The memory of GPU 0 is full of other ranks of this node (this one has {own} of {total}): most likely "
+            cause="The memory of GPU 0 is full of other ranks of this node (this one has {own} of {total}): most "
+            "likely "
             "each has just loaded the checkpoint onto GPU 0, from which it was saved, since torch.load was called "
             "without map_location.",
             remedy=f"{CPU_FIRST}. Otherwise `nvidia-smi` on that node names the processes on GPU 0",
