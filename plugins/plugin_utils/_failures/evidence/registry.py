@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence import (
     checkpoints,
+    compilers,
     devices,
     files,
     gpus,
@@ -33,6 +34,7 @@ TOPICS: dict[str, tuple[EvidenceRule, ...]] = {
     nccl.TOPIC: nccl.RULES,
     network.TOPIC: network.RULES,
     memory.TOPIC: memory.RULES,
+    compilers.TOPIC: compilers.RULES,
     devices.TOPIC: devices.RULES,
     nccl.LAST_TOPIC: nccl.LAST_RULES,
     gpus.TOPIC: gpus.RULES,

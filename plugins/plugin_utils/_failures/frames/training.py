@@ -607,4 +607,56 @@ RULES: tuple[FrameRule, ...] = (
         remedy="compute it in fp32: with torch.autocast('cuda', enabled=False): torch.fft.rfft(x.float()), or pad to a "
         "power of two",
     ),
+    FrameRule(
+        id="parameter-outside-zero",
+        title="A parameter was created after the model was sharded",
+        exceptions=("AttributeError", "KeyError"),
+        message=r"'(?:Parameter|Tensor)' object has no attribute 'ds_\w{1,30}'|KeyError: 'ds_\w{1,30}'",
+        packages=("deepspeed",),
+        cause="{where}: DeepSpeed (ZeRO 3) meets a parameter that it does not know: it was created or replaced after "
+        "the "
+        "model was sharded (a resized embedding, an adapter, a new head), or outside zero.Init.",
+        remedy="change the model (resize_token_embeddings, get_peft_model) before deepspeed.initialize or the Trainer, "
+        "or within deepspeed.zero.GatheredParameters(...); upgrade deepspeed and transformers together",
+    ),
+    FrameRule(
+        id="zero-weight-still-used",
+        title="ZeRO 3 is to release a weight that is in use",
+        message=r"'status': 'AVAILABLE'|ds_active_sub_modules",
+        source=r"assert not param\.ds_active_sub_modules",
+        cause="{where}: ZeRO 3 is to split a weight again that a module still uses: gathered weights are changed or "
+        "used "
+        "within or between a forward and its backward.",
+        remedy="use deepspeed.zero.GatheredParameters only outside of forward and backward, and not for weights of a "
+        "forward whose backward is still to come; upgrade deepspeed",
+    ),
+    FrameRule(
+        id="ignored-labels-decoded",
+        title="Padding labels are decoded as tokens",
+        exceptions=("OverflowError", "TypeError", "IndexError", "ValueError"),
+        message=r"out of range integral type conversion attempted|can't convert negative int to unsigned|piece id is "
+        r"out of range",
+        source=r"decode\(",
+        cause="{where} decodes numbers that are no tokens: -100, with which labels and predictions are padded.",
+        remedy="replace them before: ids = np.where(ids != -100, ids, tokenizer.pad_token_id)",
+    ),
+    FrameRule(
+        id="tensor-not-serializable",
+        title="A tensor or array is written as JSON",
+        exceptions=("TypeError",),
+        message=r"Object of type (?P<kind>Tensor|ndarray|float32|float16|float64|int64|int32|bool_|PosixPath|"
+        r"\w{1,20}Config) is not JSON "
+        r"serializable",
+        cause="{where} writes a {kind} as JSON, which knows only plain numbers, texts and lists.",
+        remedy="convert it: value.item() for one number, value.tolist() for several, str(path) for a path",
+    ),
+    FrameRule(
+        id="no-display",
+        title="A picture is to be drawn without a display",
+        message=r"no display name and no \$DISPLAY|could not connect to display|Cannot load backend 'TkAgg'|no "
+        r"\$DISPLAY environment",
+        cause="{where} opens a window, and the node has no display.",
+        remedy="""-e '{{"launch_environment": {{"MPLBACKEND": "Agg"}}}}' (for Qt: QT_QPA_PLATFORM=offscreen), and """
+        "plt.savefig in place of plt.show",
+    ),
 )
