@@ -38,7 +38,7 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"undefined symbol",
-        f"that library was built for another torch: install a release for the installed one ({REINSTALL})",
+        f"that library was built for a different torch: install a release for the installed one ({REINSTALL})",
     ),
     (
         r"No module named '\w+\.[\w.]+'$",

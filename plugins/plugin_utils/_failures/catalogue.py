@@ -53,7 +53,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.printable im
 
 MAX_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
 MAX_LINE = 300  # characters of a line to show
-CONTEXT = 100  # of MAX_LINE, characters before the match in a longer line
+CONTEXT = 100  # characters of MAX_LINE before the match in a longer line
 SHUT_DOWN_NODE = re.compile(rf"\S{{1,255}} (?:{SHUT_DOWN}|is lost: {RESTARTED})\Z")
 DEAD_SUPERVISOR = re.compile(rf"\S{{1,255}} is lost: {re.escape(SUPERVISOR_DIED)}\Z")
 # An end without an error message: what the log has before it may be the reason.
@@ -72,7 +72,7 @@ SHARED_LOG = re.compile(r"one of ranks \d{1,9} to \d{1,9}: ")
 LAST_OUTPUT = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with [^,\n]{1,60}, its last output: (?P<text>.{1,2000})"
 )
-CRASHES = ("native-crash", "aborted")  # entries whose place in the code a dump of faulthandler shows
+CRASHES = ("native-crash", "aborted")  # entries whose location in the code a dump of faulthandler shows
 LAST_ERROR = re.compile(
     r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE
 )
@@ -81,9 +81,9 @@ NCCL_WARNING = re.compile(r"\bNCCL WARN [^\n]{1,1000}")
 LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 NODE_LOST: Explanation = {
     "id": "node-lost",
-    "cause": "The machine or its network went down. Its last lines do not say why.",
+    "cause": "The machine or its network went down. The last lines of its log do not say why.",
     "remedy": "ansible-playbook ping.yml shows whether it is back; its provider's console, and journalctl --boot=-1 "
-    "on it, may say what happened. Launch again from the last checkpoint; to leave it out: -e nodes=A,B",
+    "on the machine, may say what happened. Launch again from the last checkpoint; to leave it out: -e nodes=A,B",
     "seen": "",
     "confidence": "error",
 }
@@ -91,7 +91,7 @@ NODE_LOST: Explanation = {
 
 NODE_SHUT_DOWN: Explanation = {
     "id": "node-shut-down",
-    "cause": "The machine was shut down or rebooted while the run was on it: by a person, its automatic updates, or "
+    "cause": "The machine was shut down or rebooted during the run: by a person, its automatic updates, or "
     "its provider.",
     "remedy": "last -x shutdown reboot on it says when, and sudo journalctl --boot=-1 on it why. If automatic updates "
     'did it, set Unattended-Upgrade::Automatic-Reboot "false" in /etc/apt/apt.conf.d/50unattended-upgrades. Launch '
@@ -102,7 +102,7 @@ NODE_SHUT_DOWN: Explanation = {
 SUPERVISOR_ENDED: Explanation = {
     "id": "supervisor-died",
     "cause": "The machine stayed up, but muster's supervisor on it was killed by a person or for lack of memory, or "
-    "hung, for example on a file system that does not answer, and was stopped.",
+    "hung, for example on a file system that does not respond, and was stopped.",
     "remedy": "sudo dmesg on it names processes that were killed for lack of memory; sudo journalctl --boot "
     "--unit='muster-*' says what systemd stopped. Launch again from the last checkpoint",
     "seen": "",
@@ -199,10 +199,11 @@ def explain_failure(error: str, last_lines: Iterable[str], facts: RunFacts = NOT
 
     Args:
         error: The exception's message, or how the process ended.
-        last_lines: Of its log. They count if the error itself is unknown, general, a hint or a consequence, and if they
+        last_lines: Those of its log. They count if the error itself is unknown, general, a hint or a consequence, and
+        if they
             refine it: then for possible causes; if it is only an exit code or a signal, also for hints and
             consequences.
-        facts: Of the run, which may decide between several causes.
+        facts: Those of the run, which may decide between several causes.
     """
     lines = plain_output("\n".join(list(last_lines)[-MAX_TAIL_LINES:])).split("\n")
     for pattern, constant in EXPLAINED:
@@ -272,7 +273,7 @@ def explain_by_frames(
 
 
 def cause_in_chain(chain: list[RaisedError]) -> Explanation | None:
-    """Return the explanation of an exception that led to another one, if the catalogue knows its cause, or None."""
+    """Return the explanation of an exception that led to another, if the catalogue knows its cause, or None."""
     for number, raised in enumerate(chain):
         match = next((match for match in explain(raised.text) if priority(match) == 0), None)
         if match is not None:
@@ -336,8 +337,8 @@ def shows_cause(error: str) -> bool:
 def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None = None) -> list[Match]:
     """Return the matches at the end of a log that may explain why the program ended, most important first.
 
-    Not the messages that programs also print when they continue, unless they are about the same file, path, host or
-    package as the error, or refine it; nor those after which this one went on.
+    Excludes the messages that programs also print when they continue, unless they are about the same file, path, host
+    or package as the error, or refine it; and those after which this program continued.
 
     Args:
         last_lines: The end of the log.

@@ -241,8 +241,8 @@ LATE_RULES: tuple[EvidenceRule, ...] = (
             r"(?i:max_(?:seq_)?len|truncat|seq(?:uence)?_?len|input_ids|padding|tokens?\b|transformers/models/|modeling_\w{1,40}\.py)",
         ),
         unless=BESIDE,
-        cause="GPU memory ran out in the course of the training, not in its first step: this batch needs more than "
-        "those before, usually since its samples are longer, or memory grows from step to step.",
+        cause="GPU memory ran out during training, not in the first step: this batch needs more than "
+        "earlier ones, usually because its samples are longer, or memory grows from step to step.",
         remedy="limit the length of the samples (max_length, truncation) or group them by length with fewer per batch; "
         "gradient checkpointing; if it happens after ever fewer steps of equal samples, keep loss.item() and "
         ".detach()ed tensors only",

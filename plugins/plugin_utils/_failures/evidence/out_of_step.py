@@ -45,7 +45,7 @@ SAVE_ON_ALL = (
     "call the function that saves on all ranks, outside any `if rank == 0`: model.state_dict() under FSDP, "
     "trainer.save_model(), "
     "accelerator.get_state_dict(model), engine.save_checkpoint(); only the writing belongs to rank 0. If the script "
-    "already does, upgrade transformers, accelerate and peft. A longer limit does not help"
+    "already does, upgrade transformers, accelerate and peft. A longer timeout does not help"
 )
 SAME_STEPS = (
     "give all ranks the same number of batches: DataLoader(drop_last=True) with DistributedSampler, a fixed number of "
@@ -88,7 +88,7 @@ def of_short_limit(activity: Activity) -> EvidenceRule:
         entries=("rank-still-worked", "rank-still-saved"),
         shows=(OUTPUT.format(pattern=activity.output),),
         cause=f"This rank was still {activity.name} ({{output}}) when the others gave up waiting for it: the script "
-        "lets them wait for only {seconds} s.",
+        f"sets a timeout of only {seconds} s.",
         remedy="raise the limit above the duration of that work: init_process_group(timeout=timedelta(hours=1)), or "
         "leave timeout out (NCCL's default is 10 minutes); otherwise shorten the work, or let all ranks share it",
         condition=is_short,
@@ -142,7 +142,7 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("rank-ended-early",),
         shows=(r"while rank (?P<waiter>\d{1,7}) waited for it", STOP),
         unless=r"(?:KeyboardInterrupt|SIGTERM)",
-        cause='This rank decided alone to stop ("{line}") and left the loop, while rank {waiter} began the next step '
+        cause='This rank alone decided to stop ("{line}") and left the loop, while rank {waiter} began the next step '
         "and waited for it: the decision is made on one rank only, or from values that differ between the ranks.",
         remedy=STOP_TOGETHER,
     ),
@@ -158,7 +158,7 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=DIFFER,
         shows=(CULPRIT, SKIP),
         cause='Rank {rank} skipped a batch ("{line}") that all others trained on: it did not exchange the gradients of '
-        "that step, and its next collective met theirs, so that the ranks are out of step since then.",
+        "that step, and its next collective met theirs, so that the ranks have been out of step since then.",
         remedy=SKIP_TOGETHER,
     ),
     *map(of_own_work, (SAVING_SHARDED, SAVING)),  # also a line such as "new best val loss, saving"

@@ -27,7 +27,7 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where} needs the length of a data set that has none: it is streamed (IterableDataset).",
         remedy="set a number of steps instead of epochs: max_steps=N for the Trainer, limit_train_batches=N in "
         "Lightning, "
-        "steps_per_epoch in own loops",
+        "steps_per_epoch in your own loop",
         certain=False,
     ),
     FrameRule(

@@ -426,7 +426,7 @@ def test_node_that_left_an_elastic_run_does_not_make_it_stopped() -> None:
 
 def test_rank_0_is_reported_lost_if_no_node_gives_a_reason() -> None:
     verdict = verdict_without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
-    assert verdict["reason"] == "node0 is lost: it does not answer"
+    assert verdict["reason"] == "node0 is lost: it does not respond"
     verdict = verdict_without_hub(
         PLAN, {"node0": seen("died", "the supervisor died"), "node1": None, "node2": None}, 5000.0
     )
@@ -461,8 +461,8 @@ def test_failure_message_names_node_rank_error_and_log() -> None:
         "  on node1 these processes survive even SIGKILL: 4711; the node needs a reboot\n"
         "  on node1 the container may still exist and hold GPUs: Cannot connect; remove it there with: docker rm "
         "--force muster-first-node1\n"
-        "  on node1 the run's directory could not be written to at times: No space left on device; make room, or set "
-        "launch_node_directory: /home/u/node1\n"
+        "  on node1 the run's directory could not be written to at times: No space left on device; free up space, or "
+        "set launch_node_directory: /home/u/node1\n"
         "  on node1 the mount /data died during the run: Transport endpoint is not connected; check that its server is "
         "up, then mount it again (site.yml)\n"
         "  record: /runs/first/result.json"
