@@ -71,6 +71,7 @@ class ActionModule(ActionBase):
             **{name: args[name] for name in ("run_id", "runs_directory", "user")},
             "operation": "stacks",
             "node": task_vars["inventory_hostname"],
+            "reads": True,
         }
         return call_node(self, "_run.dispatch", request, task_vars, CALL_TIMEOUT)
 

@@ -89,7 +89,10 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         request.update(
-            operation=OPERATIONS[request["state"]], node=task_vars["inventory_hostname"], check=self._task.check_mode
+            operation=OPERATIONS[request["state"]],
+            node=task_vars["inventory_hostname"],
+            check=self._task.check_mode,
+            reads=request["state"] is None,
         )
         if request["run_id"] and not SAFE_RUN_ID.match(request["run_id"]):
             raise AnsibleActionFail(

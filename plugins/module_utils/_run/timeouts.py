@@ -116,6 +116,7 @@ STOP_CALL_TIMEOUT = 1800.0  # for runs to be stopped, whose stop graces the cont
 MAX_STOP_GRACE = 1500  # maximum of launch_stop_grace; less than STOP_CALL_TIMEOUT
 PACK_CALL_TIMEOUT = 1800.0  # for a run's logs to be packed, or its directory to be removed
 HASH_CALL_TIMEOUT = 7200.0  # for outputs to be compared: a node reads all of them
+SIGNAL_CHECK_INTERVAL = 0.5  # between checks of whether Ctrl-C has ended the wait for replies
 NODE_CALL_GRACE_PERIOD = 10.0  # beyond these timeouts, before the kernel ends what a call has left behind on the node
 
 # Watch and status

@@ -88,7 +88,7 @@ def of_short_limit(activity: Activity) -> EvidenceRule:
         entries=("rank-still-worked", "rank-still-saved"),
         shows=(OUTPUT.format(pattern=activity.output),),
         cause=f"This rank was still {activity.name} ({{output}}) when the others gave up waiting for it: the script "
-        f"sets a timeout of only {seconds} s.",
+        "sets a timeout of only {seconds} s.",
         remedy="raise the limit above the duration of that work: init_process_group(timeout=timedelta(hours=1)), or "
         "leave timeout out (NCCL's default is 10 minutes); otherwise shorten the work, or let all ranks share it",
         condition=is_short,
