@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.node_loss imp
     SUPERVISOR_DIED,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import plain_output
+from ansible_collections.muster.training.plugins.plugin_utils._failures.earlier_errors import explain_earlier_error
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.select import select_cause
@@ -38,6 +39,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.e
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.tracebacks import (
     RaisedError,
     chain_of,
+    read_tracebacks,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import CAUSE, REMEDY, WAITED_FOR
 from ansible_collections.muster.training.plugins.plugin_utils._failures.local_advice import local_advice
@@ -47,6 +49,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.reaction
     explains_end,
     explains_reaction,
     is_disproved,
+    is_raised,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.timeout_clues import clue_of
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
@@ -212,6 +215,8 @@ def explain_failure(error: str, last_lines: Iterable[str], facts: RunFacts = NOT
     own = next(iter(explain(error)), None)
     explanation = explain_by_catalogue(error, lines, own)
     explanation = explain_by_frames(error, lines, own, explanation) or explanation
+    if own is not None and own.entry.kind == "consequence" and explanation and explanation["id"] == own.entry.id:
+        explanation = explain_earlier_error(lines, is_reaction) or explanation
     if explanation is None:
         return None
     selected = select_cause(explanation, error, lines, facts)
@@ -290,7 +295,7 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
         own: The error's most important match.
         of_log: The matches in its log, most important first.
     """
-    vague = says_little(error, own)
+    vague = says_little(error, own) or bool(REPORT.match(error))
     refined = None if own is None else refinement(own, of_log)
     if refined is not None and own is not None and priority(own) and refined.entry.recoverable:
         return next(filter(is_certain, of_log), refined)
@@ -312,6 +317,12 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
         return of_log[0] if of_log else None
     telling = [match for match in of_log if own is None or not match.entry.summary]
     return telling[0] if telling and vague and (own is None or own.entry.general) else None
+
+
+def is_reaction(text: str) -> bool:
+    """Return whether an error only reacts to an earlier failure, or reports one."""
+    matches = explain(text)
+    return bool(matches) and priority(matches[0]) > 2
 
 
 def is_certain(match: Match) -> bool:
@@ -350,11 +361,15 @@ def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None 
     if len(progress) >= MIN_PROGRESS:
         lines = lines[progress[-MIN_PROGRESS] :]
     vague = says_little(error, own) or bool(REPORT.match(error))
+    exceptions = [raised.text for raised in read_tracebacks(lines)]
 
     def counts(match: Match) -> bool:
         if own is not None and match.entry.id == own.entry.id:
             return False
-        if not match.entry.recoverable or (vague and (match.entry.lasting or EXCEPTION.match(match.line))):
+        if not match.entry.recoverable or (vague and match.entry.lasting):
+            return True
+        raised = is_raised(match.entry, lines, exceptions)
+        if vague and raised:
             return True
         if is_disproved(match.entry, lines):
             return False
@@ -362,9 +377,9 @@ def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None 
             return True
         if own is None:
             return vague and explains_end(match.entry, lines)
-        if subjects(error) and subjects(match.line) and not EXCEPTION.match(match.line):
+        if subjects(error) and subjects(match.line) and not raised:
             return False  # about another host, path or package
-        return explains_reaction(match.entry, match.line, own.entry, lines)
+        return explains_reaction(match.entry, raised, own.entry, lines)
 
     return [match for match in explain("\n".join(lines)) if counts(match)]
 
