@@ -174,6 +174,18 @@ RULES: tuple[EvidenceRule, ...] = (
         "step until the last one has finished",
     ),
     EvidenceRule(
+        id="forward-against-backward",
+        entries=("ranks-out-of-step",),
+        shows=(
+            r"wait in different collectives: (?=[^\n;]{0,300}BROADCAST)(?=[^\n;]{0,300}ALLREDUCE)"
+            r"(?P<list>[^\n;]{1,160})",
+        ),
+        cause="Some ranks begin the next forward pass, in which DDP broadcasts buffers, while others still exchange "
+        "gradients or reduce a number ({list}): the ranks have different numbers of batches, some skipped one, or only "
+        "some evaluate with the wrapped model.",
+        remedy=f"{SAME_STEPS}; evaluate on all ranks or with model.module; {SKIP_TOGETHER}",
+    ),
+    EvidenceRule(
         id="rank-without-backward",
         entries=("ranks-pass-different-sizes",),
         shows=(r"\brank (?P<rank>\d{1,7}) passes 1 elements[^\n;]{0,160}, alone: rank (?P=rank)\b",),
