@@ -96,7 +96,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="compiler-first-error",
         entries=("extension-build-failed",),
         shows=(r"^(?P<line>[\w./+-]{1,160}[:(]\d{1,6}[):][^\n]{0,40}error: [^\n]{1,160})",),
-        cause="The compiler refused the extension's code: {line}",
+        cause="The compiler refused the extension's code ({line}).",
         remedy="usually the extension is of another release than torch or CUDA expect: install one that names this "
         "torch "
         f"in its requirements, {REBUILD}",

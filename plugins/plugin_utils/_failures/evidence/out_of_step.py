@@ -146,6 +146,24 @@ RULES: tuple[EvidenceRule, ...] = (
         "and waited for it: the decision is made on one rank only, or from values that differ between the ranks.",
         remedy=STOP_TOGETHER,
     ),
+    EvidenceRule(
+        id="hang-stopped-alone",
+        entries=("hang",),
+        shows=(r"had already ended with exit code 0", STOP),
+        unless=r"(?:KeyboardInterrupt|SIGTERM)",
+        cause='This rank decided alone to stop ("{line}") and reached the end of the script, while the others began the '
+        "next step and waited for it: the decision is made on one rank only, or from values that differ between the "
+        "ranks.",
+        remedy=STOP_TOGETHER,
+    ),
+    EvidenceRule(
+        id="hang-batch-skipped",
+        entries=("hang",),
+        shows=(r"\b(?:it was|they were) waiting in ", SKIP),
+        cause='This rank skipped a batch ("{line}") that the others trained on, so that it waits in another collective '
+        "than they.",
+        remedy=SKIP_TOGETHER,
+    ),
     of_last_work(SAVING, "saved", SAVE_ON_ALL),
     of_last_work(
         EVALUATING,
