@@ -152,8 +152,8 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"had already ended with exit code 0", STOP),
         unless=r"(?:KeyboardInterrupt|SIGTERM)",
         cause='This rank decided alone to stop ("{line}") and reached the end of the script, while the others began '
-        "the next step and waited for it: the decision is made on one rank only, or from values that differ between the "
-        "ranks.",
+        "the next step and waited for it: the decision is made on one rank only, or from values that differ between "
+        "the ranks.",
         remedy=STOP_TOGETHER,
     ),
     EvidenceRule(
