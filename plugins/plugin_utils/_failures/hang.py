@@ -40,6 +40,8 @@ REMEDY = (
     "Look at the source line of that rank: a loop or input that does not end, a collective in a branch that only some "
     "ranks take, or data loaders of different lengths. docs/hangs.md lists what each location means"
 )
+MAX_OUTPUT = 500  # characters of a line of the rank that others waited for ...
+MAX_OUTPUT_LINES = 120  # ... and lines
 MAX_NAMED = 8  # ranks in an error
 
 
@@ -202,5 +204,12 @@ def blame_hang(
         "rank": rank,
         "error": describe_culprits(ranks, culprits, ended) + evidence,
         "log": ranks.reports[rank]["log"],
-        "last_lines": [],
+        "last_lines": output_of(node, ranks.reports[rank]["log"]),
     }
+
+
+def output_of(node: Mapping[str, Any], log: str) -> list[str]:
+    """Return the last lines of a log that a node reported, which may have any content, or []."""
+    report = node.get("report") or {}
+    text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
+    return [line[:MAX_OUTPUT] for line in text.split("\n")[-MAX_OUTPUT_LINES:]] if text else []

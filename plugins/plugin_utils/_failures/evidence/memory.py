@@ -98,6 +98,19 @@ RULES: tuple[EvidenceRule, ...] = (
         for number, pattern in enumerate(ALL_TOTALS)
     ),
     EvidenceRule(
+        id="memory-at-first-barrier",
+        entries=FULL,
+        shows=(
+            r'/torch/distributed/[^"\n]{1,100}", line \d{1,9}, in (?:barrier|all_reduce|broadcast|all_gather|'
+            r"_verify_\w{1,40})$",
+        ),
+        unless=rf"\bloss\b['\"]?\s{{0,3}}[=:]\s{{0,3}}\d|{BESIDE}",
+        cause="The first collective did not get its memory on the GPU: without torch.cuda.set_device all ranks of a "
+        "node "
+        "use GPU 0 for it, or other processes already fill the GPU.",
+        remedy=f"{OWN_GPU}; `nvidia-smi` on that node and ansible-playbook preflight.yml name processes that hold GPUs",
+    ),
+    EvidenceRule(
         id="memory-of-data-parallel",
         entries=FULL,
         shows=(r"/torch/nn/parallel/(?:data_parallel|scatter_gather|parallel_apply|replicate)\.py",),

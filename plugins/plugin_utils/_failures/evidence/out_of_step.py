@@ -146,6 +146,24 @@ RULES: tuple[EvidenceRule, ...] = (
         "and waited for it: the decision is made on one rank only, or from values that differ between the ranks.",
         remedy=STOP_TOGETHER,
     ),
+    EvidenceRule(
+        id="hang-stopped-alone",
+        entries=("hang",),
+        shows=(r"had already ended with exit code 0", STOP),
+        unless=r"(?:KeyboardInterrupt|SIGTERM)",
+        cause='This rank decided alone to stop ("{line}") and reached the end of the script, while the others began '
+        "the next step and waited for it: the decision is made on one rank only, or from values that differ between "
+        "the ranks.",
+        remedy=STOP_TOGETHER,
+    ),
+    EvidenceRule(
+        id="hang-batch-skipped",
+        entries=("hang",),
+        shows=(r"\b(?:it was|they were) waiting in ", SKIP),
+        cause='This rank skipped a batch ("{line}") that the others trained on, so that it waits in another collective '
+        "than they.",
+        remedy=SKIP_TOGETHER,
+    ),
     of_last_work(SAVING, "saved", SAVE_ON_ALL),
     of_last_work(
         EVALUATING,
@@ -172,6 +190,18 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="model.generate(..., synced_gpus=True) (ds3_gather_for_generation=True in trl), which keeps all ranks "
         "in "
         "step until the last one has finished",
+    ),
+    EvidenceRule(
+        id="forward-against-backward",
+        entries=("ranks-out-of-step",),
+        shows=(
+            r"wait in different collectives: (?=[^\n;]{0,300}BROADCAST)(?=[^\n;]{0,300}ALLREDUCE)"
+            r"(?P<list>[^\n;]{1,160})",
+        ),
+        cause="Some ranks begin the next forward pass, in which DDP broadcasts buffers, while others still exchange "
+        "gradients or reduce a number ({list}): the ranks have different numbers of batches, some skipped one, or only "
+        "some evaluate with the wrapped model.",
+        remedy=f"{SAME_STEPS}; evaluate on all ranks or with model.module; {SKIP_TOGETHER}",
     ),
     EvidenceRule(
         id="rank-without-backward",
