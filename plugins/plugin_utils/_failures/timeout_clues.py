@@ -122,15 +122,6 @@ FIRST_BROADCAST = Clue(
     "look at the last lines of rank 0: ansible-playbook logs.yml -e rank=0. If it was busy, let it finish before "
     f"init_process_group, or {LIMIT}; if it waited as well: ansible-playbook preflight.yml tests the network",
 )
-# Rank 0 itself waits in the broadcast that it sends, so that nobody is late.
-ROOT_WAITS = re.compile(r"\[Rank 0\] Watchdog caught collective operation timeout: WorkNCCL\([^\n]{0,40}BROADCAST")
-STUCK_BROADCAST = Clue(
-    "Rank 0, which sends this first broadcast, waits in it as well: most likely no rank is late, and the network "
-    "between the nodes (or between the GPUs of one node) moves no data.",
-    """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "INFO"}}' shows whether InfiniBand or RoCE is """
-    "the reason (on one node: NCCL_P2P_DISABLE=1); ansible-playbook preflight.yml tests the network. If rank 0 only came "
-    "late, its log shows what it did before: ansible-playbook logs.yml -e rank=0",
-)
 SHARDED = Clue(
     "The ranks waited for the weights or gradients of a sharded model (FSDP, ZeRO 3): most likely a rank did not run "
     "the same layers in this step, had no batch, or runs code for rank 0 only.",
@@ -213,5 +204,5 @@ def clue_of_operation(text: str) -> Clue | None:
     if match["name"] == "ALLREDUCE" and match["elements"] == "1":
         return BARRIER
     if match["name"] == "BROADCAST" and match["number"] and int(match["number"]) <= START:
-        return STUCK_BROADCAST if ROOT_WAITS.search(text) else FIRST_BROADCAST
+        return FIRST_BROADCAST
     return BY_OPERATION.get(match["name"])

@@ -62,7 +62,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "way there, or the ranks have different releases of torch.",
         remedy="before DDP wraps the model, on all ranks: `for p in model.parameters(): p.data = p.data.contiguous()`; "
         "use the same memory_format, code and packages on each rank (ansible-playbook preflight.yml compares the nodes)",
-        source="SOURCE037",
+        source="dongrunmin/RefDiff#2",
     ),
     CatalogueEntry(
         id="ddp-models-differ",
