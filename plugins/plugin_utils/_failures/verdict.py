@@ -32,6 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogu
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang, recorded_stacks
 from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import with_stated_cause
+from ansible_collections.muster.training.plugins.plugin_utils._failures.scheduler_end import ended_by_scheduler
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
     exited_early,
     left_early,
@@ -212,7 +213,7 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
         base = {"node": node["name"], "node_rank": node["node_rank"]}
         return {**base, "rank": None, "error": error, "log": log, "last_lines": []}
     if best is None:
-        return None
+        return ended_by_scheduler(nodes)
     if best["weight"] == CONSEQUENCE:
         best = without_reactions(result, best, failures)
     else:

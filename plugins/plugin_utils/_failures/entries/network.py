@@ -130,7 +130,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="gloo-full-mesh",
         title="gloo cannot connect all nodes with each other",
         example="RuntimeError: Gloo connectFullMesh failed with ...",
-        texts=(r"Gloo connectFullMesh failed",),
+        texts=(
+            r"Gloo connectFullMesh failed",
+            r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] connect \[(?:127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1)\]",
+            r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] connect \[[^\]\n]{1,60}\]:\d{1,5}: (?:No route|Network is|"
+            r"Connection timed out)",
+        ),
         cause="The nodes advertised unreachable addresses: a node's own name resolves to its loopback address, or "
         "gloo picked the interface of a container network.",
         remedy="leave GLOO_SOCKET_IFNAME to muster, which sets it on each node to the interface of node_address; "
@@ -141,7 +146,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="gloo-peer-gone",
         title="Another rank exited (gloo)",
         example="gloo/transport/tcp/pair.cc:598] Connection closed by peer",
-        texts=(r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] [^\n]{0,60}(?:closed by peer|reset by peer)",),
+        texts=(
+            r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] [^\n]{0,60}(?:closed by peer|reset by peer)",
+            r"gloo/transport/tcp/\w{1,20}\.cc:\d{1,5}\] connect \[[^\]\n]{1,60}\]:\d{1,5}: Connection refused",
+        ),
         cause="The rank at the other end exited or was killed. Its own log says why.",
         remedy="look in the logs of the other ranks: ansible-playbook logs.yml -e fetch=true",
         source="CGCL-codes/pFedSD#3",

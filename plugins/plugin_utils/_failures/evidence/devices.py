@@ -38,6 +38,12 @@ def world_of_one(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     return part > 0 and total > part and total % part == 0
 
 
+def not_divisible(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether a global batch is not a multiple of the batches of all ranks."""
+    step = int(groups["micro"]) * int(groups["ranks"])
+    return step > 0 and int(groups["total"]) % step > 0
+
+
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
         id="extension-without-kernel",
@@ -134,6 +140,21 @@ RULES: tuple[EvidenceRule, ...] = (
         "self.register_buffer(...), and create new ones with device=x.device",
     ),
     EvidenceRule(
+        id="fields-not-permitted",
+        entries=("setting-refused", "package-refused", "package-failed", "raised-by-script"),
+        shows=(
+            r"(?P<count>\d{1,3}) validation errors? for (?P<model>\w{1,80})\n[^\n\w]{0,2}(?:\[?\w{1,12}\]?: ?)?"
+            r"(?P<field>[\w.]{1,80})\n[^\n]{0,30}Extra inputs are not permitted",
+        ),
+        cause="The configuration has fields that this release does not know in that section: {field} is the first of "
+        "{count} errors for {model}; each field stands above an `Extra inputs are not permitted` in the log. They belong "
+        "to another section (such as fp16 for bf16) or to another release of the package that defines {model}; pydantic "
+        "only checks them.",
+        remedy="remove these fields from that section of the configuration (DeepSpeed's bf16 may need only "
+        '"enabled": true), or install the release of that package for which it was written',
+        certain=True,
+    ),
+    EvidenceRule(
         id="deepspeed-counts-one-rank",
         entries=("deepspeed-batch-sizes",),
         shows=(
@@ -146,6 +167,20 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="call deepspeed.init_distributed(), or create TrainingArguments, before from_pretrained, and upgrade "
         "accelerate; the batch sizes are right",
         condition=world_of_one,
+        certain=True,
+    ),
+    EvidenceRule(
+        id="deepspeed-batch-not-divisible",
+        entries=("deepspeed-batch-sizes",),
+        shows=(
+            r"world_size (?P<total>\d{1,7}) != (?P<micro>\d{1,7}) \* (?P<steps>\d{1,7}) \* "
+            r"(?P<ranks>\d{1,7})\b",
+        ),
+        cause="The batch of all ranks together, {total}, cannot be divided by {micro} (per GPU) x {ranks} ranks: "
+        "{micro} x {steps} x {ranks} is another number.",
+        remedy="choose a train_batch_size (or whatever the script calls its global batch) that is a multiple of "
+        "{micro} x {ranks}, or start another number of ranks",
+        condition=not_divisible,
         certain=True,
     ),
     EvidenceRule(

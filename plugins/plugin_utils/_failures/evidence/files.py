@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
 
 TOPIC = "Files that several ranks use"
 MISSING = ("rename-raced", "file-missing", "file-not-on-node", "removal-raced", "temporary-file-missing")
@@ -37,7 +40,37 @@ DOWNLOAD_ONCE = (
     f"remove the file, and {RANK_0_FIRST}; download=False on the other ranks; or download it once before the job"
 )
 
+def not_rank_0(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether the rank that failed is known not to be rank 0."""
+    return bool(facts.rank)
+
+
 RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="file-not-created",
+        entries=("package-failed", "package-refused"),
+        shows=(r"RuntimeError: File (?P<path>[^\n]{1,200}) cannot be opened\b", r"PyTorchFileWriter|, in save$"),
+        cause="torch.save cannot create the file {path}: the disk or the quota is full, its directory does not exist, or "
+        "this user may not write there. torch does not say which.",
+        remedy="on that node: `df -h DIRECTORY` and `df -i DIRECTORY` (full?), `ls -ld DIRECTORY` (missing, or of "
+        "another user?), `quota -s`; free space or save elsewhere, and os.makedirs(directory, exist_ok=True) before it",
+    ),
+    EvidenceRule(
+        id="path-of-rank-0-unseen",
+        entries=("raised-by-script", "package-failed", "package-refused", "setting-refused", "path-asserted"),
+        shows=(
+            r"(?:Error|Exception): [^\n]{0,120}\b(?:[Nn]ot found|does not exist|[Nn]o such (?:file|directory))[: ]{1,3}"
+            r"['\"]?(?P<path>/[^\s'\"]{1,300})",
+            r"\b(?:dist_checkpointing|save_checkpoint|save_to_checkpoint|in save\w{0,40}$)",
+        ),
+        cause="This rank does not see {path}, which another rank has just created for the checkpoint: it is on a disk of "
+        "that node only, or on a shared drive (NFS) that caches the contents of directories for some seconds.",
+        remedy="save to a drive that all nodes share: `ls -ld` that directory on each node tells; ansible-playbook "
+        "site.yml --tags data mounts one. If it is shared over NFS, mount it with lookupcache=none or actimeo=0 (noac) "
+        "on all nodes; checkpoint formats in which each rank creates its own files (torch_dist in place of zarr) do "
+        "without",
+        condition=not_rank_0,
+    ),
     EvidenceRule(
         id="triton-cache-raced",
         entries=(*MISSING, "checkpoint-directory-race", "directory-not-empty"),

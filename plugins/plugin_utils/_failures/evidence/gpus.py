@@ -45,10 +45,11 @@ NEW_TOTALS = (
     r"in use"
 )
 UNUSED = (
-    r"Tried to allocate (?P<requested>[\d.]{1,8} [MG]iB)[^\n]{0,600}?(?P<unused>[\d.]{1,8} [MG]iB) is reserved by "
-    r"PyTorch but unallocated"
+    r"Tried to allocate (?P<requested>[\d.]{1,8} [MG]iB)[^\n]{0,600}?(?P<allocated>[\d.]{1,8} [KMG]iB) is allocated "
+    r"by PyTorch,[^\n]{0,120}? (?P<unused>[\d.]{1,8} [MG]iB) is reserved by PyTorch but unallocated"
 )
 MIN_FRAGMENTED = 1024.0  # MiB: less is always reserved but unallocated
+FRAGMENTED_SHARE = 0.1  # share of the process's memory; the rest is really in use if less is unallocated
 OTHERS_SHARE = 0.15  # share of the GPU's memory at which other processes that use it are named
 
 
@@ -65,8 +66,9 @@ def used_by_others(groups: Mapping[str, str], _facts: RunFacts) -> bool:
 
 
 def fragmented(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether as much memory as was requested is reserved but unallocated."""
-    return mib(groups["unused"]) >= max(mib(groups["requested"]), MIN_FRAGMENTED) and mib(groups["requested"]) > 0
+    """Return whether as much memory as was requested, and a good share of it all, is reserved but unallocated."""
+    requested, allocated, unused = (mib(groups[name]) for name in ("requested", "allocated", "unused"))
+    return unused >= max(requested, MIN_FRAGMENTED, FRAGMENTED_SHARE * (allocated + unused)) and requested > 0
 
 
 def crowded(_groups: Mapping[str, str], facts: RunFacts) -> bool:
@@ -270,7 +272,8 @@ RULES: tuple[EvidenceRule, ...] = (
         "with Adam: the model fits, its optimizer does not.",
         remedy="shard the optimizer over the ranks: ZeRO stage 2 or 3, or FSDP; offload it to the host "
         "(offload_optimizer); "
-        "or a smaller one: 8-bit Adam (bitsandbytes), Adafactor, LoRA. A smaller batch does not help",
+        "or a smaller one: 8-bit Adam (bitsandbytes), Adafactor, LoRA. A smaller batch only "
+        "helps if little is missing",
     ),
     EvidenceRule(
         id="memory-of-logits",

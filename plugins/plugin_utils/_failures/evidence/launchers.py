@@ -381,6 +381,19 @@ RULES: tuple[EvidenceRule, ...] = (
         "another job holds the port: -e launch_master_port=29600",
     ),
     EvidenceRule(
+        id="deepspeed-without-hostfile",
+        entries=("address-in-use",),
+        shows=(IN_USE, STORE, r"Unable to find hostfile, will proceed with training with local resources only"),
+        condition=not_first,
+        cause="deepspeed found no hostfile on this node, and so started a job of this node alone (node rank 0), as on "
+        "every other node: each job takes itself for the first node, and only one of them can listen on the port.",
+        remedy="start each node with its own node rank: `deepspeed_multinode_launcher: standard` under "
+        "deepspeed_config in accelerate's configuration, with its own machine_rank per node (its default, pdsh, starts "
+        "all nodes from the first and needs deepspeed_hostfile); or deepspeed --hostfile FILE on the first node only. "
+        "With muster: leave launch_launcher out",
+        certain=True,
+    ),
+    EvidenceRule(
         id="several-rank-0-deepspeed",
         entries=("address-in-use",),
         shows=(IN_USE, STORE, r"deepspeed"),

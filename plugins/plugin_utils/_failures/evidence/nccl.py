@@ -166,6 +166,19 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy=f"{OF_MUSTER}. By hand: the interface that leads to the other nodes, or NCCL_SOCKET_IFNAME=^lo,docker",
     ),
     EvidenceRule(
+        id="networks-differ",
+        entries=("nccl-versions-differ",),
+        # The kinds of NCCL's connections: 3 is its network over sockets, 4 the one over InfiniBand or RoCE.
+        shows=(r"wrong type (?:3 != (?P<rdma>4)|4 != (?P<sockets>3))\b",),
+        cause="The nodes use different networks for NCCL: one of them InfiniBand or RoCE, another one sockets, because "
+        "it has no adapter that NCCL can use, or other settings. The two kinds cannot be connected.",
+        remedy="""let all nodes use sockets: -e '{{"launch_environment": {{"NCCL_IB_DISABLE": "1"}}}}'; or make the """
+        "adapters usable on each node: `grep 'Using network'` in the logs shows the kind per node, `ibv_devinfo` on "
+        "the one with Socket what is missing (driver, port down; in containers --device=/dev/infiniband). "
+        "ansible-playbook preflight.yml compares the nodes",
+        certain=True,
+    ),
+    EvidenceRule(
         id="setting-of-one-node",
         entries=("nccl-sizes-differ",),
         shows=(

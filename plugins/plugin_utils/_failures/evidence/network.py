@@ -45,6 +45,12 @@ HOST_NETWORK = (
 )
 
 
+JOINED = (
+    r"(?:world_size=(?P<size>\d{1,7}), worker_count=(?P<joined>\d{1,7})|"
+    r"(?P<clients>\d{1,7})/(?P<expected>\d{1,7}) (?:clients|workers) joined)"
+)
+
+
 def not_ours(groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the interface is not muster's, which sets the variable itself."""
     return groups.get("interface", "").lstrip("=") != facts.interface or not facts.interface
@@ -68,6 +74,17 @@ def whole_nodes_are_missing(groups: Mapping[str, str], facts: RunFacts) -> bool:
     if facts.slots:
         return joined % max(facts.slots) == 0
     return size % joined == 0 and (joined > 1 or "clients" in groups)  # a single rank may only be early
+
+
+def run_has_fewer_ranks(groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether the script waits for more ranks than the run has."""
+    return 0 < sum(facts.slots) < int(groups.get("size") or groups.get("expected") or 0)
+
+
+def ranks_are_unknown(groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether the number of ranks of the run is not known, and some ranks joined while others did not."""
+    joined, size = (int(groups.get(a) or groups.get(b) or 0) for a, b in (("joined", "clients"), ("size", "expected")))
+    return not facts.slots and 0 < joined < size
 
 
 def several_nodes(_groups: Mapping[str, str], facts: RunFacts) -> bool:
@@ -104,8 +121,8 @@ RULES: tuple[EvidenceRule, ...] = (
             rf"(?:Bootstrap : |OOB |NET : )(?:Using )?(?:interface "
             rf")?(?P<interface>[\w.@-]{{1,20}}):(?P<address>{IPV4})<",
         ),
-        cause="NCCL uses the interface {interface}, whose address {address} is none of the nodes' addresses: it does "
-        "not lead to the other nodes.",
+        cause="NCCL uses the interface {interface} with the address {address}, and muster reaches the nodes at others: "
+        "most likely that interface does not lead to the other nodes.",
         remedy=f"{OF_MUSTER}; or {BY_HAND}",
         condition=foreign,
     ),
@@ -326,12 +343,33 @@ RULES: tuple[EvidenceRule, ...] = (
         "port: ansible-playbook preflight.yml tests each connection in both directions",
     ),
     EvidenceRule(
+        id="world-size-too-large",
+        entries=("ranks-missing",),
+        shows=(JOINED,),
+        cause="The script waits for {size}{expected} processes, and the whole run has fewer ({joined}{clients} joined): "
+        "it passes a world_size of its own to init_process_group, such as torch.cuda.device_count() or a constant, or "
+        "its options or configuration set one.",
+        remedy="leave world_size and rank out of init_process_group, so that it reads those of the launcher, or take "
+        "int(os.environ['WORLD_SIZE']); or start as many ranks as the script expects: -e nproc_per_node=N",
+        condition=run_has_fewer_ranks,
+        certain=True,
+    ),
+    EvidenceRule(
+        id="world-size-of-script",
+        entries=("ranks-missing",),
+        shows=(JOINED, r"init_process_group\([^\n]{0,200}\bworld_size ?= ?(?!int\(os\.)"),
+        cause="The script passes a world_size of its own to init_process_group, {size}{expected}, and {joined}{clients} "
+        "processes joined: most likely only these were started, and its number is another one, such as "
+        "torch.cuda.device_count(). Otherwise the job was not started on the other nodes.",
+        remedy="leave world_size and rank out of init_process_group, so that it reads those of the launcher, or take "
+        "int(os.environ['WORLD_SIZE']); or start as many processes as it expects: torchrun --nproc_per_node=GPUS. On "
+        "several nodes look at the logs of the missing ones: ansible-playbook logs.yml -e fetch=true",
+        condition=ranks_are_unknown,
+    ),
+    EvidenceRule(
         id="nodes-missing",
         entries=("ranks-missing",),
-        shows=(
-            r"(?:world_size=(?P<size>\d{1,7}), worker_count=(?P<joined>\d{1,7})|"
-            r"(?P<clients>\d{1,7})/(?P<expected>\d{1,7}) (?:clients|workers) joined)",
-        ),
+        shows=(JOINED,),
         cause="Only the ranks of some nodes joined ({joined}{clients} of {size}{expected}): the job was not started on "
         "the others, or was started there with a different MASTER_ADDR, port or node rank, or their connection is "
         "blocked.",
@@ -368,5 +406,12 @@ RULES: tuple[EvidenceRule, ...] = (
         "all.",
         remedy=f"ansible-playbook site.yml --tags hosts_file writes the nodes' addresses to /etc/hosts; {BY_HAND}",
         condition=several_nodes,
+    ),
+    EvidenceRule(
+        id="gloo-peer-on-node",
+        entries=GLOO,
+        shows=(r"connect \[(?P<address>127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1)\]:\d{1,5}: Connection refused",),
+        cause="Nobody listens at {address} any more: the rank at the other end, on the same node, ended before.",
+        remedy="look for the rank that failed first: ansible-playbook logs.yml -e fetch=true",
     ),
 )

@@ -220,7 +220,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="module-of-project",
         entries=("module-missing",),
         shows=(
-            r"No module named ['\"](?P<name>(?:src|utils?|models?|data|datasets?|config|configs|lib|tools|modules?|"
+            r"No module named ['\"](?P<name>(?:src|utils?|models?|data|dataset|config|configs|lib|tools|modules?|"
             r"trainer|core|common|helpers|"
             r"engine|losses|options|networks?)(?:\.[\w.]{1,80})?)['\"]",
         ),
@@ -242,5 +242,21 @@ RULES: tuple[EvidenceRule, ...] = (
         certain=True,
     ),
     *(of_module(change, number) for number, change in enumerate(MODULES)),
+    EvidenceRule(
+        id="module-of-other-python",
+        entries=("module-missing",),
+        shows=(
+            r"No module named ['\"](?P<name>\w{1,80})",
+            r"\(exitcode: \d{1,3}\) local_rank: \d{1,5} \(pid: \d{1,9}\) of binary: "
+            r"(?P<python>/(?:apps?|usr(?:/local)?/bin|opt/(?:apps?|software|ohpc|cray)|sw|soft(?:ware)?|cvmfs|cm|modules?)"
+            r"/[\w./+-]{0,200}python[\d.]{0,6}|/usr(?:/local)?/bin/python[\d.]{0,6})$",
+        ),
+        cause="The ranks run in {python}, a Python of the whole system, which has no package {name}: the torchrun that "
+        "was called belongs to that Python, not to the environment in which the packages were installed.",
+        remedy="activate the environment and start `python -m torch.distributed.run` in place of torchrun, or install "
+        "the package there: {python} -m pip install {name}. muster calls the torchrun of its own environment (leave "
+        "launch_launcher out); ansible-playbook site.yml --tags python_env installs the project's requirements in it",
+        certain=True,
+    ),
     *(of_attribute(change, number) for number, change in enumerate(ATTRIBUTES)),
 )

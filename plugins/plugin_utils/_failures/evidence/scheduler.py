@@ -13,12 +13,36 @@ CANCELLED = ("slurm-cancelled",)
 RESUME = "launch again from the last checkpoint, and save more often than once per time limit"
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="slurm-ranks-not-started",
+        entries=CANCELLED,
+        shows=(
+            r"GLOBAL_RANK: \d{1,6}, MEMBER: \d{1,6}/(?P<size>\d{1,6})\n(?:[ \t]{0,20}\n){0,3}"
+            r"(?:slurmstepd|srun): [^\n]{0,200}DUE TO TIME LIMIT",
+        ),
+        cause="The ranks waited for all {size} ranks to register until the job reached its time limit: the others were "
+        "never started, since the batch script starts Python itself, which runs on the first node only, or fewer tasks "
+        "than Trainer(devices, num_nodes) expects.",
+        remedy="start the script with srun, #SBATCH --nodes=NODES and --ntasks-per-node=GPUS as in "
+        "Trainer(devices=GPUS, num_nodes=NODES); or let muster start the ranks on all nodes (leave launch_launcher out)",
+    ),
+    EvidenceRule(
         id="slurm-time-limit",
         entries=CANCELLED,
         shows=(r"DUE TO TIME LIMIT",),
         cause="The job reached its time limit, and Slurm ended it.",
         remedy=f"raise the limit, #SBATCH --time=D-HH:MM:SS, up to the partition's limit (sinfo -o '%P %l'); {RESUME}",
         certain=True,
+    ),
+    EvidenceRule(
+        id="killed-in-slurm-job",
+        entries=("killed", "host-out-of-memory"),
+        shows=(r"/slurmd/job(?P<job>\d{1,12})/slurm_script: line \d{1,6}: {1,3}\d{1,9} Killed\b",),
+        cause="A process of Slurm's job {job} was killed, most likely because the job used more host memory than it "
+        "had requested: without --mem, Slurm gives a job its default, which is often small, and each rank loads its own "
+        "copy of the model.",
+        remedy="request the memory: #SBATCH --mem=0 (all of the node) or --mem=500G; `sacct -j {job} -o "
+        "JobID,State,ReqMem,MaxRSS` shows the limit and what was used. Or use less: load the model on one rank of a node "
+        "at a time, in bf16 and with low_cpu_mem_usage=True",
     ),
     EvidenceRule(
         id="slurm-preempted",

@@ -54,6 +54,22 @@ def of_stack(activity: Activity) -> EvidenceRule:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="broadcast-of-waiting-root",
+        entries=("nccl-time-out", "nccl-first-collective"),
+        # Rank 0 itself gave up waiting in a broadcast at the beginning, which usually sends its own weights.
+        shows=(
+            r"\[Rank 0\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d|10), "
+            r"OpType=BROADCAST\b",
+        ),
+        cause="Rank 0, which sends this first broadcast (number {number}), waits in it like the others, so that it is "
+        "not late: most likely the network between the nodes, or between the GPUs of a node, moves no data. Otherwise "
+        "another rank did not arrive.",
+        remedy="""see whether it works without InfiniBand or RoCE, and what NCCL uses: -e '{{"launch_environment": """
+        """{{"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "INFO"}}}}' (on one node: NCCL_P2P_DISABLE=1); ansible-playbook """
+        "preflight.yml tests the network. If it does, look for the rank that did not wait: ansible-playbook logs.yml "
+        "-e fetch=true",
+    ),
+    EvidenceRule(
         id="collective-not-started",
         entries=("rank-behind",),
         shows=(r"\brank (?P<rank>\d{1,7}) after (?P<number>\d{1,12})[^\n;]{0,200}, behind: rank",),

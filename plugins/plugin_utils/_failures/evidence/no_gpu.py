@@ -1,0 +1,63 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence on why a check of the script finds no GPU: the warning that torch printed before it."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.driver import ENTRIES
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+
+TOPIC = "Why a check finds no GPU"
+CHECKS = ("asserted-by-script", "asserted-by-package", "raised-by-script", "setting-refused")
+# The last error of the log: an assertion or exception about CUDA as a whole.
+CHECK = (
+    r"assert torch\.cuda\.is_available\(\)|"
+    r"^(?:\[?[\w :]{0,20}\]?:? ?)?[\w.]{0,60}(?:Error|Exception): (?i:[^\n]{0,80}"
+    r"(?:\b(?:requires?|needs?|expects?) (?:at least one |an? )?(?:CUDA\b|(?:NVIDIA )?GPUs?\b(?! memory))|"
+    r"\b(?:CUDA|GPUs?)(?: device)? (?:is|are|was) (?:not|un) ?available|\bno (?:CUDA|GPUs?)\b[^\n]{0,20}"
+    r"(?:available|found|detected)))"
+)
+WARNED = (
+    "driver-too-old-for-image",
+    "driver-too-old",
+    "driver-library-mismatch",
+    "fabric-manager",
+    "cuda-unknown-error",
+)
+
+
+def of_entry(entry: CatalogueEntry) -> EvidenceRule:
+    """Return the rule for a check that fails after a message of an entry."""
+    return EvidenceRule(
+        id=f"check-after-{entry.id}",
+        entries=CHECKS,
+        shows=(CHECK, "|".join(f"(?:{text})" for text in entry.texts)),
+        cause="The script's check finds no GPU, and a message before it says why. " + escape_braces(entry.cause),
+        remedy=escape_braces(entry.remedy),
+        certain=True,
+    )
+
+
+def escape_braces(text: str) -> str:
+    """Return a text as a rule needs it, whose braces are no fields."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+RULES: tuple[EvidenceRule, ...] = (
+    *(of_entry(entry) for entry in ENTRIES if entry.id in WARNED),
+    EvidenceRule(
+        id="check-finds-no-gpu",
+        entries=CHECKS,
+        shows=(CHECK,),
+        cause="The script's check finds no GPU: torch.cuda.is_available() is False on this node. The driver is missing "
+        "or does not work, torch was installed without CUDA, or CUDA_VISIBLE_DEVICES, the scheduler or the container "
+        "hides the GPUs.",
+        remedy="""`nvidia-smi -L` and `python -c "import torch; print(torch.version.cuda, """
+        """torch.cuda.device_count())"` on that node tell them apart; ansible-playbook ping.yml shows the GPUs of """
+        "each node, ansible-playbook site.yml --tags nvidia_driver installs the driver; remove CUDA_VISIBLE_DEVICES "
+        "from launch_environment, and start a container with --gpus all",
+    ),
+)

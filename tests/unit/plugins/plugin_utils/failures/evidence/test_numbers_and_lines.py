@@ -1,0 +1,221 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A number of the error, or a line before it, selects the cause."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.registry import RULES
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.select import match_rule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import NOTHING, RunFacts
+from ansible_collections.muster.training.plugins.plugin_utils._failures.scheduler_end import ended_by_scheduler
+from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
+
+SITE = "/opt/env/lib/python3.11/site-packages"
+ONE_NODE = RunFacts(addresses=("10.0.0.4",), slots=(2,), gpus=(8,))
+TWO_NODES = RunFacts(addresses=("10.0.0.4", "10.0.0.5"), slots=(4, 4))
+CLIENTS = "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 2/8 clients joined."
+ASSERTED = "AssertionError: Megatron requires CUDA."
+OLD_DRIVER = (
+    "x/torch/cuda/__init__.py:107: UserWarning: CUDA initialization: The NVIDIA driver on your system is too old "
+    "(found version 11000)."
+)
+GLOO = "gloo::IoException: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:724] connect [{}]:17450: {}"
+WRONG_TYPE = (
+    "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, internal error\nncclInternalError: "
+    "Internal check failed.\nLast error:\nsocketFinalizeAccept: wrong type {}"
+)
+FULL = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 336.00 MiB. GPU 1 has a total capacity of 79.15 GiB "
+    "of which 141.25 MiB is free. Including non-PyTorch memory, this process has 79.00 GiB memory in use. Of the "
+    "allocated memory {} is allocated by PyTorch, and {} is reserved by PyTorch but unallocated."
+)
+LAYOUT = "RuntimeError: params[182] in this process with sizes [256, 256, 1, 1] appears not to match {} of the same param"
+BATCH = (
+    "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+    "gradient_acc_step * world_size {} != {} * {} * {}"
+)
+FIELDS = (
+    "pydantic_core._pydantic_core.ValidationError: 2 validation errors for DeepSpeedBF16Config\nloss_scale\n  Extra "
+    "inputs are not permitted [type=extra_forbidden, input_value=0, input_type=int]\n    For further information\n"
+    "hysteresis\n  Extra inputs are not permitted [type=extra_forbidden]"
+)
+MODULE = "ModuleNotFoundError: No module named '{}'"
+BINARY = "ERROR:api:failed (exitcode: 1) local_rank: 0 (pid: 51871) of binary: {}"
+BROADCAST = (
+    "std::runtime_error: [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={}, OpType=BROADCAST, "
+    "Timeout(ms)=1800000) ran for 1804407 milliseconds before timing out."
+)
+MISMATCH = (
+    "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: CollectiveFingerPrint("
+    "SequenceNumber=7, OpType=ALLGATHER, TensorShape=[1]), but Rank 1 is running collective: CollectiveFingerPrint("
+    "SequenceNumber=7, OpType=ALLREDUCE, TensorShape=[1])."
+)
+IN_USE = "RuntimeError: The server socket has failed to listen on any local network address (Address already in use)."
+NO_HOSTFILE = "[WARNING] [runner.py:196] Unable to find hostfile, will proceed with training with local resources only."
+SLURM_END = "slurmstepd: error: *** JOB 812331 ON node01 CANCELLED AT 2021-08-04T02:11:09 DUE TO TIME LIMIT ***"
+ZARR = "{}.CheckpointingException: Zarr directory not found: /nfs/checkpoints/step=1000/exp_avg"
+
+
+def frame(path: str, function: str, source: str) -> str:
+    return f'  File "{path}", line 9, in {function}\n    {source}\n'
+
+
+def raised(error: str, *frames: str) -> list[str]:
+    return f"Traceback (most recent call last):\n{''.join(frames)}{error}".split("\n")
+
+
+def cause(error: str, lines: list[str] | None = None, facts: RunFacts = NOTHING) -> str:
+    """Return the cause and the remedy of a failure."""
+    explanation = explain_failure(error, lines or [], facts)
+    assert explanation is not None, error
+    return f"{explanation['cause']} {explanation['remedy']}"
+
+
+def test_check_for_cuda_names_the_warning_before_it() -> None:
+    check = raised(ASSERTED, frame("/job/train.py", "main", 'assert torch.cuda.is_available(), "Megatron requires CUDA."'))
+    assert "newer CUDA than the node's driver" in cause(ASSERTED, [OLD_DRIVER, *check])
+    assert "nvidia-smi -L" in cause(ASSERTED, check)
+    other = "AssertionError: hidden size must be divisible by the number of GPUs"
+    lines = raised(other, frame("/job/train.py", "main", "assert hidden % gpus == 0"))
+    assert "driver" not in cause(other, lines)
+
+
+@pytest.mark.parametrize(("types", "differs"), [("3 != 4", True), ("4 != 3", True), ("1 != 2", False)])
+def test_networks_of_two_kinds(types: str, differs: bool) -> None:
+    lines = [f"n1:1:1 [0] misc/socket.cc:484 NCCL WARN socketFinalizeAccept: wrong type {types}"]
+    assert ("NCCL_IB_DISABLE" in cause(WRONG_TYPE.format(types), lines)) is differs
+
+
+def test_world_size_of_the_script() -> None:
+    assert "passes a world_size of its own" in cause(CLIENTS, [], ONE_NODE)
+    call = frame("/job/train.py", "main", 'torch.distributed.init_process_group("nccl", world_size=world_size)')
+    assert "device_count()" in cause(CLIENTS, raised(CLIENTS, call))
+    assert "device_count()" not in cause(CLIENTS, [])
+    assert "world_size" not in cause(CLIENTS, raised(CLIENTS, call), TWO_NODES)
+
+
+def test_memory_is_fragmented_only_if_much_of_it_is_unused() -> None:
+    assert "fragmented" not in cause(FULL.format("77.21 GiB", "1.02 GiB"))
+    assert "fragmented" in cause(FULL.format("60.21 GiB", "17.02 GiB"))
+
+
+def test_layout_differs_with_equal_sizes() -> None:
+    assert "contiguous" in cause(LAYOUT.format("strides"))
+    assert "contiguous" not in cause(LAYOUT.format("sizes"))
+
+
+def test_global_batch_is_not_divisible() -> None:
+    assert "multiple of 1 x 3" in cause(BATCH.format(256, 1, 85, 3))
+    assert "multiple" not in cause(BATCH.format(256, 2, 4, 16))
+
+
+def test_fields_that_are_not_permitted_are_named() -> None:
+    text = cause(FIELDS, raised(FIELDS, frame("/job/train.py", "main", "deepspeed.initialize()")))
+    assert "loss_scale is the first of 2 errors for DeepSpeedBF16Config" in text
+
+
+def test_package_that_is_installed_for_another_python() -> None:
+    error = MODULE.format("datasets")
+    assert "module of the project" not in cause(error)
+    text = cause(error, [error, BINARY.format("/apps/python/3.10/bin/python3.10")])
+    assert "/apps/python/3.10/bin/python3.10 -m pip install datasets" in text
+    assert "whole system" not in cause(error, [error, BINARY.format("/home/me/.venv/bin/python3")])
+    assert "module of the project" in cause(MODULE.format("utils.data"))
+
+
+def test_rank_0_itself_waits_in_its_broadcast() -> None:
+    assert "NCCL_IB_DISABLE" in cause(BROADCAST.format(0, 4))
+    assert "it is not late" not in cause(BROADCAST.format(1, 4))
+    assert "it is not late" not in cause(BROADCAST.format(0, 4000))
+
+
+def test_rank_stopped_alone_before_collectives_differ() -> None:
+    assert "broadcast(stop, 0)" in cause(MISMATCH, ["INFO: Stopping optimization after 2 epochs without improvement"])
+    assert "broadcast(stop, 0)" not in cause(MISMATCH, ["INFO: epoch 3"])
+
+
+def test_deepspeed_without_hostfile() -> None:
+    store = frame(f"{SITE}/torch/distributed/rendezvous.py", "_env_rendezvous_handler", "store = _create_c10d_store()")
+    lines = [NO_HOSTFILE, *raised(IN_USE, store)]
+    assert "deepspeed_multinode_launcher: standard" in cause(IN_USE, lines, RunFacts(rank=1))
+    assert "deepspeed_multinode_launcher" not in cause(IN_USE, lines, RunFacts(rank=0))
+
+
+def test_gloo_connects_to_itself() -> None:
+    loopback = GLOO.format("127.0.1.1", "Connection refused")
+    assert "hosts_file" in cause(loopback, [], TWO_NODES)
+    assert "ended before" in cause(loopback, [], ONE_NODE)
+    assert "Its own log says why" in cause(GLOO.format("10.0.0.5", "Connection refused"), [], TWO_NODES)
+
+
+def test_killed_in_a_job_of_slurm() -> None:
+    line = "/var/spool/slurmd/job44120/slurm_script: line 14: 2100311 Killed                  python -u train.py"
+    assert "sacct -j 44120" in cause("was killed by SIGKILL (exit code 137)", [line])
+
+
+def test_checkpoint_file_is_not_created() -> None:
+    error = "RuntimeError: File out/checkpoint_0.pt cannot be opened."
+    lines = raised(
+        error,
+        frame("/job/train.py", "train", "torch.save(state, path)"),
+        frame(f"{SITE}/torch/serialization.py", "__init__", "torch._C.PyTorchFileWriter(str(name))"),
+    )
+    assert "df -h" in cause(error, lines)
+
+
+def test_directory_of_rank_0_is_not_visible() -> None:
+    error = ZARR.format("megatron.core.dist_checkpointing.core")
+    path = f"{SITE}/megatron/core/dist_checkpointing/strategies/zarr.py"
+    lines = raised(
+        error,
+        frame("/job/train.py", "main", "dist_checkpointing.save(state, path)"),
+        frame(path, "_create_or_open_zarr_arrays", "raise CheckpointingException("),
+    )
+    assert "actimeo=0" in cause(error, lines, RunFacts(rank=2))
+    assert "actimeo=0" not in cause(error, lines, RunFacts(rank=0))
+
+
+def node(last_lines: str, ended_by_us: bool = False) -> dict[str, Any]:
+    report = {
+        "exit_code": -signal.SIGTERM,
+        "ranks": [{"rank": 0, "exit_code": -signal.SIGTERM, "error": "", "log": "/l"}],
+        "launcher_error": "",
+        "launcher_log": "/l",
+        "last_log": "/l",
+        "last_lines": last_lines,
+        "ended_by_us": ended_by_us,
+    }
+    base = {"name": "a", "node_rank": 0, "state": "ended", "since": 0.0, "launcher_log": "/l"}
+    return {**base, "report": report}
+
+
+def test_scheduler_that_ends_a_run_is_its_failure() -> None:
+    log = f"initializing ddp: GLOBAL_RANK: 0, MEMBER: 1/8\n{SLURM_END}"
+    result = {"state": "failed", "reason": "", "first_node": "a", "ended": 9.0, "nodes": [node(log)]}
+    failure = first_failure(result)
+    assert failure is not None and failure["error"] == SLURM_END and failure["rank"] is None
+    assert "were never started" in cause(failure["error"], failure["last_lines"])
+    assert "reached its time limit" in cause(SLURM_END, ["step 7", SLURM_END])
+    assert ended_by_scheduler([node(log, ended_by_us=True)]) is None
+    assert ended_by_scheduler([node("step 7"), {**node(log), "report": None}]) is None
+
+
+@pytest.mark.parametrize(
+    "piece", ["[Rank 0] ", "Error: no GPU requires CUDA ", "[", "x: ", "1 validation errors for A\nb\n", "/a/b", "0: "]
+)
+def test_time_is_linear_in_the_size_of_the_log(piece: str) -> None:
+    text = (piece * (200_000 // len(piece)))[-60_000:]
+    begun = time.process_time()
+    for rule in RULES:
+        match_rule(rule, text, NOTHING)
+    ended_by_scheduler([node(piece * 20_000)])
+    assert time.process_time() - begun < 10
