@@ -26,7 +26,8 @@ from tests.explain.cases import GRADES
 WORDS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "roles/init/files/muster.py"))["COMMANDS"]
 HEALTHY = Path(__file__).resolve().parent / "unit" / "fixtures" / "healthy_logs"
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-# Sets of failures that were unseen when they were measured, judged by hand, and how they do since they have been seen.
+# Sets of failures that were unseen when they were measured, judged by hand, and their results since they have been
+# seen.
 UNSEEN = MEASURED.with_name("unseen.json")
 OPTION = r"(?:-e '\{[^']*\}'|(?:--tags|-e) [\w=.,]*\w(?:\.\.\.)?)"
 COMMAND = re.compile(rf"(?:\w+=\.\.\. )?ansible-playbook \w+\.yml(?: {OPTION})*|{OPTION}")
@@ -40,53 +41,53 @@ A run that has failed ends with the node and the rank that failed first, its err
 
 - `cause:` and `what to do:` as below, with the commands to type, if the error itself is known.
 - `possibly:` if the error has several causes, or if only a line near the end of its log is known. `because its log
-  says:` shows that line, or the one that says more about the error: check that it is about the failure. Messages that
-  programs also print when they continue, and lines after which this one continued, are not taken for a cause, unless
-  they are about the same file, path or host as the error.
-- `cause:` or `possibly:` as in [What a traceback shows](#what-a-traceback-shows), if the error is not known, or only in
-  general, but its log has a traceback: by the exception, by the line of your code that led to it, and by the library
-  that raised it. Of chained exceptions and of errors in DataLoader workers, the original one counts.
+  says:` shows that line, or one that says more about the error: check that it belongs to this failure. Messages that
+  programs also print when they continue, and lines after which this job continued, are not taken for a cause unless
+  they name the same file, path or host as the error.
+- `cause:` or `possibly:` as in [What a traceback shows](#what-a-traceback-shows), if the error is unknown or too
+  general, but its log has a traceback. The explanation depends on the exception, on the line of your code that led to
+  it, and on the library that raised it. Of chained exceptions and errors in DataLoader workers, the original counts.
 - `cause: unknown` and the complete error otherwise.
 
 If a log shows that Slurm or Kubernetes manages the nodes, or that they share a file system, `what to do:` also says
 what to do there.
 
-If several ranks failed, the first is named, and ranks that only reacted to it are counted: a rank with a timeout
-waited for another one. To see what a rank itself wrote: `./muster logs --rank 3`; to get all logs:
-`./muster logs --fetch`. To ask somebody else: `./muster report RUN --bundle`.
+If several ranks failed, the first is named, and the ranks that only reacted to it are counted: a rank with a timeout
+was waiting for another. To see the output of a rank: `./muster logs --rank 3`; to get all logs:
+`./muster logs --fetch`. To ask somebody for help: `./muster report RUN --bundle`.
 
 - [What a job says](#what-a-job-says), by topic
 - [What a traceback shows](#what-a-traceback-shows)
-- [What selects one of several causes](#what-selects-one-of-several-causes)
+- [How one of several causes is chosen](#how-one-of-several-causes-is-chosen)
 - [What a check finds](#what-a-check-finds) before a run starts
 - [How often explanations are right](#how-often-explanations-are-right)
 
 ## What a job says
 
-The message may be anywhere in the log of any rank, and the last lines are rarely the cause. Entries marked *hint* have
-other causes, too. Entries marked *consequence* follow from something else: look at the other ranks, and further up.
-Entries marked *proof* are in the kernel's log (`dmesg`), not in the job's.
+The message may be anywhere in the log of any rank, and the last lines are rarely the cause. Entries marked *hint* may
+have other causes. Entries marked *consequence* result from another failure: look at the other ranks, and further up in
+the log. Entries marked *proof* are in the kernel's log (`dmesg`), not in the job's.
 """
 
 FRAMES = """\
 ## What a traceback shows
 
-These explain exceptions without an entry above. The first that matches counts; those marked *general* only if no other
-one matches the exception or one that led to it.
+These explain exceptions without an entry above. The first match counts; those marked *general* are used only if no
+other matches the exception or one that led to it.
 """
 EVIDENCE = """\
-## What selects one of several causes
+## How one of several causes is chosen
 
-Many errors above have several causes. A line of the log, a frame of the traceback or a fact of the run, such as the
-nodes' addresses and interfaces or the numbers of ranks and GPUs, often shows which one it is. The first that matches
+Many errors above have several causes. A line of the log, a frame of the traceback or a fact about the run, such as the
+nodes' addresses and interfaces or the numbers of ranks and GPUs, often shows which one applies. The first match
 replaces the cause and the remedy of the entry that it names.
 """
 CHECKS = """\
 ## What a check finds
 
-`./muster preflight` and `./muster launch` name these by their id, with what was found, what is needed and what to do,
-on which node. If you know better, `-e preflight_skip=ID` leaves one out, or several with commas between them: all
-but {needed}, without which no run can be planned.
+`./muster preflight` and `./muster launch` report these by id, with the node, the problem, the requirement and the
+remedy. To skip one, use `-e preflight_skip=ID`; separate several with commas. Only {needed} cannot be skipped, since no
+run can be planned without them.
 
 | id | what it means |
 |---|---|
@@ -99,26 +100,29 @@ RATES = """\
 Failures from public threads with an established cause are replayed (`make explain`), and the explanation is compared
 with that cause. Only failures that were unseen when the entries were written indicate what to expect for your own. Each
 set was collected by someone who had not read the entries, was measured before any entry was changed, and was judged by
-hand: *right* names the cause, or the first failing rank and the kind of its cause; *wrong* is misleading. From the
-fourth set on, the judge was stricter: *right* names the true cause first, with a remedy that would solve it. With the
-true cause among several, 34 of the fourth and 32 of the fifth set would be right.
+hand: a *right* explanation names the cause, or the first failing rank and the kind of its cause; a *wrong* one is
+misleading. From the fourth set onwards, the judge was stricter: a *right* explanation names the true cause first, with
+a remedy that would solve the problem. If it sufficed that the true cause is among several, 34 explanations of the
+fourth set, 32 of the fifth set and 38 of the sixth set would be right. In 40 failures of the sixth set, the log alone
+shows the true cause: 29 of their explanations were right.
 
 | set | measured | failures | right | partly | unknown | wrong | once seen: right | wrong |
 |---|---|---|---|---|---|---|---|---|
 {unseen}
 Of {count} unseen failures, {right} % were explained rightly and {wrong} % wrongly, far from the goal of 85 % and at
-most 2 %. The causes of wrong explanations were then fixed and entries were added, for the third set only
-those of three wrong explanations: the last two columns show the effect of these fixes, and do not predict the result on
+most 2 %. The causes of wrong explanations were then fixed and entries were added (for the third set, only
+for three wrong explanations): the last two columns show the effect of these fixes, and do not predict the result on
 the next set.
 
 An older set of {known} failures, from which many entries were written, now gives {share} % right and {bad} % wrong.
-An unknown failure that follows any of {healthy} logs of healthy programs is never explained.
+An unknown failure after any of {healthy} logs of healthy programs is never given an explanation.
 
 | kind of failure | cases | right | partly | unknown | wrong |
 |---|---|---|---|---|---|
 """
 HANGS = """
-For hangs planted in real jobs, and whether the rank and the line are right, see [Hangs](hangs.md#what-was-tested).
+[Hangs](hangs.md#what-was-tested) describes tests with hangs planted in real jobs, and whether
+the reported rank and line were right.
 """
 
 

@@ -75,8 +75,8 @@ def plan_benchmark(args: dict[str, Any], directory: Path, extra: dict[str, Any])
     overriding = [name for name in OVERRIDING_VARIABLES if name in extra]
     if overriding:
         raise UserError(
-            f"{', '.join(overriding)} was set with -e, but the benchmark launches its own job: remove it. It uses "
-            "only your launch_python, launch_user, launch_image and launch_environment",
+            f"{', '.join(overriding)} was set with -e, but the benchmark launches its own job: remove it. The "
+            "benchmark's job uses only your launch_python, launch_user, launch_image and launch_environment",
             result={"changed": False},
         )
     if not MIN_SECONDS <= args["seconds"] <= MAX_SECONDS:
@@ -111,11 +111,11 @@ def find_interrupted(directory: Path, run_id: str, nodes: list[str]) -> bool:
     if files.read_json(BENCHMARK_FILE) is not None:
         description = "a finished benchmark"
     elif not clean_text(plan.get("program"), 4096).endswith(f"/{PROGRAM}"):
-        description = "a run that was not a benchmark"
+        description = "a run of something other than a benchmark"
     elif {clean_text(node.get("name"), 300) for node in to_mappings(plan.get("nodes"))} != set(nodes):
-        description = "a benchmark of other nodes"
+        description = "a benchmark of different nodes"
     elif state:
-        description = f"a benchmark that was not interrupted but ended: {state}"
+        description = f"a benchmark that has already ended ({state})"
     if description:
         raise UserError(
             f"{run_id} is {description}: choose another name with -e run_id=NAME, or omit it to get a new one",
@@ -136,8 +136,8 @@ def read_baseline(directory: Path, run_id: str) -> Benchmark:
     benchmark = load_benchmark(record)
     if benchmark is None:
         raise UserError(
-            f"baseline is {record.name}, which was not a benchmark, or its results were not fetched: name a run of "
-            f"benchmark.yml that has {MEASUREMENTS_FILE} in its record",
+            f"baseline is {record.name}, which is not a benchmark, or whose results have not been fetched: name a "
+            f"run of benchmark.yml with {MEASUREMENTS_FILE} in its record",
             result={"changed": False},
         )
     return benchmark
@@ -164,8 +164,8 @@ def plan_repeat(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     state = failed_state(repeat_files)
     if state:
         raise UserError(
-            f"{args['run_id']}-again, the repeat of the slow measurements, ended: {state}. Choose another "
-            "name with -e run_id=NAME, or omit it to get a new one",
+            f"{args['run_id']}-again, the repeat of the slow measurements, has already ended ({state}). "
+            "Choose another name with -e run_id=NAME, or omit it to get a new one",
             result={"changed": False},
         )
     is_resumed = bool(repeat_files.read_json("plan.json"))
@@ -199,13 +199,13 @@ def judge_benchmark(args: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 
 class ActionModule(ActionBase):
-    """Reads and writes records of the controller."""
+    """Reads and writes records on the controller."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Plan, suspect or judge."""
+        """Plan the measurements, plan which to repeat, or judge the results."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(

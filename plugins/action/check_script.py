@@ -30,7 +30,7 @@ ARGUMENT_SPEC = {
 
 
 def candidate_directories(directory: str, extra_vars: Iterable[Any]) -> list[Path]:
-    """Return the directories that may have the script: those of job files, the code's, and the current one."""
+    """Return the directories that may contain the script: those of the job files and the code, and the current one."""
     job_directories = [Path(str(value)[1:]).expanduser().parent for value in extra_vars if str(value).startswith("@")]
     bases = [*job_directories, Path.cwd()]
     code = Path(directory).expanduser()
@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         unknown = [name for name in args["skip"] if name not in {rule.id for rule in RULES}]
         if unknown:
-            raise UserError(f"there is no rule {', '.join(unknown)}. Rules: {', '.join(rule.id for rule in RULES)}")
+            raise UserError(f"unknown rule: {', '.join(unknown)}. Valid rules: {', '.join(rule.id for rule in RULES)}")
         directories = candidate_directories(args["directory"], context.CLIARGS.get("extra_vars") or ())
         script = find_script(args["script"], directories)
         try:
@@ -77,7 +77,7 @@ class ActionModule(ActionBase):
         if uses_torch(modules):
             Display().display(f"{args['script']} on several nodes: {summarize(findings)} in {number}")
         else:
-            Display().display(f"{args['script']} does not import torch: there was nothing to check")
+            Display().display(f"{args['script']} does not import torch: nothing to check")
         return {
             "changed": False,
             "findings": [finding.as_dict() for finding in findings],

@@ -30,8 +30,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
 if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import SearchState
 
-# The methods import the search and what it needs of reports themselves: every launch loads this file, for a task that
-# most launches skip, and those imports take 0.1 s.
+# The methods themselves import the search and the report functions that it needs: every launch loads this file for a
+# task that most launches skip, and those imports take 0.1 s.
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["searched", "taken"], "default": "searched"},
     "program": {"type": "str", "default": ""},
@@ -50,11 +50,11 @@ def describe_result(state: SearchState, name: str) -> str:
     result, history = state["result"], state["history"]
     if not result:
         if any(probe["fits"] for probe in history):
-            return f"{name}: no batch size passed the longer run; see its logs"
+            return f"{name}: no batch size passed the longer confirmation run; see its logs"
         return f"{name}: not even a batch size of 1 fits: try FSDP or ZeRO, gradient checkpointing, or a smaller model"
     lines = [
-        f"{name}: the largest batch per rank is {result}, after {len(history)} probes and "
-        f"{state['search']['margin']:.0%} margin. It is valid for these nodes and this number of ranks: "
+        f"{name}: the largest batch size per rank is {result}, after {len(history)} probes, "
+        f"with a margin of {state['search']['margin']:.0%}. It is valid for these nodes and this number of ranks: "
         + adapt_commands(f"ansible-playbook launch.yml -e fitted={name}")
     ]
     lines += [
@@ -63,7 +63,7 @@ def describe_result(state: SearchState, name: str) -> str:
         if probe["samples_per_second"]
     ]
     if state["fastest"] is not None and state["fastest"] < result:
-        lines.append(f"  batch {state['fastest']} is within 2 % of the fastest larger one")
+        lines.append(f"  batch {state['fastest']} is at most 2 % slower than the fastest larger batch")
     return "\n".join(lines)
 
 
@@ -80,7 +80,7 @@ def apply_fitted_batch(args: dict[str, Any], runs: Path, loader: DataLoader) -> 
     if args["nnodes"] and fitted.nnodes != args["nnodes"]:
         display.warning(
             f"{args['run_id']} was a search on {fitted.nnodes} nodes, but this run has {args['nnodes']}: with FSDP or "
-            "ZeRO, a different batch fits"
+            "ZeRO, a different batch size fits"
         )
     return {"changed": False, "batch_size": fitted.batch, "launch_args": fitted.args}
 
@@ -92,7 +92,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Search."""
+        """Search for the largest batch, or apply the result of a search."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -101,7 +101,7 @@ class ActionModule(ActionBase):
             return self.take(args, runs)
         result_variables = [name for name in ("fitted", "launch_fitted") if name in load_extra_vars(self._loader)]
         error_message = (
-            f"{result_variables[0]} is the result of a search, and this is a search: remove it"
+            f"{result_variables[0]} is the result of a search and cannot be used in another search: remove it"
             if result_variables
             else find_option_error(args)
         )
@@ -125,7 +125,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"the job cannot be planned:\n{error}") from error
 
     def search(self, args: dict[str, Any], runs: Path, task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Search for the largest batch that fits, by launches."""
+        """Search for the largest batch that fits by launching the job."""
         from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import (
             BatchSearch,
             FitJob,

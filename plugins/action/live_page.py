@@ -48,7 +48,7 @@ CHECK_INTERVAL = 1.0  # seconds between checks of whether the terminal still exi
 
 
 def tunnel_hint(port: int) -> list[str]:
-    """Return how to reach the page from another machine, if the user is logged in from one."""
+    """Return instructions for reaching the page from another machine, if the user is logged in from one."""
     if not os.environ.get("SSH_CONNECTION"):
         return []
     name = f"{os.environ.get('USER', 'USER')}@{os.uname().nodename}"
@@ -102,7 +102,7 @@ class ActionModule(ActionBase):
         try:
             return PageServer(api, port)
         except OSError as error:
-            message = f"port {port} of this machine cannot be used: {error.strerror}; for a free port: "
+            message = f"port {port} of this machine cannot be used: {error.strerror}; to use any free port: "
             raise UserError(message + adapt_commands("ansible-playbook page.yml"), result={"changed": False}) from error
 
     @staticmethod
@@ -110,6 +110,6 @@ class ActionModule(ActionBase):
         """Print the URL."""
         for line in tunnel_hint(server.port):
             Display().display(line)
-        # not into ANSIBLE_LOG_PATH, which others may read: the URL has the token
+        # not into ANSIBLE_LOG_PATH, which others may read: the URL contains the token
         Display().display(f"page: {server.url(run_id)}", screen_only=True)
         Display().display("Only a browser that has this URL can open it. Ctrl-C stops the page, but no run.")

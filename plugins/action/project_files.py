@@ -58,7 +58,8 @@ class ActionModule(ActionBase):
                     write_new_file(path, file["content"], file["executable"])
                 except OSError as error:
                     raise UserError(
-                        f"{path} cannot be written: {error.strerror}. Choose another directory, or fix this one",
+                        f"{path} cannot be written: {error.strerror}. Choose another directory, or correct this one's "
+                        "permissions",
                         result={"changed": bool(written), "written": written},
                     ) from error
             written.append(file["path"])

@@ -13,10 +13,10 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.detached import NOT_IN_CHECK_MODE, run_code
 
 DESCRIPTIONS = {
-    "read_lock": "reading the previous choice",
-    "solve": "choosing and getting packages",
-    "restore": "getting the recorded packages",
-    "compare": "comparing the node with the choice",
+    "read_lock": "reading the previous lock",
+    "solve": "resolving and downloading packages",
+    "restore": "downloading the recorded packages",
+    "compare": "comparing the node's packages with the lock",
     "install": "installing",
     "serve": "serving files to the other nodes",
     "stop_serving": "stopping the file server",
@@ -61,7 +61,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def package_diff(result: dict[str, Any]) -> dict[str, str]:
-    """Return the changes of an installation, one package per line."""
+    """Return the packages that an installation changes as a diff, with one package per line."""
     return {
         "before": "".join(f"{name}\n" for name in result.get("removed", [])),
         "after": "".join(f"{name}\n" for name in result.get("installed", [])),

@@ -41,14 +41,14 @@ def shorten_names(finding: Finding) -> Finding:
 
 def verdict(unreached: list[str], nodes: list[str], root: bool) -> str:
     """Describe how many nodes cannot be reached or used."""
-    state = "cannot be used" if root else "cannot be reached"
+    state = "be used" if root else "be reached"
     if len(unreached) == len(nodes):
-        return f"{unreached[0]} {state}" if len(nodes) == 1 else f"all {len(nodes)} nodes {state}"
-    return f"{len(unreached)} of {len(nodes)} nodes {state}, but all are needed"
+        return f"{unreached[0]} cannot {state}" if len(nodes) == 1 else f"none of the {len(nodes)} nodes can {state}"
+    return f"{len(unreached)} of {len(nodes)} nodes cannot {state}, but all are needed"
 
 
 def exclusion_hint(unreached: list[str], nodes: list[str]) -> str:
-    """Return how to continue without the unreached nodes, or "" if none would remain."""
+    """Return the option that continues without the unreached nodes, or "" if none would remain."""
     if len(unreached) == len(nodes):
         return ""
     exclusions = ":".join(f"!{name}" for name in unreached[:MAX_NAMES])
@@ -56,7 +56,7 @@ def exclusion_hint(unreached: list[str], nodes: list[str]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Run the command `true` on nodes, from one task."""
+    """Action plugin that runs the command `true` on several nodes, in one task."""
 
     _supports_check_mode = True
     _requires_connection = False

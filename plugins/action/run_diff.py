@@ -55,8 +55,8 @@ class ActionModule(ActionBase):
         else:
             raise UserError(
                 adapt_commands(
-                    "name two runs: ansible-playbook diff.yml -e run_id=A -e other_run=B (B may be omitted "
-                    "if A repeats it)"
+                    "name two runs: ansible-playbook diff.yml -e run_id=A -e other_run=B (if A repeats B, "
+                    "B may be omitted)"
                 )
             )
         reports = [compose_report(read_record(run.record, run.record.name), time.time()) for run in runs]

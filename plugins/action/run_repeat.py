@@ -108,7 +108,7 @@ def read_snapshot(record: Path) -> dict[str, Any]:
 
 
 def repository_names(entries: Any) -> list[str]:
-    """Return the names of models and datasets from the variables of the role hugging_face: texts or mappings."""
+    """Return the names of models and datasets in the variables of the role hugging_face, texts or mappings."""
     entries = entries if isinstance(entries, list) else []
     return [str(entry.get("name", "")) if isinstance(entry, Mapping) else str(entry) for entry in entries]
 
@@ -185,7 +185,9 @@ class ActionModule(ActionBase):
         """Return the record of the run to repeat, and its snapshot."""
         record = find_record(self.directory, self.args["like"])
         if os.path.lexists(record / ".git"):  # git, run in restored code, would follow its configuration
-            raise UserError(f"{record} has a .git, which no launch writes: remove it, or do not use this record")
+            raise UserError(
+                f"{record} contains .git, which a launch never writes: remove it, or do not use this record"
+            )
         return record, read_snapshot(record)
 
     def choose_nodes(self) -> dict[str, Any]:
@@ -205,12 +207,14 @@ class ActionModule(ActionBase):
         source, differences = CodeToRepeat(record, snapshot, target / RESTORED_CODE).find()
         differences += [
             Difference(
-                SETTING, name, "set", "its value, which may be secret, is not recorded: set it in launch_environment"
+                SETTING, name, "set", "not recorded, since its value may be secret: set it in launch_environment"
             )
             for name in unknown_variables(snapshot, self.args["environment"])
         ]
         differences += [
-            Difference(SETTING, name, "set", f"a value in it, which may be secret, is not recorded: set {name} with -e")
+            Difference(
+                SETTING, name, "set", f"not recorded, since it contains a value that may be secret: set {name} with -e"
+            )
             for name in incomplete_settings(variables)
         ]
         code = to_mapping(snapshot.get("code"))
@@ -314,7 +318,7 @@ class ActionModule(ActionBase):
         urls = [target["url"] for target in read_targets(self.args["notify"])]
         patch = make_patch(source, files, commit, urls)
         if patch.problem:
-            missing = "changes that are not committed are" if commit else "the code, which is in no git checkout, is"
+            missing = "uncommitted changes are" if commit else "the code, which is not in a git checkout, is"
             Display().display(f"{missing} not in the record: {patch.problem}")
         return {
             "source": source,
@@ -333,7 +337,7 @@ class ActionModule(ActionBase):
             return {"changed": True, "snapshot": str(record / FILE)}
         try:
             self.write_files(record)
-        except Exception as error:  # a run is worth more than its snapshot
+        except Exception as error:  # a missing snapshot must not prevent a run
             Display().warning(f"this run cannot be repeated with --like: {FILE} could not be written: {error}")
             return {"snapshot": ""}
         return {"changed": True, "snapshot": str(record / FILE)}

@@ -63,7 +63,7 @@ def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     runs = args["runs"] or [""]
     records = list(dict.fromkeys(find_record(directory, run) for run in runs))
     if len(records) > MAX_RUNS:
-        raise AnsibleActionFail(f"{len(records)} runs are too many for one page: name at most {MAX_RUNS}")
+        raise AnsibleActionFail(f"{len(records)} runs are too many for a page: name at most {MAX_RUNS}")
     logbook = Path(args["logbook"] or directory.parent / "logbook").expanduser()
     if len(records) > 1:
         target = Path(args["report_directory"]).expanduser() if args["report_directory"] else None
@@ -86,7 +86,7 @@ def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
 def pack(records: list[Path]) -> str:
     """Write the archive of a run to share when asking for help, and return its path."""
     if len(records) > 1:
-        raise AnsibleActionFail("an archive is of one run: leave out bundle, or name one run")
+        raise AnsibleActionFail("an archive contains one run: omit bundle, or name a single run")
     path = write_bundle(records[0])
     Display().display(f"bundle: {path} (secrets are removed, names and paths are not: review it before you share it)")
     return str(path)

@@ -65,7 +65,7 @@ NODES = {"nodes": [{"name": NAME, "address": str}], "batch": NAME}
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node, or one for each change in the queue."""
+    """Action plugin that makes one call to the node, or one for each change in the queue."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -102,11 +102,11 @@ class ActionModule(ActionBase):
     def allocate(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Let Slurm choose nodes, and wait for them in its queue. Return job, names and batch (inventory names)."""
         if args["count"] < 1:
-            raise AnsibleActionFail("Slurm cannot choose the nodes without their number: add -e nnodes=N")
+            raise AnsibleActionFail("Slurm cannot choose the nodes without knowing how many to choose: add -e nnodes=N")
         if args["requeue"]:
             raise AnsibleActionFail(
-                "a job whose nodes Slurm chooses cannot be requeued, since it may get others: leave out "
-                "launch_slurm_requeue or launch_slurm_choose"
+                "a job whose nodes Slurm chooses cannot be requeued, since it may get different nodes: "
+                "omit launch_slurm_requeue or launch_slurm_choose"
             )
         hostvars, members = task_vars["hostvars"], group_members(args["group"], task_vars["groups"])
         request = {**args, "operation": "allocate", "nodes": candidates_of(members, hostvars)}

@@ -73,7 +73,7 @@ def find_count_error(args: dict[str, Any]) -> str:
     if args["parallel"] > 1 and not args["queued"]:
         return (
             f"sweep_parallel is {args['parallel']}, but variants that run at the same time need different nodes, which "
-            "Slurm chooses: add -e launch_scheduler=slurm -e launch_slurm_choose=true, or leave sweep_parallel out"
+            "only Slurm can choose: add -e launch_scheduler=slurm -e launch_slurm_choose=true, or omit sweep_parallel"
         )
     return ""
 

@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.run_programs import (
     PROGRAMS,
     SUPERVISOR,
+    packed_supervisor,
     supervisor_files,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import SAFE_RUN_ID, environment_problems
@@ -77,7 +78,7 @@ def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dic
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node."""
+    """Action plugin that makes one call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -116,7 +117,7 @@ class ActionModule(ActionBase):
                     "command": request["plan"]["command"],
                     "diff": planned_files(request["plan"], request["environment"]),
                 }
-            request["supervisor"] = supervisor_files()
+            request["supervisor"] = packed_supervisor()
             request["programs"] = {name: module_source(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
         try:
             timeout = request["wait"] + CALL_TIMEOUT if request["state"] is None else STOP_CALL_TIMEOUT

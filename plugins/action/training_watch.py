@@ -223,7 +223,7 @@ class ActionModule(ActionBase):
                 silent = time.monotonic() - last_reply
                 if silent > args["patience"]:
                     reason = " ".join(str(error).split())
-                    display.display(f"[muster] {args['node']} has not answered for {silent:.0f} s: {reason}")
+                    display.display(f"[muster] {args['node']} has not responded for {silent:.0f} s: {reason}")
                     return {"changed": False, "lost": True, "result": None, "said": reported, "attempt": attempt}
                 time.sleep(RETRY_INTERVAL)
                 continue
@@ -253,9 +253,9 @@ class ActionModule(ActionBase):
             if not reply["active"]:
                 return {
                     "changed": False,
-                    # nodes: it is the status of the node that leads the run, which alone has the result
+                    # nodes: the status of the node that leads the run, the only one that has the result
                     "lost": (reply["result"] is None and (status["state"] == "died" or "nodes" in status))
-                    or bool((reply["result"] or {}).get("cut_off")),  # then others may lead the run
+                    or bool((reply["result"] or {}).get("cut_off")),  # then another node may lead the run
                     "result": reply["result"],
                     "status": status,
                     "said": reported,

@@ -62,5 +62,5 @@ msg:
   description: Summary with the number of nodes that cannot be reached.
   returned: failure
   type: str
-  sample: all 64 nodes cannot be reached
+  sample: none of the 64 nodes can be reached
 """

@@ -48,28 +48,30 @@ LAUNCH = (
 )
 BENCHES = {
     "launch": Bench(
-        "Launch: until the last rank runs its first line, and to the end",
+        "Launch: time until the last rank runs its first line, and until the end",
         LAUNCH,
         meaning="""\
 Eight test hosts share two cores here, and a launch keeps both busy: of the 7.7 s of CPU time until the job's first line
-on 8 nodes, 3 are what the nodes do themselves, 0.35 each (the facts 0.14, the start 0.06, the supervisor 0.15), which
-real nodes do at the same time. Another 2.5 are Ansible's, which starts a process for each task and node.""",
+on 8 nodes, 3 s are spent by the nodes themselves, 0.35 s each (0.14 s for the facts, 0.06 s for the start, 0.15 s for
+the supervisor); real nodes do this in parallel. Another 2.5 s are spent by Ansible, which starts a process for each
+task and node.""",
     ),
     "phases": Bench(
         "Launch: where the time goes",
         LAUNCH,
         meaning="""\
-The floor of a launch is Ansible's: its start, loading plugins and skipped tasks take 0.7 s, an empty play 0.5 s.""",
+Ansible determines the minimum time of a launch: its start, the loading of plugins and skipped tasks take 0.7 s, and an
+empty play takes 0.5 s.""",
         limits=False,
     ),
     "launchers": Bench(
-        "Each launcher, bare and under launch.yml, on 2, 4 and 8 nodes",
+        "Each launcher, on its own and with launch.yml, on 2, 4 and 8 nodes",
         LAUNCH,
-        ("--rounds", "2"),  # of three sizes, each with nine ways
+        ("--rounds", "2"),  # of three sizes, each with nine methods
         """\
-There is no limit for these. Used bare, `deepspeed --hostfile` runs its first part once, on the first node; under
-`launch.yml` each node runs a `deepspeed` of its own, and here eight of them share two cores.
-`launch_deepspeed_launcher=pdsh` starts as the bare one does.""",
+There are no limits for these figures. On its own, `deepspeed --hostfile` runs its first part once, on the first node;
+with `launch.yml`, each node runs its own `deepspeed`, and here eight of them share two cores.
+`launch_deepspeed_launcher=pdsh` starts in the same way as `deepspeed` on its own.""",
         limits=False,
     ),
     "slurm": Bench(
@@ -77,11 +79,11 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
         ("plugins/module_utils/_slurm", "plugins/plugin_utils/_slurm", "plugins/action/slurm_job.py"),
     ),
     "lifeline": Bench(
-        "Lifeline: what it costs the first node while a run goes on",
+        "Lifeline: cost on the first node during a run",
         ("plugins/module_utils/_supervisor",),
     ),
     "stacks": Bench(
-        "Stacks: what they cost a rank, and how many bytes a node sends",
+        "Stacks: cost for a rank, and bytes that a node sends",
         ("plugins/module_utils/_supervisor/programs/stack_hook.py",),
     ),
     "scale": Bench("A run on up to 512 nodes, simulated", ("plugins/module_utils/_supervisor",)),
@@ -89,37 +91,37 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
         "Restart: from a failure to the first line of the next attempt",
         ("plugins/module_utils/_supervisor",),
         meaning="""\
-The first table compares a restart, once all ranks have ended, with the same commands started at once by hand. The
-second one has the phases after a failure. A silent node counts as lost after 10 s (`launch_silence_timeout`), and may
-return within the next 15 s.""",
+The first table compares a restart, once all ranks have ended, with the same commands started immediately by hand. The
+second table shows the phases after a failure. A silent node counts as lost after 10 s (`launch_silence_timeout`), and
+can return within the next 15 s.""",
     ),
     "preflight": Bench("Preflight: from one node to 64", (*CALLS, "playbooks/preflight.yml", "roles/preflight")),
     "site": Bench(
-        "site.yml where nothing is to be changed, near and far away",
+        "site.yml when nothing needs to change, nearby and far away",
         ("playbooks/site.yml", "roles/code", "roles/python_env", "roles/pytorch", "plugins/plugin_utils/_software"),
         meaning="""\
-Each node is asked once, in one call for five roles. On 64 test hosts, all on the two cores of this machine, a second
-run takes 35.6 s (32.5 to 39.3 in three rounds by hand, on 2026-11-27). Limit: 60 s.""",
+Each node is called only once, for five roles together. On 64 test hosts, all on the two cores of this machine, a second
+run takes 35.6 s (32.5 to 39.3 s in three rounds by hand, on 2026-11-27). The limit is 60 s.""",
     ),
     "code": Bench(
-        "Code: what a launch takes more where it compares it, and nothing has changed",
+        "Code: additional time of a launch that compares the code when nothing has changed",
         ("plugins/module_utils/_code", "plugins/action/compare_code.py"),
     ),
     "rank_table": Bench(
-        "Rank table and what is rendered from it",
+        "Rank table, and files rendered from it",
         ("plugins/module_utils/_rank_table.py", "plugins/plugin_utils/_cluster"),
     ),
     "report": Bench("Report of a run: from one GPU to 64 for a day", ("plugins/plugin_utils/_report",)),
     "benchmark": Bench(
-        "Benchmark of a cluster: what it takes besides measuring",
+        "Benchmark of a cluster: time in addition to the measurements",
         (
             "plugins/module_utils/_benchmark_job",
             "plugins/plugin_utils/_experiments/benchmark",
             "playbooks/benchmark.yml",
         ),
         meaning="""\
-The limit is what the longest benchmark leaves of ten minutes. All nodes start torch on the same cores here; each of a
-real cluster has its own.""",
+The limit is the time that the longest benchmark leaves of ten minutes. All nodes start torch on the same cores here;
+each node of a real cluster has its own.""",
     ),
     "paperspace": Bench(
         "Inventory of a Paperspace account",
@@ -130,19 +132,20 @@ real cluster has its own.""",
         ("roles/python_env", "roles/pytorch", "plugins/module_utils/_python_env"),
     ),
     "image": Bench(
-        "Container image: from an archive here, on one node and on four",
+        "Container image: from an archive on this machine, on one node and on four",
         ("roles/container_image", "plugins/module_utils/_container_image"),
         meaning="""\
-The first node gets the archive by SSH and passes it on while Docker loads it there: each of the others gets a share of
-it from the first node and the rest from its peers.""",
+The first node gets the archive by SSH and passes it on while its Docker loads it: each of the other nodes gets a share
+from the first node and the rest from its peers.""",
     ),
     "data": Bench(
         "Training data: mounted, cached and staged",
         ("roles/s3fs", "roles/stage_data", "plugins/module_utils/_stage_data", "plugins/module_utils/_mounts"),
         meaning="""\
-Through a mount each node fetches all data itself, four nodes four times; staged, S3 is asked once whatever the number
-of nodes, and each later epoch is read at the speed of the local disk. What staging costs besides the transfer is
-Ansible's own time, whatever the size of the data. When to use what: [data.md](data.md).""",
+Through a mount, each node fetches all data itself, so four nodes fetch it four times. With staging, the data is fetched
+from S3 once, regardless of the number of nodes, and each later epoch is read at the speed of the local disk. The cost
+of staging in addition to the transfer is Ansible's own time, regardless of the size of the data. [data.md](data.md)
+explains which to choose.""",
         limits=False,
     ),
 }
@@ -151,10 +154,10 @@ DAYS_OF_GRACE = timedelta(days=7)
 """Days for which changes of the code may wait for an idle machine to measure them on."""
 HEAD = """# Benchmarks
 
-Measured by `make bench`; each section says when, and on which machine.
+Measured by `make bench`; each section states the date and the machine.
 
-All test hosts are containers on this one machine and share its cores: compare figures of one table with each other, not
-with those of other machines."""
+All test hosts are containers on a single machine and share its cores: compare the figures in a table with each other,
+not with those of other machines."""
 
 
 def machine() -> str:

@@ -20,12 +20,12 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 SECONDS = 10  # seconds that the benchmark is given; the second measurements may take a quarter of that in addition
 SIZES, ROUNDS = (2, 4), 3
 MANY = 64
-REST = 100.0  # of the ten minutes: what the longest benchmark, 400 s and 100 s for the second look, leaves
+REST = 100.0  # seconds of the ten minutes that the longest benchmark leaves: 400 s, and 100 s to measure again
 JUDGED = 5.0
 EXPLANATION = f"""\
 Seconds, medians (fastest-slowest) of {ROUNDS} rounds of `ansible-playbook benchmark.yml -e benchmark_seconds={SECONDS}`
-with nodes that are this machine, without SSH. measuring: the phases of the job, as it says itself, a second look
-included; the rest is Ansible, starting torch on each node once or twice, fetching, judging and the report."""
+with nodes on this machine, without SSH. measuring: the phases of the job, as reported by the job, including repeated
+measurements; the rest is Ansible, starting torch on each node once or twice, fetching, evaluation and the report."""
 
 
 def take(directory: Path, nodes: int, number: int) -> tuple[float, float]:

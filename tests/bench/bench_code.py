@@ -22,9 +22,9 @@ MORE = 0.3
 """Seconds, with the smaller tree, which is a project's."""
 EXPLANATION = f"""\
 Seconds of `ansible-playbook launch.yml` with a bare script on two nodes that are this machine, without SSH: medians
-(fastest-slowest) of {ROUNDS} rounds in which each way had its turn. With code_source set the tree here is listed and
+(fastest-slowest) of {ROUNDS} rounds in which each method ran once. With code_source, the local tree is listed and
 compared with that of each node, in the call that reads its facts; nothing has changed, so nothing is copied. more: the
-median of the differences of each round."""
+median of the differences in each round."""
 
 
 def project(directory: Path, files: int) -> Path:

@@ -33,12 +33,12 @@ LATENCY = 0.02
 """Seconds that the server waits before it answers: about what Amazon's takes for the first byte within a region."""
 PLAIN, CACHED, CACHE, STAGED = "/mnt/plain", "/mnt/cached", "/var/cache/bench", "/srv/staged"
 EXPLANATION = """\
-Seconds until the last node has read all, with {threads} readers a node, all nodes at the same time; medians of {rounds}
-rounds. small: {small} files of {small_kb} kB. large: one file of {large_mb} MB. GETs: of data, by all nodes
-together. The server of S3 is a Python program on this machine, which all nodes share, with {latency:.0f} ms before each
-answer.
-s3fs 1.90 as the role s3fs mounts it. Page caches are emptied before each reading.
-stage: the command `stage_data.yml`, boto3 being there; staged: afterwards it is read from the local disk."""
+Seconds until the last node has read all data, with {threads} readers per node, all nodes at once; medians of {rounds}
+rounds. small: {small} files of {small_kb} kB. large: one file of {large_mb} MB. GETs: GET requests for data, by all
+nodes together. The S3 server is a Python program on this machine, which all nodes share; it waits {latency:.0f} ms
+before each reply.
+s3fs 1.90 is mounted by the role s3fs. Page caches are dropped before each read.
+stage: the command `stage_data.yml`, with boto3 installed; staged: reading the staged data from the local disk."""
 READ = """
 import concurrent.futures, os, sys, time
 paths = [os.path.join(at, name) for at, _names, names in os.walk(sys.argv[1]) for name in names if not "/.muster" in at]

@@ -39,12 +39,12 @@ CORES = 0.6 * len(os.sched_getaffinity(0)) / NODES
 """Of each node; the rest is for the controller, and for what this machine does for all of them: with 0.8 four loads at
 once take 1.5 times as long as one."""
 EXPLANATION = """\
-Seconds of a play with container_image: an archive of {megabytes} MB on this machine, one layer of random bytes, goes
-into Docker on the nodes, a line for each round. Docker is there, and the image is not. received: MB that came in at
-each node's network card meanwhile. Each node has {cores:.1f} of a core and no more, when it is alone as well: four
-machines do not share theirs. For the same reason Docker's directory and muster's lie in memory:
-one disk for four nodes would be what is measured. The bridge between them is this machine's. Docker's storage is vfs,
-which copies a layer no more than others do where there is only one."""
+Seconds of a play with container_image: an archive of {megabytes} MB on this machine, one layer of random bytes, is
+loaded into Docker on the nodes; one line for each round. Docker is installed, but the image is missing. received: MB
+received by each node's network card during this time. Each node is limited to {cores:.1f} of a core, even if it runs
+alone, since four real machines do not share cores. For the same reason, the directories of Docker and muster are in
+memory: otherwise the disk that the four nodes share would be measured. The nodes are connected by a bridge on this
+machine. Docker uses the vfs storage driver, which for a single layer makes no more copies than other drivers."""
 IN_MEMORY = ("/var/lib/docker", "/var/lib/muster")
 PLAY = f"""
 - hosts: training

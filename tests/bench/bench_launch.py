@@ -43,10 +43,10 @@ NAMES_GLOO = "GLOO_SOCKET_IFNAME=eth0"
 
 
 EXPLANATION = """\
-Seconds from the start of the command; medians (fastest-slowest) of {rounds} rounds in which each way had its turn.
-The ratio, to the way whose letter follows it, is the median of those of each round. The job of a, b and c is a
-bare Python script; that of d, e and f imports torch after its first line, does one all_reduce and ends. c and f open
-their connections to the nodes, as all others do; c2 and f2 find those of an earlier launch.
+Seconds from the start of the command; medians (fastest-slowest) of {rounds} rounds in which each method ran once.
+The ratio to the method whose letter follows it is the median of the ratios of all rounds. The job of a, b and c is a
+bare Python script; that of d, e and f imports torch after its first line, performs one all_reduce and exits. c and f
+open new connections to the nodes, as all others do; c2 and f2 reuse those of an earlier launch.
 {versions}
 """
 

@@ -33,10 +33,10 @@ from tests.bench.bench_launch import (
 from tests.lab import LabError
 
 EXPLANATION = """\
-Seconds from the start of the command, medians of {rounds} rounds in which each way had its turn. The ratio is that of
-launch.yml to the tool used bare, as a person types it, the median of those of each round. The job of mpirun is a bare
-Python script; that of the others imports torch after its first line, does one all_reduce and ends. mpirun and pdsh used
-bare need ssh between the nodes.
+Seconds from the start of the command, medians of {rounds} rounds in which each method ran once. The ratio is that of
+launch.yml to the tool on its own, as typed by hand: the median of the ratios of all rounds. The job of mpirun is a bare
+Python script; that of the others imports torch after its first line, performs one all_reduce and exits. On their own,
+mpirun and pdsh need ssh between the nodes.
 {versions}
 """
 

@@ -42,11 +42,11 @@ END = "after the last task"
 PHASES = (START, BETWEEN, SKIPPED, LOCAL, CALLS, END)
 FIRST_TASK_OF_JOB = "Start the run on all nodes at once"
 EXPLANATION = """\
-Of `ansible-playbook launch.yml` with a bare script, over connections of an earlier one; medians of {rounds} rounds.
-before: seconds until the nodes have started the job; after: from then to the end of the command. processes: Ansible
-starts one for each task and node, also for a task that is skipped. CPU: seconds of this machine's cores, without what
-runs on nodes. imports: of the collection's own plugins, in a process that does nothing else; without bytecode: as
-Ansible's loader imports them."""
+Phases of `ansible-playbook launch.yml` with a bare script, over existing connections; medians of {rounds} rounds.
+before: seconds until the nodes have started the job; after: seconds from then to the end of the command. processes:
+Ansible starts one for each task and node, even if the task is skipped. CPU: CPU seconds on this machine, excluding
+processes on the nodes. imports: those of the collection's own plugins, in a process that does nothing else; without
+bytecode: as Ansible's loader imports them."""
 IMPORTS = f"""
 import sys, time
 from ansible.plugins.loader import action_loader, init_plugin_loader

@@ -142,7 +142,7 @@ def simulate(run: Run, pids: Path, quiet: float) -> Figures:
     clock = time.monotonic()
     os.kill(jobs[-1], signal.SIGKILL)
     job_ends = ends(jobs, clock)
-    result = run.result()  # written by node 0, which ends when it has reports of all nodes
+    result = run.result()  # written by node 0, which ends when it has reports from all nodes
     end_cpu, memory = processor_seconds(supervisors[0]) - before, peak_memory(supervisors[0])
     supervisor_ends = ends(supervisors, clock)
     began = time.perf_counter()
@@ -186,7 +186,10 @@ def main(arguments: list[str]) -> int:
         namespace.mkdir(parents=True)
         (namespace / "training").symlink_to(CHECKOUT)
         sys.path[:0] = [str(namespace.parents[1]), str(CHECKOUT)]
-        figures = [measure(Path(made, str(size)), size) for size in sizes]
+        figures = []
+        for size in sizes:
+            figures.append(measure(Path(made, str(size)), size))
+            print(table([size], figures[-1:]), file=sys.stderr, flush=True)  # a larger size may take an hour
     print(f"{EXPLANATION}\n\n{table(sizes, figures)}")
     return 1 if any(getattr(figures[-1], name) > limit for name, limit in LIMITS.items()) else 0
 

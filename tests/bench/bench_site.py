@@ -38,13 +38,13 @@ MOST_TASKS = 45
 ON_ONE_HOST = 64
 """Nodes of the row whose nodes are names of one test host."""
 EXPLANATION = """\
-Seconds from the start of the command to its end, medians (fastest-slowest) of {rounds} rounds, over connections of an
-earlier one. Nothing is changed: site.yml has run before. far: all that SSH sends comes {half} ms later, both ways.
-site.yml is without python_env and pytorch, which the section on the Python environment measures. launch.yml starts
-a bare script on all nodes, with one rank each, and ends with it. {many} nodes are names of one test host, each with
-a connection of its own: what they do there shares this machine's cores.
-CPU: seconds of this machine's cores that the command takes, without what runs on the nodes.
-tasks: those of site.yml that touch a node."""
+Seconds from the start of the command to its end, medians (fastest-slowest) of {rounds} rounds, over existing
+connections. Nothing changes, since site.yml has run before. far: everything that SSH sends is delayed by {half} ms in
+each direction. site.yml runs without python_env and pytorch, which the section on the Python environment covers.
+launch.yml starts a bare script on all nodes, with one rank each, and ends with it. {many} nodes are names of one test
+host, each with its own connection, and share the cores of this machine.
+CPU: CPU seconds of the command on this machine, excluding processes on the nodes.
+tasks: tasks of site.yml that run on a node."""
 # Roles whose second run is measured elsewhere, and a port of its own for the nodes as users have.
 SITE = ["-e", '{"python_env_enabled": false, "pytorch_enabled": false, "ssh_mesh_port": 2222}']
 TASKS_ON_NODES = """\

@@ -49,8 +49,8 @@ GOAL = 1.0
 """Seconds by which a run's first line, from the queue on, may be later than that of srun, from its command on."""
 EXPLANATION = """\
 Seconds from the start of the command until the last rank ran its first line, and until the command had ended; medians
-(fastest-slowest) of {rounds} rounds. All nodes are idle. The ratio is to a. sbatch waits for its job (--wait).
-From the queue: from the time when slurmctld has accepted the job until the last rank ran its first line.
+(fastest-slowest) of {rounds} rounds. All nodes are idle. Ratios are relative to a. sbatch waits for its job (--wait).
+From the queue: from the time at which slurmctld accepted the job until the last rank ran its first line.
 """
 
 

@@ -33,9 +33,9 @@ MOST_SECONDS_A_NODE = 10.0
 CORES = 0.8 * len(os.sched_getaffinity(0)) / NODES
 """Of each node; the rest is for the controller."""
 EXPLANATION = """\
-Seconds of a play with python_env and pytorch (torch for the CPU, {requirements}; the proof left out), medians of
-{rounds} rounds. The first node has pip's cache, and nothing else is there. again: a second run on four nodes.
-Each node has {cores:.1f} of a core and no more, when it is alone as well: four machines do not share theirs."""
+Seconds of a play with python_env and pytorch (torch for the CPU, {requirements}; without the verification), medians of
+{rounds} rounds. The first node has pip's cache, and nothing else is installed. again: a second run on four nodes.
+Each node is limited to {cores:.1f} of a core, even if it runs alone, since four real machines do not share cores."""
 PLAY = """
 - hosts: training
   gather_facts: false

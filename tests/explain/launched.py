@@ -38,6 +38,8 @@ def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:
                 "launch_runs_directory": name,
                 "launch_node_directory": f"{name}/nodes",
                 "run_id": f"case-{case['case']}",
+                # a case of broken hardware marks this machine as bad, which would stop the cases after it
+                "launch_skip": ["bad-node"],
             }
             done = subprocess.run(
                 [

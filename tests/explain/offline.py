@@ -13,6 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_r
     rank_reports,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
 from tests.explain.cases import Answer
 
@@ -61,7 +62,9 @@ def explain_offline(case: dict[str, Any]) -> Answer:
         first = f"node{failing[0]}" if failing else None
         result = {"state": "failed", "reason": "", "first_node": first, "ended": 9.0, "nodes": nodes}
         failure = first_failure(result)
-    explanation = explain_failure(failure["error"], failure["last_lines"]) if failure else None
+    explanation = None
+    if failure is not None:
+        explanation = explain_failure(failure["error"], failure["last_lines"], RunFacts(rank=failure["rank"]))
     if explanation is None:
         return Answer("", failure["error"] if failure else "", "")
     return Answer(explanation["id"], f"{explanation['cause']} {explanation['remedy']}", explanation["confidence"])

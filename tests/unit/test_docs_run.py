@@ -135,4 +135,4 @@ def test_each_guide_step_command_contacts_the_machines(of_the_guide: Path, comma
     done = typed(of_the_guide, shlex.split(command))
     output = " ".join(done.stdout.split())
     assert done.returncode != 0 and "Connection refused" in output, done.stdout
-    assert "(with -e)" not in output and "was not expected" not in output, done.stdout
+    assert "(with -e)" not in output and "unexpected argument" not in output, done.stdout

@@ -259,13 +259,13 @@ def test_check_mode_lists_files_and_writes_nothing(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ("", "no source of machines is set: choose where your machines come from with -e source=paperspace, -e"),
+        ("", "no source of machines is set: choose the source of your machines with -e source=paperspace, -e"),
         (
             "-e source=hostfile -e hostfile=none",
             "/none: name the file that lists your machines with -e hostfile=hosts.txt",
         ),
         ("-e source=static -e machines=a,a", "-e machines: host 2: a is listed twice. List each machine once"),
-        ("-e source=azure", "unknown source azure: choose where your machines come from with -e source=paperspace"),
+        ("-e source=azure", "unknown source azure: choose the source of your machines with -e source=paperspace"),
         ("-e source=local -e directory=file", "/file is not a directory: remove it, or choose another directory with"),
         (
             "-e source=local -e directory=open",

@@ -112,7 +112,7 @@ def measure_collectives(ranks: Ranks, work: JsonDict, seconds: float, scope: str
     group = ranks.groups[ranks.node] if scope == "node" else dist.group.WORLD
     sizes = [size for size in SIZES if size <= max_buffer_bytes(ranks, work)]
     if scope == "node" and min(map(len, ranks.members.values())) < 2:
-        return [], [] if ranks.size == len(ranks.nodes) else ["collectives within a node: a node has only one process"]
+        return [], [] if ranks.size == len(ranks.nodes) else ["collectives within a node: one process per node"]
     if ranks.size < 2:
         return [], ["collectives: there is only one process"]
     clock, rows, left_out, stopped = PhaseClock(ranks, seconds), [], [], set()
@@ -126,7 +126,7 @@ def measure_collectives(ranks: Ranks, work: JsonDict, seconds: float, scope: str
                 4.0 * longest * (MIN_REPEATS + WARM_UP_REPEATS + 2)
             ):
                 stopped.add(operation)
-                left_out.append(f"{operation} over {scope} from {size} bytes on: no time left")
+                left_out.append(f"{operation} over {scope} from {size} bytes upward: no time left")
                 continue
             measurement = measure_collective(ranks, operation, size, group, members)
             if measurement is None:

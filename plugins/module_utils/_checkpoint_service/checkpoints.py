@@ -52,7 +52,7 @@ def wait(settings: dict[str, Any], run_id: str) -> dict[str, Any]:
                 print_line(text)
             if time.monotonic() > deadline:
                 raise StepError(
-                    f"after {settings['wait_timeout']} s not all checkpoints of {run_id} are copied ({text}). "
+                    f"after {settings['wait_timeout']} s, some checkpoints of {run_id} have not been copied ({text}). "
                     "See `journalctl -u muster_checkpoints` on this node, or wait longer with checkpoints_wait_timeout"
                 )
             time.sleep(1)

@@ -175,8 +175,8 @@ def check_target(source: str, target: str, spare: int) -> None:
     free, needed = disk.f_bavail * disk.f_frsize, size_of(source) + spare
     if free < needed:
         raise DataRootError(
-            f"{free / 2**30:.1f} GiB are free where {target} would be, but {needed / 2**30:.1f} GiB are needed for the "
-            f"data in {source} and a reserve of {spare / 2**30:.0f} GiB. Use a larger disk, or remove images with "
+            f"the disk of {target} has {free / 2**30:.1f} GiB free, but the data in {source} and a reserve of "
+            f"{spare / 2**30:.0f} GiB need {needed / 2**30:.1f} GiB. Use a larger disk, or remove images with "
             "`docker image prune`"
         )
 
@@ -200,7 +200,7 @@ def move(source: str, target: str) -> None:
             raise DataRootError(f"the engine uses its data in {data_root()}, although {SETTINGS} sets {target}")
         lost = describe_missing(before, list_contents())
         if lost:
-            raise DataRootError(f"the engine does not find {lost} in the copy")
+            raise DataRootError(f"the engine cannot find {lost} in the copy")
         write_text(RECORD, json.dumps({"from": source, "to": target}) + "\n")
     except (DataRootError, OSError) as error:
         raise DataRootError(f"{error}. {undo(old_text, source, target, existed)}") from error
@@ -223,21 +223,21 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
     except OSError as error:
         remedy = f"Remove {SETTINGS}" if old_text is None else f"Copy {SETTINGS}.before-data-root to {SETTINGS}"
         return (
-            f"The former settings cannot be restored ({error}), and the engine was not started with "
-            f"others{stopped}. {copy_stays}. {remedy}, run `systemctl restart docker`, then remove the copy"
+            f"The previous settings cannot be restored ({error}), so the engine was not started{stopped}. "
+            f"{copy_stays}. {remedy}, run `systemctl restart docker`, then remove the copy"
         )
     try:
         start_engine()
         root = data_root()
     except DataRootError as error:
         return (
-            f"The former settings are restored, but the engine does not start: {error}. {copy_stays}. Check "
+            f"The previous settings have been restored, but the engine does not start: {error}. {copy_stays}. Check "
             "`journalctl -u docker`"
         )
     if os.path.realpath(root) != os.path.realpath(source):
         return (
-            f"The former settings are restored, but the engine uses its data in {root}{stopped}, not in {source}. "
-            f"{copy_stays}. Run `systemctl restart docker`, then remove the copy"
+            f"The previous settings have been restored, but the engine uses the data in {root}{stopped} instead of "
+            f"{source}. {copy_stays}. Run `systemctl restart docker`, then remove the copy"
         )
     try:
         shutil.rmtree(target)
@@ -245,12 +245,12 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
         # a mount point cannot be removed, and need not be
         if os.path.lexists(target) and not (existed and is_empty(target)):
             return (
-                f"The engine runs with its former data again, but the copy in {target} cannot be removed ({error}). "
+                f"The engine runs with its previous data again, but the copy in {target} cannot be removed ({error}). "
                 "Remove it before the next attempt"
             )
     if existed:
         os.makedirs(target, exist_ok=True)
-    return "The engine runs with its former data again, and the copy was removed"
+    return "The engine runs with its previous data again, and the copy was removed"
 
 
 def is_empty(directory: str) -> bool:

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.content imp
 LABEL = "muster.source"  # label of an image that was built here: the hash of its build context
 TIMEOUT = 60.0  # seconds within which a working engine responds
 MAX_MANIFEST = 2**20  # bytes of an archive's manifest
-DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines know an image
+DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines identify an image
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes of compressed files
 FULL = re.compile(r"no space left on device|disk quota exceeded", re.I)
 DENIED = re.compile(
@@ -193,7 +193,7 @@ def logged_in(engine: Engine, name: str, user: str, password: str, directory: st
             engine.environment["REGISTRY_AUTH_FILE"] = os.path.join(directory, "auth.json")
         completed = engine.run("login", "--username", user, "--password-stdin", registry, text=password)
         if completed.returncode:
-            raise engine.registry_error(f"{registry} does not let {user} log in", registry, completed, user)
+            raise engine.registry_error(f"{registry} rejects the login of {user}", registry, completed, user)
         yield
     finally:
         engine.login = []
@@ -212,7 +212,7 @@ def suggest_remedy(message: str, registry: str, user: str) -> str:
     if UNKNOWN.search(message):
         return "Correct the image's name and tag: the registry does not have this image"
     if LIMITED.search(message):
-        hint = "container_image_registry_user and container_image_registry_password: a login may pull more"
+        hint = "container_image_registry_user and container_image_registry_password: a login raises the limit"
         return "Wait, then run this again" if user else f"Wait, or set {hint}"
     if DENIED.search(message):
         if user:
@@ -242,9 +242,9 @@ def suggest_remedy(message: str, registry: str, user: str) -> str:
         )
     if NO_ANSWER.search(message):
         return (
-            f"Check whether {registry} runs, and whether this node reaches it with `curl https://{host}/v2/`, then run "
-            "this again. Without a registry, set container_image_archive to an archive that `docker save` has written "
-            "on another machine"
+            f"Check whether {registry} is running, and whether this node reaches it with `curl https://{host}/v2/`, "
+            "then run this again. Without a registry, set container_image_archive to an archive that `docker save` "
+            "has written on another machine"
         )
     return ""
 
@@ -284,8 +284,8 @@ def read_archive(path: str) -> list[str]:
         name = digest_of(value[:-5] if value.endswith(".json") else value) if isinstance(value, str) else ""
         if not DIGEST.fullmatch(name):  # an engine might read it as an option
             raise StepError(
-                f"container_image_archive {path} names its image {repr(value)[:100]}, not by its SHA-256. Save it "
-                "again with `docker save --output FILE IMAGE`"
+                f"container_image_archive {path} refers to its image as {repr(value)[:100]} instead of by its "
+                "SHA-256. Save it again with `docker save --output FILE IMAGE`"
             )
         digests.append(name)
     return digests
@@ -323,8 +323,8 @@ def context_hash(directory: str) -> str:
             path = os.path.join(current, name)
             if os.path.exists(path) and not os.path.isfile(path):  # except for broken links
                 raise StepError(
-                    f"{path} is not a regular file. Everything next to a Dockerfile is copied to a node: remove it, or "
-                    "move the Dockerfile to a separate directory"
+                    f"{path} is not a regular file, but everything next to a Dockerfile is copied to a node. Remove "
+                    "this file, or move the Dockerfile to a separate directory"
                 )
             description = [os.path.relpath(path, directory), os.lstat(path).st_mode & 0o777]
             if os.path.islink(path):

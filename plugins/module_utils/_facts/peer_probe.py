@@ -221,7 +221,8 @@ def serve(listener: Listener, request: Mapping[str, Any], met_pipe: int) -> None
 def greet(address: str, listener: Listener, request: Mapping[str, Any]) -> dict[str, Any]:
     """Greet one peer, and return the outcome.
 
-    to: "" or why no connection to its ephemeral port opens ("Connection refused" also if it is not listening yet);
+    to: "" or why no connection to its ephemeral port opens ("Connection refused" may mean that it is not listening
+    yet);
     back: {port: "" or error} of the peer's connections to us; ports: {port: "" or error} of ours to its fixed ports;
     sent, received: bytes in full packets that arrived each way, None without an exchange;
     answered_by: the name that the other end reports.

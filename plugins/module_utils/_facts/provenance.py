@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The inputs of a run on a node besides its code: packages, data and models, so that the run can be repeated exactly.
+"""The inputs of a run on a node except its code: packages, data and models, so that the run can be repeated exactly.
 
 Nothing is imported or changed. Large inputs are identified by the names and sizes of their files, small files also by
 their content.
@@ -17,12 +17,7 @@ import os
 import re
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._facts.commands import Command
-from ansible_collections.muster.training.plugins.module_utils._facts.software import (
-    INTERPRETER_TIMEOUT,
-    METADATA_NAME,
-    PATH_PROGRAM,
-)
+from ansible_collections.muster.training.plugins.module_utils._facts.software import METADATA_NAME
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
     FileWalk,
     list_directory,
@@ -34,6 +29,8 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
+
+    from ansible_collections.muster.training.plugins.module_utils._facts.software import SoftwareQuery
 
 LOCK_BYTES = 4 << 20
 LOCK_FIELDS = ("layer", "order", "key", "python", "project", "project_name", "packages", "editable", "trees", "files")
@@ -57,17 +54,20 @@ STAGE_INDEX = ".muster-stage/index.jsonl"  # written by the role stage_data, wit
 
 
 class ProvenanceQuery:
-    """The query of a job's packages and inputs; the interpreter's search path is queried on creation."""
+    """The query of a job's packages and inputs.
+
+    software: the query of the interpreter's search path; None if there is no interpreter to query.
+    """
 
     def __init__(
-        self, interpreter: str, arguments: Sequence[str], directory: str, home: str, dead_mount: Callable[[str], str]
+        self,
+        software: SoftwareQuery | None,
+        arguments: Sequence[str],
+        directory: str,
+        home: str,
+        dead_mount: Callable[[str], str],
     ) -> None:
-        self.interpreter, self.home = interpreter, home
-        self.deadline = time.monotonic() + INTERPRETER_TIMEOUT
-        self.command: Command | None = None
-        if interpreter:
-            environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-            self.command = Command([interpreter, "-B", "-c", PATH_PROGRAM], cwd="/", env=environment)
+        self.software, self.home = software, home
         paths = {
             option: os.path.normpath(os.path.join(directory, os.path.expanduser(value)))
             for option, value in input_arguments(arguments).items()
@@ -85,15 +85,15 @@ class ProvenanceQuery:
     def environment(self) -> dict[str, Any]:
         """Return the packages of the interpreter, and the locks if the role python_env has installed them."""
         empty: dict[str, Any] = {"python": "", "packages": {}, "home": "", "manager": "", "locks": []}
-        if self.command is None:
+        if self.software is None:
             return empty
-        output = self.command.output(self.deadline)
+        output = self.software.command.output(self.software.deadline)
         line = next((line for line in output.text.splitlines() if "\0" in line), "")
         if not line:
             return empty
         python, _prefix, *search_path = line.split("\0")
         # do not use the interpreter's own prefix: the role writes its files next to the environment's directory
-        environment = os.path.dirname(os.path.dirname(self.interpreter))
+        environment = os.path.dirname(os.path.dirname(self.software.interpreter))
         manager = read_text(os.path.join(environment, ".muster"))
         home = os.path.dirname(environment) if manager else ""
         return {

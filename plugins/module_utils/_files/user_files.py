@@ -49,7 +49,7 @@ def get_user(name: str) -> pwd.struct_passwd:
 def run_as_user(user: pwd.struct_passwd, function: Callable[[], Data]) -> Data:
     """Run `function` in a child process with only the user's rights; return its result.
 
-    Raise the child's UserFileError, or one if the child ended without a result.
+    Raise the child's UserFileError, or a new one if the child ended without a result.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -80,7 +80,7 @@ def run_as_user(user: pwd.struct_passwd, function: Callable[[], Data]) -> Data:
         text = stream.read()
     os.waitpid(child, 0)
     if not text:
-        raise UserFileError(f"the process with the rights of {user.pw_name} ended without a result")
+        raise UserFileError(f"the process that ran as {user.pw_name} ended without a result")
     reply: Data = json.loads(text)
     if "error" in reply:
         raise UserFileError(reply["error"])
@@ -115,13 +115,14 @@ def ensure_directory(path: str, mode: int | None, closed: bool, check: bool) -> 
             os.makedirs(path)
         except PermissionError:
             return {"changed": True, "missing": True}
-        except FileExistsError:  # created meanwhile by another node that has the same file system
+        except FileExistsError:  # created in the meantime by another node that has the same file system
             return ensure_directory(path, mode, closed, check)
         os.chmod(path, 0o755 if mode is None else mode)
         return {"changed": True}
     except PermissionError:
         raise UserFileError(
-            f"{describe_path(path)} cannot be reached by {name}. Let {name} enter the directories above it"
+            f"{describe_path(path)} cannot be accessed by {name}. Give {name} permission to enter its parent "
+            "directories (chmod o+x)"
         ) from None
     if not stat.S_ISDIR(status.st_mode):
         raise UserFileError(f"{describe_path(path)} is not a directory. Remove it: sudo rm {path}")
@@ -246,7 +247,7 @@ def validate_file(path: str, command: list[str]) -> None:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )
     except OSError as error:
-        raise UserFileError(f"{path} is not changed: cannot run {command[0]}: {error.strerror}") from None
+        raise UserFileError(f"{path} was not changed: cannot run {command[0]}: {error.strerror}") from None
     if completed.returncode:
         output = completed.stdout.decode("utf-8", "replace").strip()
-        raise UserFileError(f"{path} is not changed: `{' '.join(command)}` rejects the new content: {output}")
+        raise UserFileError(f"{path} was not changed: `{' '.join(command)}` rejects the new content: {output}")

@@ -193,7 +193,7 @@ def confirm() -> str:
 def rollback() -> str:
     """Restore the rules from before a trial."""
     if not TRIED_FILE.exists():
-        return "no rules are on trial"
+        return "no rules are waiting for confirmation"
     saved = {Path(path): text for path, text in json.loads(SAVED_FILE.read_text()).items()}
     changed = changed_files({path: text for path, text in saved.items() if path.exists()})
     if changed:
@@ -205,7 +205,7 @@ def rollback() -> str:
 
 
 def end_try() -> None:
-    """Record that no rules are on trial."""
+    """Record that no rules are waiting for confirmation."""
     TRIED_FILE.unlink()
     sync_directory(STATE_DIRECTORY)
 

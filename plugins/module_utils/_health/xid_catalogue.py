@@ -31,14 +31,14 @@ ACTIONS = {
     "RESTART_BM": Action("restart the machine; have the GPU replaced if the error returns", MACHINE),
     "RESET_GPU": Action("reset the GPU or reboot; have the GPU replaced if the error returns", MACHINE),
     "CHECK_MECHANICALS": Action("check the power connectors of the GPU", MACHINE),
-    "CHECK_UVM": Action("look for an error of the memory that CPU and GPU share", JOB),
+    "CHECK_UVM": Action("look for an error in the memory shared by CPU and GPU", JOB),
     "CONTACT_SUPPORT": Action("contact NVIDIA's support", JOB),
     "UPDATE_SWFW": Action("update the driver and the firmware", JOB),
-    "WORKFLOW_XID_45": Action("look for the error that came before it", NOTHING),
+    "WORKFLOW_XID_45": Action("look for the preceding error", NOTHING),
     "WORKFLOW_XID_48": Action("reset the GPU; have it replaced if the error returns", MACHINE),
     "WORKFLOW_NVLINK_ERR": Action("reset the GPU or reboot; check the NVLink connection if the error returns", MACHINE),
     "WORKFLOW_NVLINK5_ERR": Action("reset the GPU if the error is fatal", JOB),
-    "XID_154": Action("follow the recovery action that it names", JOB),
+    "XID_154": Action("follow the recovery action named in the message", JOB),
     "": Action("NVIDIA names no action", JOB),
 }
 

@@ -126,8 +126,9 @@ def download(
                 attempts += 1
                 if attempts > 2:
                     raise StepError(
-                        f"{file.path} of {repository.name} arrived twice with content that does not match its hash on "
-                        f"{request['endpoint']}, and was removed. Check this node's disk, and proxies before the hub"
+                        f"{file.path} of {repository.name} was downloaded twice with content that does not match its "
+                        f"hash on {request['endpoint']}, and was removed. Check this node's disk, and any proxy "
+                        "between it and the hub"
                     )
                 item = {"kind": repository.kind, "name": repository.name, "revision": repository.revision}
                 call_with_retries(functools.partial(fetch_file, repository, file), request, item)

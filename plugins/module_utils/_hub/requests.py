@@ -84,9 +84,9 @@ def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> 
     message = response.headers.get("X-Error-Message", "")
     if "GatedRepoError" in kinds:
         access = "the token's account has not been granted access" if has_token else "no token is set"
-        return f"{label} is gated, and {access}. Accept its licence at {page}, then {SET_TOKEN}"
+        return f"{label} is gated, and {access}. Accept its license at {page}, then {SET_TOKEN}"
     if response.status_code == 401 and message.startswith("Invalid credentials"):
-        return f"{endpoint} does not know the token. Create one at {endpoint}/settings/tokens, {SET_TOKEN}"
+        return f"{endpoint} does not recognize the token. Create one at {endpoint}/settings/tokens, {SET_TOKEN}"
     if "RevisionNotFoundError" in kinds:
         return f"{label} has no revision {item['revision']}. Set it to a branch, a tag or a commit of {page}"
     if response.status_code in (401, 404):
@@ -94,7 +94,7 @@ def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> 
         advice = f"Correct its name (data sets are listed separately), or {SET_TOKEN}"
         return f"{endpoint} has no {label}, or {visibility}. {advice}"
     return (
-        f"{label}: {endpoint} answered {response.status_code} {message}".rstrip()
+        f"{label}: {endpoint} responded with {response.status_code} {message}".rstrip()
         + ". Check its page, and run this again"
     )
 
@@ -120,7 +120,7 @@ def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item:
             wait = pause
             if response is not None and response.status_code == 429:
                 wait = max(pause, retry_delay(response))
-                message = f"{request['endpoint']} accepts no more requests for {wait:.0f} s (429)"
+                message = f"{request['endpoint']} accepts no more requests for the next {wait:.0f} s (429)"
             if time.monotonic() + wait - failing_since > request.get("patience", RETRY_TIMEOUT):
                 retry_time = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + wait))
                 advice = f"Run this again after {retry_time}" if "429" in message else "Run this again"
@@ -159,7 +159,7 @@ def look_up_repository(request: dict[str, Any], item: dict[str, Any]) -> Reposit
     unsafe = [sibling.path for sibling in files if not is_inside(sibling.path)]
     if unsafe or not COMMIT.fullmatch(str(info.sha)):
         raise StepError(
-            f"{request['endpoint']} names {(unsafe or [info.sha])[0]!r} in {item['name']}, which is invalid. "
+            f"{request['endpoint']} lists {(unsafe or [info.sha])[0]!r} in {item['name']}, which is invalid. "
             "Nothing was written"
         )
     if not files:

@@ -54,7 +54,9 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
     if unknown_keys:
         problems.append(f"credentials with {', '.join(unknown_keys)}: only {', '.join(CREDENTIALS)} are allowed")
     if credentials and "username" not in credentials:
-        problems.append("credentials without username: set the user of the drive, or no credentials for a guest")
+        problems.append(
+            "the credentials lack a username: set the user of the drive, or omit credentials for guest access"
+        )
     for name, value in credentials.items():
         if re.search(r"[\n\r\0]", value):
             problems.append(
@@ -64,7 +66,7 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
         elif name != "password" and re.search(r"[,%/\\\t]", value):
             problems.append(
                 f"{name} is {value!r}, which mount.cifs would cut at a comma, percent sign, slash, backslash or tab; "
-                "write the name alone, and a domain as domain"
+                "set only the user's name here, and its domain in domain"
             )
     size = len(credentials.get("password", "").encode("utf-8"))
     if size > MAX_PASSWORD_BYTES:
@@ -84,7 +86,7 @@ class Cifs(MountDriver):
     causes = (
         KnownFailure(
             r"cifs filesystem not supported|mount error\(19\)|unknown filesystem type '?cifs",
-            "the kernel of this node cannot mount CIFS: the module is missing",
+            "this node's kernel cannot mount CIFS: the module is missing",
             "modprobe cifs; if it is missing, install the kernel's modules (on Ubuntu "
             "linux-modules-extra-$(uname -r)) and reboot the node; in a container, the host's kernel must have it",
         ),
@@ -117,7 +119,7 @@ class Cifs(MountDriver):
         ),
         KnownFailure(
             "unknown parameter '([^']+)'",
-            "the kernel of this node does not know the option {1}",
+            "this node's kernel does not recognize the option {1}",
             "remove {1} from the options; `man mount.cifs` lists the valid ones",
         ),
         KnownFailure(
@@ -181,7 +183,7 @@ class Cifs(MountDriver):
         ),
         KnownFailure(
             r"mount error\(22\)",
-            "the kernel refuses an option",
+            "the kernel rejects an option",
             "`journalctl --dmesg --grep=cifs` on this node shows which one; correct it",
         ),
     )
@@ -206,12 +208,12 @@ class Cifs(MountDriver):
         ]
         kerberos = str(mount.options.get("sec", "")).startswith("krb5")
         if "username" in mount.credentials and "password" not in mount.credentials and not kerberos:
-            problems.append("credentials without password: set the user's password, or no credentials for a guest")
+            problems.append(
+                "the credentials lack a password: set the user's password, or omit credentials for guest access"
+            )
         version = str(mount.options.get("vers", ""))
         if mount.options.get("seal") and re.match(r"[12](\.|$)", version):
-            problems.append(
-                f"seal needs SMB 3 or newer, but vers is {version}: remove vers, so that the newest is used"
-            )
+            problems.append(f"seal needs SMB 3 or newer, but vers is {version}: remove vers to use the newest version")
         return problems
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:

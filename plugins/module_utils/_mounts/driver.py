@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
-# Characters that a line of mount options or of a unit cannot hold; a driver may allow more.
+# Characters that a line of mount options or of a unit cannot contain; a driver may allow more.
 FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x20\x7f,\"'\\]")
 
 
@@ -62,14 +62,14 @@ class MountDriver:
     role = ""  # role that installs it
     filesystem = ""  # file system that the kernel must support: fuse, cifs
     device = ""  # required device, "" for none
-    kernel_pattern = ""  # regular expression of the kernel's messages to show, "" for none
+    kernel_pattern = ""  # regular expression for kernel messages to show, "" for none
     causes: tuple[KnownFailure, ...] = ()
 
     def problems(self, mount: DesiredMount) -> list[str]:
         """Return the reasons to refuse a mount, each with a remedy."""
         return [
-            f"option {name} has the value {value!r}: mount options cannot hold commas, quotes, backslashes, spaces and "
-            "control characters"
+            f"option {name} has the value {value!r}: mount options cannot contain commas, quotes, backslashes, spaces "
+            "or control characters"
             for name, value in mount.options.items()
             if not isinstance(value, bool) and value is not None and FORBIDDEN_CHARACTERS.search(str(value))
         ]
@@ -91,7 +91,7 @@ class MountDriver:
         return not mount.read_only
 
     def diagnose(self, text: str) -> tuple[str, str] | None:
-        """Return cause and remedy of a failure from messages of journal and programs, or None if unknown."""
+        """Return the cause and remedy of a failure from messages in the journal and of programs, or None."""
         for failure in self.causes:
             match = re.search(failure.pattern, text, re.IGNORECASE)
             if match:

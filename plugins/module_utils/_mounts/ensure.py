@@ -97,7 +97,7 @@ def describe_unsafe_path(path: str) -> str:
 
 
 def changed_files(files: MountFiles) -> list[str]:
-    """Return which files differ from the desired ones: unit, credentials."""
+    """Return the names of files that differ from the desired ones: unit, credentials."""
     changed = []
     if systemd.read_text(files.unit_file) != files.unit_text:
         changed.append("unit")
@@ -168,15 +168,15 @@ def validate_mount_point(mount: DesiredMount, is_mounted: bool, is_managed: bool
         raise MountError(f"{path} is not a directory. Choose another path")
     if status["entries"]:
         raise MountError(
-            f"{path} is not empty (there is {status['entries'][0]!r}), and its content would be hidden. Move the "
-            "content, or choose another path"
+            f"{path} is not empty (it contains {status['entries'][0]!r}), and its contents would be hidden. Move "
+            "them, or choose another path"
         )
 
 
 def explain(kind: MountDriver, mount: DesiredMount, error: str, messages: str) -> str:
     """Return the message for a failed mount: error, cause and remedy."""
     diagnosis = kind.diagnose(messages) or kind.diagnose(error)
-    head = f"{mount.path} ({mount.source} by {kind.name}): {error}."
+    head = f"{mount.path} ({mount.source} with {kind.name}): {error}."
     if diagnosis:
         return f"{head} Cause: {diagnosis[0]}. To do: {diagnosis[1]}"
     lines = [line.strip() for line in messages.splitlines() if line.strip()]
@@ -219,7 +219,7 @@ def start_mount(kind: MountDriver, mount: DesiredMount, unit: str) -> dict[str, 
 
 
 def verify_mount(kind: MountDriver, mount: DesiredMount, seconds: float) -> dict[str, Any]:
-    """Use a mount as its user; fail if nothing is mounted, since the local directory below would pass."""
+    """Use a mount as its user; fail if nothing is mounted, since the directory beneath would pass."""
     probe = f"{PROBE}{socket.gethostname()}-{os.getpid()}" if kind.may_probe(mount) else ""
     if not mount_probe.mounted_at(mount.path):
         return {"step": "stat", "errno": 0, "error": "the mount ended immediately"}
@@ -227,7 +227,7 @@ def verify_mount(kind: MountDriver, mount: DesiredMount, seconds: float) -> dict
 
 
 def ensure_mounted(kind: MountDriver, mount: DesiredMount, check_mode: bool) -> dict[str, Any]:
-    """Ensure that it is mounted, now and after each boot."""
+    """Ensure that the path is mounted, now and after each boot."""
     validate(kind, mount)
     files = desired_files(kind, mount)
     path, unit = mount.path, files.unit
@@ -276,7 +276,7 @@ def ensure_mounted(kind: MountDriver, mount: DesiredMount, check_mode: bool) -> 
 
 
 def ensure_unmounted(kind: MountDriver, mount: DesiredMount, check_mode: bool, absent: bool) -> dict[str, Any]:
-    """Ensure that it is not mounted, now or after a boot; `absent` also removes unit and credentials, never data."""
+    """Ensure that nothing is mounted, now or after a boot; `absent` also removes unit and credentials, never data."""
     path, unit = mount.path, unit_name(mount.path)
     files = MountFiles(unit, f"{UNITS}/{unit}", "", credentials_path(path), "")
     has_unit = MARK in systemd.read_text(files.unit_file)

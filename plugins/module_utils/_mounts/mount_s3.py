@@ -84,7 +84,7 @@ class MountS3(MountDriver):
         *s3.FUSE_CAUSES,
         KnownFailure(
             r"unexpected argument '?(?:--)?([^' \n]+)|2/INVALIDARGUMENT",
-            "mount-s3 on this node does not know an option ({0})",
+            "mount-s3 on this node does not recognize an option ({0})",
             "remove it from the options; `mount-s3 --help` on this node lists the valid ones",
         ),
         KnownFailure(
@@ -102,7 +102,7 @@ class MountS3(MountDriver):
     )
 
     def problems(self, mount: DesiredMount) -> list[str]:
-        """Return the reasons to refuse a mount, including options that mount-s3 does not know."""
+        """Return the reasons to refuse a mount, including options that mount-s3 does not support."""
         unknown = sorted(name for name in mount.options if name not in OPTIONS)
         both = [name for name in ("allow-other", "allow-root") if mount.options.get(name)]
         problems = [
@@ -115,8 +115,8 @@ class MountS3(MountDriver):
         ]
         if unknown:
             problems.append(
-                f"mount-s3 does not know the option {', '.join(unknown)}: use its command line options without leading "
-                "dashes, such as force-path-style; read_only is a setting of the mount itself"
+                f"mount-s3 does not recognize the option {', '.join(unknown)}: use its command line options without "
+                "leading dashes, such as force-path-style; read_only is a setting of the mount itself"
             )
         if len(both) == 2:
             problems.append("allow-other and allow-root exclude each other: set only one of them")

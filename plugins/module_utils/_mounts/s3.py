@@ -44,7 +44,7 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
     if names and not names >= {"access_key", "secret_key"}:
         missing = " and ".join(sorted({"access_key", "secret_key"} - names))
         problems.append(
-            f"credentials without {missing}: set access_key and secret_key, or neither for the instance's role"
+            f"the credentials lack {missing}: set both access_key and secret_key, or neither to use the instance role"
         )
     unknown_keys = sorted(names - {"access_key", "secret_key", "session_token"})
     if unknown_keys:
@@ -85,7 +85,7 @@ CAUSES = (
     ),
     KnownFailure(
         "InvalidAccessKeyId|Access Key Id you provided does not exist",
-        "S3 does not know the access key (InvalidAccessKeyId)",
+        "S3 does not recognize the access key (InvalidAccessKeyId)",
         "correct the access key in the variables, the vault or AWS_ACCESS_KEY_ID; a new one may "
         "take seconds to become valid",
     ),

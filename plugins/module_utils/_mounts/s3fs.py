@@ -32,7 +32,7 @@ class S3fs(MountDriver):
         *s3.FUSE_CAUSES,
         KnownFailure(
             r"fuse: unknown option [`'](?:([^'=]+))",
-            "s3fs on this node does not know the option {1}",
+            "s3fs on this node does not recognize the option {1}",
             "remove {1} from the options; `man s3fs` on this node lists the valid ones",
         ),
         KnownFailure(

@@ -36,7 +36,7 @@ def call_checked(*argv: str) -> str:
     """Run a command that does not wait for a server, and return its output. Raise MountError if it fails."""
     result = call(*argv, seconds=RELOAD_TIMEOUT)
     if result.code != 0:
-        raise MountError(f"`{' '.join(argv)}` failed: {result.text.strip() or 'no answer'}")
+        raise MountError(f"`{' '.join(argv)}` failed: {result.text.strip() or 'no output'}")
     return result.text
 
 

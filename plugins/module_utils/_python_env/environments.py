@@ -78,7 +78,7 @@ def installed_version(environment: str, name: str) -> str:
 
 
 def last_used(environment: str) -> float:
-    """Return when the interpreter was last started, from the file that it reads first; days are exact, hours not."""
+    """Return the time of the interpreter's last start, from the file that it reads first, accurate to a day."""
     files = glob.glob(os.path.join(environment, "lib", "python3*", "__pycache__", "os.*.pyc"))  # conda
     times = []
     for path in [os.path.join(environment, "pyvenv.cfg"), *files]:
@@ -173,7 +173,7 @@ def remove(directory: str, name: str) -> None:
     home = home_of(directory, name)
     if not os.path.isfile(os.path.join(home, "env", ".muster")):
         raise RemovalError(
-            f"{home}/env was not created by the role python_env. Remove it by hand if you do not need it"
+            f"{home}/env was not created by the role python_env. Remove it manually if you do not need it"
         )
     paths = contents(home, name)
     if paths:
@@ -197,7 +197,7 @@ def main(request: Data) -> Data:
         advice = (
             f"ansible-playbook stop.yml -e run_id={match['runs'][0]}"
             if match["runs"]
-            else f"sudo kill {match['processes'][0]} there"
+            else f"run `sudo kill {match['processes'][0]}` on that node"
         )
         error = f"{match['path']} is in use by {user}. Wait until it has ended, or stop it ({advice})"
         return {"environments": environments, "removed": False, "changed": False, "error": error}

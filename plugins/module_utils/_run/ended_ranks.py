@@ -20,7 +20,7 @@ RANK_NUMBER = re.compile(r"[0-9]{1,7}")  # str.isdigit accepts characters that i
 
 
 def ended_ranks(status: Mapping[str, Any], first_rank: int = 0, count: int = 1 << 20) -> dict[int, float]:
-    """Return when each rank exited that status.json lists, by the node's clock; only `count` ranks from first_rank.
+    """Return the exit times of ranks in status.json, by the node's clock; only `count` ranks from first_rank on.
 
     A job can write that file, so anything else in it is ignored.
     """
@@ -60,7 +60,7 @@ def locate_ranks(ranks: Sequence[int], nodes: Sequence[Mapping[str, Any]]) -> st
 
 
 def describe_ended_ranks(ages: Mapping[int, float], nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Return which ranks of a run have exited and which still run, or an empty string if none has exited.
+    """Describe which ranks of a run have exited and which still run; return an empty string if none has exited.
 
     Args:
         ages: seconds since each rank exited.
@@ -72,6 +72,6 @@ def describe_ended_ranks(ages: Mapping[int, float], nodes: Sequence[Mapping[str,
     running = [rank for rank in ranks if rank not in ages]
     age = format_age(min(ages.values()))
     if not running:
-        return f"all ranks exited with 0 {age} ago, but their launchers still run"
+        return f"all ranks exited with 0 {age} ago, but their launchers are still running"
     still = "runs" if len(running) == 1 else "run"
     return f"{locate_ranks(sorted(ages), nodes)} exited with 0 {age} ago; {locate_ranks(running, nodes)} still {still}"

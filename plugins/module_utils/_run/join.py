@@ -56,7 +56,7 @@ def request_join(path: str, member: Data) -> Data:
     if os.path.lexists(os.path.join(path, queued_run.MARKER)):
         raise RunError(
             "the run is a Slurm job, which no other node can join: launch with launch_spares, or with "
-            "launch_slurm_requeue, for Slurm to start it again"
+            "launch_slurm_requeue, so that Slurm restarts it"
         )
     identifier = os.urandom(8).hex()
     document = {"id": identifier, "price_per_hour": member.get("price_per_hour")}

@@ -89,7 +89,7 @@ def profile(request: Data) -> Data:
 
 
 def ask_supervisor(path: str, plan: Data, order: Data) -> Data:
-    """Return which processes the supervisor has signalled. Raise RunError."""
+    """Return the processes that the supervisor has signalled. Raise RunError."""
     with contextlib.suppress(OSError):
         write_json(os.path.join(path, PROFILE_REQUEST), order)
     deadline = time.monotonic() + PROFILE_REQUEST_TIMEOUT
@@ -100,7 +100,7 @@ def ask_supervisor(path: str, plan: Data, order: Data) -> Data:
         time.sleep(PROFILE_POLL_INTERVAL)
     raise RunError(
         f"the supervisor of run {plan['run_id']} did not respond within {PROFILE_REQUEST_TIMEOUT:.0f} s: it may "
-        "be busy with another profile; try again when that has ended"
+        "be busy with another profile; try again once that is finished"
     )
 
 
@@ -146,7 +146,7 @@ def rank_result(path: str, identifier: str, rank: int, pid: int) -> Data:
     """Return the analysis of a rank's trace, and pack the trace for transfer."""
     state = read_state(path, identifier, pid)
     if state.get("state") != "profiled":
-        error = state.get("error") or "the rank has not responded: it may be in a library call, or have ended"
+        error = state.get("error") or "the rank has not responded: it may be in a library call, or may have ended"
         return {**failed_result(rank, error), "pid": pid}
     trace_path = file_of(path, identifier, pid, ".trace.json")
     try:

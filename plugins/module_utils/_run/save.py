@@ -60,7 +60,7 @@ def request_save(path: str, stop: bool) -> list[str]:
     while os.path.lexists(name) and time.monotonic() < deadline:
         time.sleep(STATUS_POLL_INTERVAL)
     if os.path.lexists(name):
-        raise RunError(f"the supervisor of the run has not taken the request {name} within {SAVE_REQUEST_TIMEOUT:g} s")
+        raise RunError(f"the run's supervisor did not accept the request {name} within {SAVE_REQUEST_TIMEOUT:g} s")
     time.sleep(SAVE_REPLY_INTERVAL)
     return events_since(path, start_time)
 

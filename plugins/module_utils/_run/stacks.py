@@ -40,7 +40,7 @@ def read_stacks(request: Data) -> Data:
     if not is_alive(path):
         raise RunError(f"run {plan['run_id']} is not active on this node, so its ranks have no stacks")
     if not plan.get("stacks"):
-        raise RunError(f"run {plan['run_id']} offers no stacks: launch it with launch_stacks: true")
+        raise RunError(f"run {plan['run_id']} was launched without stack dumps: launch it with launch_stacks: true")
     identifier = os.urandom(8).hex()
     with contextlib.suppress(OSError):
         write_json(os.path.join(path, REQUEST), {"id": identifier})

@@ -25,9 +25,9 @@ FIX_CREDENTIALS = "Correct s3_client_access_key_id and s3_client_secret_access_k
 ERROR_MESSAGES = {
     "NoSuchBucket": "bucket {bucket} does not exist. Correct its name, or create it",
     "404": "bucket {bucket} does not exist. Correct its name, or create it",
-    "AccessDenied": "access to bucket {bucket} is denied ({operation}). Give these credentials the right to it",
-    "403": "access to bucket {bucket} is denied ({operation}). Give these credentials the right to it",
-    "InvalidAccessKeyId": "S3 does not know the access key. " + FIX_CREDENTIALS,
+    "AccessDenied": "access to bucket {bucket} is denied ({operation}). Grant these credentials permission for it",
+    "403": "access to bucket {bucket} is denied ({operation}). Grant these credentials permission for it",
+    "InvalidAccessKeyId": "S3 does not recognize the access key. " + FIX_CREDENTIALS,
     "SignatureDoesNotMatch": "the secret access key does not match the access key. " + FIX_CREDENTIALS,
     "ExpiredToken": "the credentials have expired. " + FIX_CREDENTIALS,
     "InvalidToken": "the session token is invalid. " + FIX_CREDENTIALS,
@@ -124,7 +124,7 @@ def guess_part_size(object_size: int, etag: str) -> int:
 
 
 def matches_object(s3: Any, bucket: str, key: str, path: str, size: int, etag: str) -> bool | None:  # noqa: PLR0913
-    """Return whether a file has an object's content, or None if S3 gives no checksum that can be computed."""
+    """Return whether a file has an object's content, or None if S3 has no checksum that can be computed."""
     if os.path.getsize(path) != size:
         return False
     part_length = guess_part_size(size, etag)

@@ -69,7 +69,7 @@ def allocation_arguments(
     Args:
         candidates: the nodes of the inventory as the cluster lists them.
         cluster: all nodes of the cluster; those that are not candidates are excluded.
-        options: of sbatch, as the user set them.
+        options: those of sbatch, as the user set them.
         end: how the job ends.
     """
     names = {node["NodeName"] for node in candidates}
@@ -94,9 +94,7 @@ def allocate(request: Data) -> Data:
     except batch_script.NodeNotInClusterError as error:
         raise RunError(str(error)) from None
     if request["count"] > len(candidates):
-        raise RunError(
-            f"nnodes is {request['count']}, but the inventory has {len(candidates)} nodes: use a smaller number"
-        )
+        raise RunError(f"nnodes is {request['count']}, but the inventory has {len(candidates)} nodes: request fewer")
     end = batch_script.JobEnd(request.get("notice") or 0, batch_script.NO_REQUEUE)
     arguments = allocation_arguments(request["count"], candidates, cluster, request["options"], end)
     return {"changed": True, "job": queue.submit(arguments, holder_script())}
@@ -109,7 +107,7 @@ def parse_job(text: str) -> dict[str, str]:
 
 
 def wait(request: Data) -> Data:
-    """Wait for news of a job: another message, its nodes, or its end.
+    """Wait for a change of a job: a new message, its nodes, or its end.
 
     Args:
         request: job, message (the last one).

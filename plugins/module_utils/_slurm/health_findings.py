@@ -84,15 +84,15 @@ def gpu_findings(readings: Mapping[str, Any]) -> Iterator[NodeFinding]:
 
 
 def fabric_findings(readings: Mapping[str, Any], baseline: Mapping[str, Any]) -> Iterator[NodeFinding]:
-    """Yield RDMA ports and NVLinks that the node once had and has no longer."""
+    """Yield RDMA ports and NVLinks that the node once had and no longer has."""
     active = {port["name"] for port in readings["ports"] if port["state"] == "ACTIVE"}
     for name in baseline["ports"]:
         if name not in active:
-            yield NodeFinding("rdma-port-down", f"the RDMA port {name} is not active, and was", name)
+            yield NodeFinding("rdma-port-down", f"the RDMA port {name} is no longer active", name)
     links = {str(gpu["index"]): len(gpu["active"]) for gpu in readings["nvlinks"]}
     for index, count in baseline["nvlinks"].items():
         if index in links and links[index] < count:
-            text = f"GPU {index} has {links[index]} active NVLinks, and had {count}"
+            text = f"GPU {index} has {links[index]} active NVLinks, down from {count}"
             yield NodeFinding("nvlink-down", text, index)
 
 
@@ -109,7 +109,9 @@ def disk_findings(disks: Mapping[str, Mapping[str, int]]) -> Iterator[NodeFindin
         if disk["bytes"] < MIN_FREE_BYTES:
             yield NodeFinding("disk-full", f"less than 1 GiB is free on {path}", path)
         elif disk["inodes"] < MIN_FREE_INODES:
-            yield NodeFinding("disk-full", f"hardly any file can be created at {path}: no free inodes", path)
+            yield NodeFinding(
+                "disk-full", f"almost no more files can be created at {path}: too few inodes are free", path
+            )
 
 
 def update_baseline(baseline: Any, readings: Mapping[str, Any]) -> Data:

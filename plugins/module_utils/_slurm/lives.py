@@ -133,7 +133,7 @@ def is_worth_requeueing(result: Mapping[str, Any], exit_code: int, life: int, li
         result: how this life ended.
         exit_code: the supervisor's.
         life: how often the job has been requeued.
-        limit: how often it may be.
+        limit: how often it may be requeued.
     """
     if life >= limit or exit_code == restart_policy.NO_REQUEUE:
         return False
@@ -165,7 +165,7 @@ def end_life(directory: str, exit_code: int, environment: Mapping[str, str]) -> 
         queue.run("scontrol", "requeue", job)
     except RunError as error:
         return f"Slurm job {job} could not be requeued: {error}"
-    return f"Slurm job {job} is requeued ({life + 1} of {limit})"
+    return f"Slurm job {job} was requeued ({life + 1} of {limit})"
 
 
 def end_job_of_lost_nodes(directory: str, environment: Mapping[str, str]) -> None:

@@ -78,7 +78,7 @@ def submit(arguments: Sequence[str], script: str) -> str:
                 raise
         time.sleep(SUBMIT_RETRY_INTERVAL)
     if not JOB.match(job):
-        raise RunError(f"sbatch printed {ascii(job)[:80]} instead of the number of a job")
+        raise RunError(f"sbatch printed {ascii(job)[:80]} instead of a job number")
     return job
 
 
@@ -104,9 +104,9 @@ def position_of(job: str) -> int:
 
 
 def expected_start(text: str, now: float) -> str:
-    """Return a start that Slurm expects, to the minute; "" if it is unknown.
+    """Return the start time that Slurm expects, to the minute; "" if it is unknown.
 
-    The end of a job without a time limit is unknown: Slurm expects it after a year. Each estimate may be some seconds
+    The end of a job without a time limit is unknown: Slurm expects it after a year. Each estimate may be a few seconds
     later than the previous one.
 
     Args:

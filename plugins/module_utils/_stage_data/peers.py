@@ -94,7 +94,7 @@ class Peers:
         self.fallback = fallback
         self.other_nodes = [number for number in range(len(self.nodes)) if number != self.rank]
         self.unavailable = {number: False for number in range(len(self.nodes))}
-        self.last_seen: dict[int, float] = {}  # when each peer was last verified, by the monotonic clock
+        self.last_seen: dict[int, float] = {}  # monotonic time at which each peer was last verified
         self.started = time.monotonic()
         self.used_nonces: set[str] = set()  # nonces of accepted requests
         self.lock = threading.Lock()
@@ -134,7 +134,7 @@ class Peers:
             length, digest = response.getheader("Content-Length", ""), response.getheader("Muster-Digest", "")
             expected = compute_proof(self.token, "answer", *request_fields, response.status, length, digest)
             if not is_same_proof(response.getheader("Muster-Proof"), expected):
-                self.reject(peer, "the server there does not have the token of this transfer")
+                self.reject(peer, "the server at this address does not have this transfer's token")
                 return ""
             timer.cancel()
             self.last_seen[peer] = time.monotonic()
@@ -143,7 +143,7 @@ class Peers:
             if response.status != 200:
                 return ""
             if not re.match(r"[0-9]{1,15}\Z", length) or int(length) > limit:
-                self.reject(peer, f"the reply to {path} has {length[:20]} bytes, more than it may have")
+                self.reject(peer, f"the reply to {path} has {length[:20]} bytes, more than allowed")
                 return ""
             received_hash = hashlib.sha256()
             for chunk in read_chunks(response, int(length)):

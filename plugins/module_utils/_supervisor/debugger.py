@@ -62,7 +62,7 @@ class DebuggerWatch:
             if 0 <= rank - node["first_rank"] < node["slots"]:
                 self.subject = f"rank {rank} on {node['name']}"
             elif rank >= plan["world_size"] and node.get("attempt_rank") == 0:
-                self.missing = f"this attempt has no rank {rank}: its ranks wait for no debugger"
+                self.missing = f"this attempt has no rank {rank}, so none of its ranks waits for a debugger"
         self.state = ""
 
     def step(self) -> list[Notice]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 # last lines to keep of a rank that was ended because others failed: what it did may be above a progress bar
 STOPPED_LINES = 10
+MAX_STOPPED = 4000  # characters of these
 # Numbers of at most 9 digits: a job may write such lines itself.
 TORCHRUN_FAILURE = re.compile(
     r"rank\s*: (?P<rank>[0-9]{1,9}) \(local_rank: (?P<local_rank>[0-9]{1,9})\)\s*\n"
@@ -39,9 +40,9 @@ CLOSING = re.compile(r"Sending process ([0-9]{1,9}) closing signal")
 # What a rank's C++ runtime prints when Python, before 3.14, ends one of its threads by force.
 ENDED_BY_FORCE = "terminate called without an active exception"
 ABORTED_AT_ITS_END = (
-    f"was aborted while its interpreter ended ({ENDED_BY_FORCE}): a thread of gloo was still running. In the "
-    "script import torch.distributed.nn before init_process_group, and call destroy_process_group at the end; after "
-    "fully_shard on CPUs, which keeps the thread all the same, end with sys.stdout.flush() and os._exit(0)"
+    f"was aborted while its interpreter was exiting ({ENDED_BY_FORCE}): a gloo thread was still running. In "
+    "the script, import torch.distributed.nn before init_process_group and call destroy_process_group at the end; "
+    "after fully_shard on CPUs, which keeps the thread running anyway, end with sys.stdout.flush() and os._exit(0)"
 )
 
 
@@ -56,7 +57,7 @@ def rank_reports(  # noqa: C901
 
     Also closed (true) if torchrun ended it because another rank had failed, first (true) if it is known to be the first
     rank on this node to fail, and ended_by_us (true) if the supervisor ended it. launcher_stopped: whether it also
-    ended the launcher; ending: when it began to end the ranks, by the monotonic clock.
+    ended the launcher; ending: the monotonic time at which it began to end the ranks.
     """
     node, directory, run_directory = plan["node"], log_directory(plan, directory), directory
     failures, first = {}, None
@@ -116,7 +117,7 @@ def ended_by_force(code: int, text: str) -> bool:
 
 
 def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
-    """Return {rank: the exception that ended it, or ""} for ranks that share a log, or None if it does not say.
+    """Return {rank: the exception that ended it, or ""} for ranks that share a log, or None if it is not known.
 
     torch puts "[rank3]: " before each line of an uncaught exception.
     """
@@ -141,16 +142,18 @@ def log_of_failure(report: NodeReport) -> str:
 def last_output(report: NodeReport) -> tuple[str, str]:
     """Return the log of the rank that failed first, and its last lines.
 
-    For a node that was ended, those of its first rank: they show what it was doing while others waited for it.
+    For a node that was ended or on which no rank failed, those of its first rank: they show what it was doing while
+    others waited for it, or why it ended before them.
     """
     log = log_of_failure(report)
     if log:
         return log, last_lines(log)
     stopped = [rank for rank in report["ranks"] if report["ended_by_us"] and rank["exit_code"] != 0]
-    if not stopped:
+    shown = stopped or report["ranks"]
+    if not shown:
         return "", ""
-    log = str(stopped[0]["log"])
-    return log, "\n".join(last_lines(log).split("\n")[-STOPPED_LINES:])
+    log = str(shown[0]["log"])
+    return log, "\n".join(last_lines(log).split("\n")[-STOPPED_LINES:])[-MAX_STOPPED:]
 
 
 def last_lines(path: str) -> str:
@@ -198,7 +201,7 @@ def recorded_error(path: str) -> str:
 def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
     """Return the exit code of a rank started by bin/muster-rank, and when it ended; None if not recorded.
 
-    directory: of the attempt's logs.
+    directory: that of the attempt's logs.
 
     Times are by this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
     """

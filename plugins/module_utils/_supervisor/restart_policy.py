@@ -45,7 +45,8 @@ BROKEN_HARDWARE = re.compile(
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 CANNOT_START = (126, 127)  # exit codes of a program that is missing or cannot be executed
 
-# restart: whether another attempt follows. why: why not, "" if it does. final: whether a scheduler must not requeue it.
+# restart: whether another attempt follows. why: why none follows, "" if one does. final: whether a scheduler must not
+# requeue it.
 Decision = collections.namedtuple("Decision", "restart why final")
 
 
@@ -116,7 +117,7 @@ def decide(policy: RestartPlan, history: Sequence[AttemptRecord], initial: str =
     if end in (STOPPED, SUCCEEDED, NOT_STARTED) or not policy["restarts"]:
         return Decision(False, "", False)
     if end not in policy["when"]:
-        return Decision(False, f"{REASONS.get(end, end)}; launch_restart_when does not have {end}", False)
+        return Decision(False, f"{REASONS.get(end, end)}; launch_restart_when does not include {end}", False)
     if spent >= policy["restarts"]:
         return Decision(False, f"all {policy['restarts']} restarts are used up (launch_restarts)", False)
     if policy["counts_progress"] and lacks_progress(history, initial):

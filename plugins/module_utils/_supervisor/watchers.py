@@ -117,7 +117,7 @@ class Watchers:
         self.gpus_error = ""  # nvidia-smi's error while any GPU is faulty
         self.logs_due = 0.0
         self.shortened = ""  # how logs over the limit were shortened, or the error
-        self.final_check: float | None = None  # when the final checks began
+        self.final_check: float | None = None  # time at which the final checks began
 
     def begin_attempt(self, plan: Plan) -> None:
         """Watch the next attempt's job, whose final checks have not begun."""
@@ -182,7 +182,7 @@ class Watchers:
             elif now - since > MOUNT_CHECK_TIMEOUT or (
                 self.final_check is not None and now - self.final_check > FINAL_CHECK_TIMEOUT
             ):
-                error = f"no answer within {now - since:.0f} s"
+                error = f"no reply within {now - since:.0f} s"
                 signal_all([pid], signal.SIGKILL)
             if error is not None:
                 notices += self.note_mount(point, error)
@@ -196,7 +196,7 @@ class Watchers:
             self.mounts[point] = error
             return [("mount", f"the mount {point} on {self.name} has died: {error}")]
         del self.mounts[point]
-        return [("mount", f"the mount {point} on {self.name} answers again")]
+        return [("mount", f"the mount {point} on {self.name} responds again")]
 
     def sample_gpus(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
         """Record the GPUs' activity while the job runs, with one process at a time, since it may hang."""

@@ -130,7 +130,7 @@ def check_step() -> None:
                     else "Check torch (ansible-playbook site.yml --tags pytorch)"
                 )
                 raise StepError(
-                    f"a training step on two processes fails in process {number} (expected weight: 0.25): "
+                    f"a training step on two processes failed in process {number} (expected weight: 0.25): "
                     f"{out.strip()[-800:]}. {hint}"
                 )
 

@@ -5,7 +5,7 @@
 """Verify torch on this node: its build, packages built against it, a matrix product on each GPU, a sum of two ranks.
 
 The verification is not repeated until its inputs change. It runs in the environment's interpreter and imports only
-torch besides the standard library.
+torch apart from the standard library.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def fingerprint(request: Data) -> str:
 
 
 def installed_builds() -> dict[str, list[str]]:
-    """Return version and time of installation of torch and of the packages built against it, by name."""
+    """Return the version and installation time of torch and of the packages built against it, by name."""
     builds = {}
     for name in ("torch", *COMPANIONS):
         try:
@@ -112,7 +112,7 @@ def check_companions() -> list[str]:
 
 
 def rocm_version(request: Data) -> str:
-    """Return the version of ROCm that the requested build is for, or "" if it is not for ROCm."""
+    """Return the ROCm version that the requested build is for, or "" if it is not for ROCm."""
     build = str(request["build"])
     return build[len("rocm") :] if build.startswith("rocm") else ""
 
@@ -128,12 +128,12 @@ def check_build(request: Data) -> str:
         raise StepError(
             f"torch is {torch.__version__} for {'CUDA ' + cuda if cuda else 'the CPU'} instead of {request['version']} "
             f"for {'CUDA ' + request['cuda'] if request['cuda'] else 'the CPU'}. Check pytorch_index_url, and "
-            "with pip list which package requires another torch"
+            "which package requires a different torch (pip list)"
         )
     if rocm and not (torch.version.hip or "").startswith(rocm):
         raise StepError(
             f"torch is {torch.__version__} for ROCm {torch.version.hip or 'none'} instead of {rocm}. Check "
-            "pytorch_index_url, and with pip list which package requires another torch"
+            "pytorch_index_url, and which package requires a different torch (pip list)"
         )
     if request["gpus"] and (cuda or rocm) and torch.cuda.device_count() != request["gpus"]:
         advice = (
@@ -155,7 +155,9 @@ def check_products(request: Data) -> int:
         matrix = torch.arange(64.0, device=device).repeat(256, 1)
         product = matrix @ matrix.new_ones(64, 256)
         if not bool((product == 2016).all()):  # 0 + 1 + ... + 63, exact in float32 and in TF32
-            raise StepError(f"a matrix product on {device} is wrong: not 2016 everywhere. Have this GPU replaced")
+            raise StepError(
+                f"a matrix product on {device} is wrong: its elements are not all 2016. Have this GPU replaced"
+            )
     return count
 
 
@@ -179,7 +181,7 @@ def check_sum(count: int) -> str:
             if out.split() != ["3.0", "3.0"]:
                 error = last_lines(errors) or out.strip()
                 raise StepError(
-                    f"a sum over two processes by {backend} fails in process {number}: {error}. Check the "
+                    f"a sum over two processes with {backend} failed in process {number}: {error}. Check the "
                     "limits of this machine (ansible-playbook site.yml --tags base_packages), and NCCL with "
                     "NCCL_DEBUG=INFO"
                 )

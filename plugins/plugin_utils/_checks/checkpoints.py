@@ -30,13 +30,13 @@ CONVERT_ZERO = (
     "python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state "
     "--input_folder {path} --output_folder {path}_universal"
 )
-# How to make shards fit another number of ranks, by the format of the checkpoint.
+# How to convert shards for a different number of ranks, by the format of the checkpoint.
 DEEPSPEED_REMEDY = (
     'convert it on {node}: {command}; then set "checkpoint": {{"load_universal": true}} in the DeepSpeed '
-    "configuration and load {zero}_universal; or start {world_size} processes again"
+    "configuration and load {zero}_universal; or use {world_size} processes again"
 )
 LOCAL_REMEDY = (
-    "start {world_size} processes again; for the next run, save with torch.distributed.checkpoint "
+    "use {world_size} processes again; for the next run, save with torch.distributed.checkpoint "
     "(FSDP: SHARDED_STATE_DICT), which any number of ranks can load"
 )
 
@@ -60,8 +60,8 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
         problem = f"{contract.path} ({contract.source}) is a different mount on each node"
     else:
         problem = (
-            f"{contract.path} ({contract.source}) is on the node's own disk: if the node is lost, the checkpoints are "
-            "lost, too"
+            f"{contract.path} ({contract.source}) is on the node's own disk: if the node is lost, so are the "
+            "checkpoints"
         )
     nodes = contract.local_nodes or tuple(node.name for node in context.nodes)
     remedy = (
@@ -72,13 +72,13 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
     requirement = "checkpoints that outlive the node that saved them"
     make_finding = warning
     if context.job.restarts:  # restarts need checkpoints that survive the loss of a node
-        make_finding, requirement = error, f"{requirement}, since the run restarts after the loss of one"
+        make_finding, requirement = error, f"{requirement}, since the run restarts after losing a node"
         remedy += ". To launch anyway, if only rank 0 saves and loads them: -e preflight_skip=checkpoint-node-local"
     return [make_finding("checkpoint-node-local", nodes, problem=problem, requirement=requirement, remedy=remedy)]
 
 
 def check_restarts(context: CheckContext, contract: Contract) -> list[Finding]:
-    """Check that a run that restarts by itself has checkpoints to resume from."""
+    """Check that a run that restarts automatically has checkpoints to resume from."""
     if not context.job.restarts or contract.path:
         return []
     return [
@@ -88,7 +88,7 @@ def check_restarts(context: CheckContext, contract: Contract) -> list[Finding]:
             problem="the run may restart, but neither its arguments nor launch_checkpoints say where it saves "
             "checkpoints",
             requirement="a checkpoint directory: without it, a restart may begin at the first step",
-            remedy="-e launch_checkpoints=DIRECTORY on a shared mount, and --resume or the like, or "
+            remedy="-e launch_checkpoints=DIRECTORY on a shared mount, and --resume or a similar argument, or "
             '-e \'{"launch_resume_args": ["--resume", "{checkpoint}"]}\'; to hide this: '
             "-e preflight_skip=restart-no-checkpoint",
         )
@@ -96,7 +96,7 @@ def check_restarts(context: CheckContext, contract: Contract) -> list[Finding]:
 
 
 def check_room(context: CheckContext, contract: Contract) -> list[Finding]:
-    """Check that the checkpoints to keep, and the next before an older one is removed, fit on the disk."""
+    """Check that the checkpoints to keep, and the next one until an older one is removed, fit on the disk."""
     checkpoint = contract.choice["checkpoint"]
     if checkpoint is None or not checkpoint["size"]:
         return []
@@ -116,7 +116,7 @@ def check_room(context: CheckContext, contract: Contract) -> list[Finding]:
                     problem=f"{format_size(free)} are free in {contract.path}, and a checkpoint takes "
                     f"{format_size(size)}",
                     requirement=f"{format_size(limit)}: "
-                    + ("the next checkpoint" if limit == size else f"{kept} checkpoints, and one that is being saved"),
+                    + ("the next checkpoint" if limit == size else f"{kept} checkpoints, plus one that is being saved"),
                     remedy=f"remove old ones (du -sh {shlex.quote(contract.path)}/*), keep fewer (save_total_limit), "
                     "or save to a larger disk",
                 )
@@ -129,9 +129,9 @@ def check_torn(context: CheckContext, contract: Contract) -> list[Finding]:
     complete = contract.choice["checkpoint"]
     nodes = [node.name for node, _facts in context.nodes_with("checkpoints")]
     if complete is not None:
-        fallback = f"{describe_step(complete)} ({complete['name']}) is the newest complete one"
+        fallback = f"{describe_step(complete)} ({complete['name']}) is the newest complete checkpoint"
     else:
-        fallback = "no other one is complete"
+        fallback = "no other checkpoint is complete"
     findings = []
     for checkpoint in contract.choice["torn"][:2]:
         make_finding = error if named_by_job(context.job, checkpoint) else warning
@@ -152,12 +152,12 @@ def set_aside_command(torn: Checkpoint, complete: Checkpoint | None) -> str:
     path = shlex.quote(torn["path"])
     command = f"mv {path} {path}.torn"
     if complete is None:
-        return f"move it away on each node: {command}"
+        return f"rename it on each node: {command}"
     if torn["format"] == "deepspeed":  # DeepSpeed loads the tag that `latest` names
         directory = posixpath.dirname(torn["path"])
         latest = shlex.quote(posixpath.join(directory, "latest"))
         command += f"; echo {shlex.quote(posixpath.relpath(complete['path'], directory))} > {latest}"
-    return f"move it away on each node: {command}; and resume from {complete['path']}"
+    return f"rename it on each node: {command}; and resume from {complete['path']}"
 
 
 def check_world_size(context: CheckContext, contract: Contract) -> list[Finding]:
@@ -177,8 +177,8 @@ def check_world_size(context: CheckContext, contract: Contract) -> list[Finding]
         make_finding(
             "checkpoint-world-size",
             [],
-            problem=f"{checkpoint['path']} has the shards of {checkpoint['world_size']} ranks, and this run has "
-            f"{world_size}",
+            problem=f"{checkpoint['path']} has the shards of {checkpoint['world_size']} ranks, but this run has "
+            f"{world_size} ranks",
             requirement="the same number of ranks, or a checkpoint that any number can load",
             remedy=(DEEPSPEED_REMEDY if is_zero else LOCAL_REMEDY).format(**values),
         )
@@ -205,8 +205,8 @@ def check_parts(context: CheckContext, contract: Contract) -> list[Finding]:
             make_finding(
                 "checkpoint-parts-missing",
                 [node],
-                problem=f"{describe_step(checkpoint)} lacks here: {format_list(names, MAX_NAMED)}; "
-                f"{', '.join(owners)} has them",
+                problem=f"{describe_step(checkpoint)} is incomplete here: these parts are missing: "
+                f"{format_list(names, MAX_NAMED)}; they are on {', '.join(owners)}",
                 requirement=f"{checkpoint['path']} with all parts on each node",
                 remedy=copy_command(context, checkpoint, owners, first in contract.choice["missing"]),
             )
@@ -215,13 +215,13 @@ def check_parts(context: CheckContext, contract: Contract) -> list[Finding]:
 
 
 def copy_command(context: CheckContext, checkpoint: Checkpoint, owners: list[str], first_lacks: bool) -> str:
-    """Return the command that copies missing parts from the nodes that have them. first_lacks: so does the first."""
+    """Return the command that copies missing parts from the nodes that have them. first_lacks: whether node 0 does."""
     path = posixpath.dirname(checkpoint["path"]) if "" in checkpoint["parts"] else checkpoint["path"]
     quoted = shlex.quote(path)
     if owners == [context.table.nodes[0].name] and not first_lacks:
         return f"ansible-playbook stage_data.yml -e stage_data_path={quoted} -e stage_data_destination={quoted}"
     commands = [f"ssh {owner} tar -cC {quoted} . | ssh NODE tar -xkC {quoted}" for owner in owners]
-    return f"for each node that lacks some: {'; '.join(commands)}. Or save to a directory that all nodes share"
+    return f"for each node that lacks parts: {'; '.join(commands)}. Or save to a directory that all nodes share"
 
 
 CHECKS: tuple[Callable[[CheckContext, Contract], list[Finding]], ...] = (

@@ -25,7 +25,7 @@ COPY_HINT = "copy it with: ansible-playbook site.yml --tags code"
 NOT_COPIED_TEXTS = {
     "": ("even after copying", f"check whether code_ignore_existing keeps it; {COPY_HINT}"),
     "as_is": ("not copied because code is as_is", f"remove code: as_is to have the launch copy it, or {COPY_HINT}"),
-    "later": ("not copied yet", f"no action needed: a launch copies it before the start. To copy it now, {COPY_HINT}"),
+    "later": ("not copied yet", f"no action needed: a launch copies it before it starts. To copy it now, {COPY_HINT}"),
     "in_use": (
         "not copied because a run on other GPUs of the node uses it",
         "wait for that run, or add -e code=as_is to start with the existing code on the nodes",
@@ -105,7 +105,7 @@ def check_code(context: CheckContext) -> list[Finding]:
                 [],
                 problem=code.problem,
                 requirement="the job's code, to compare it with the code on the nodes",
-                remedy="correct code_source, or run the code on the nodes as it is with -e code=as_is",
+                remedy="correct code_source, or use the existing code on the nodes with -e code=as_is",
             )
         ] * is_required
     reason, todo = NOT_COPIED_TEXTS[code.skip_reason]

@@ -126,7 +126,7 @@ def group_by_node(failures: Iterable[tuple[str, str]]) -> list[tuple[list[str], 
 
 
 def describe_failures(nodes: list[str], failures: list[tuple[str, str]], subject: str) -> str:
-    """Describe the failures of nodes; subject: what failed, such as "no TCP connection opens"."""
+    """Describe the failures of nodes; subject: what failed, such as "no TCP connection can be opened"."""
     node = nodes[0]
     sources = [source for source, target in failures if target == node]
     targets = [target for source, target in failures if source == node]
@@ -149,9 +149,9 @@ def check_tcp(context: CheckContext) -> list[Finding]:
             error(
                 "peers-blocked",
                 nodes,
-                problem=f"{describe_failures(nodes, failures, 'no TCP connection opens')} (port "
+                problem=f"{describe_failures(nodes, failures, 'no TCP connection can be opened')} (port "
                 f"{format_list(map(str, ports))}: {reasons})",
-                requirement="all TCP ports open between the nodes' addresses; NCCL and gloo choose ephemeral ones",
+                requirement="all TCP ports open between the nodes' addresses; NCCL and gloo use ephemeral ports",
                 remedy="ansible-playbook site.yml --tags firewall; in a cloud, allow all TCP "
                 "from the security group to itself",
             )
@@ -173,8 +173,8 @@ def check_probe_timing(context: CheckContext) -> list[Finding]:
         error(
             "peers-unmet",
             names,
-            problem=f"it took {seconds:.0f} s to query all of them, but each waits only {lifetime} s for its peers: "
-            f"{untested_names} missed each other, so the connections between them are untested",
+            problem=f"it took {seconds:.0f} s to query all of these nodes, but each waits only {lifetime} s for its "
+            f"peers: {untested_names} missed each other, so the connections between them are untested",
             requirement="all nodes queried at about the same time, so that they can connect to each other",
             remedy=f"try again with --forks {context.table.nnodes}, and check which node is slow to log in to (time "
             "ansible NAME -m ping)",
@@ -207,7 +207,7 @@ def check_run_ports(context: CheckContext) -> list[Finding]:
                 error(
                     "port-blocked",
                     [master] if from_all_nodes else list(reasons),
-                    problem=f"no TCP connection opens from {format_list(reasons)} to port {port} of {master} "
+                    problem=f"no TCP connection can be opened from {format_list(reasons)} to port {port} of {master} "
                     f"({format_list(dict.fromkeys(reasons.values()))}), while other ports are open",
                     requirement=f"TCP port {port} of {master} open to all nodes",
                     remedy=f"open it in the firewall of {master}, or choose another port with {variable}",
@@ -231,7 +231,7 @@ def check_full_packets(context: CheckContext) -> list[Finding]:
         error(
             "mtu-black-hole",
             nodes,
-            problem=describe_failures(nodes, failures, "connections open, but full-size packets are lost")
+            problem=describe_failures(nodes, failures, "connections can be opened, but full-size packets are lost")
             + f" (MTU {format_list(format_mtus(context, nodes))})",
             requirement="a path that carries packets as large as the interfaces send",
             remedy="lower the MTU of the nodes' interfaces to what the switch, tunnel or VPN between them carries: ip "
@@ -264,7 +264,7 @@ def check_ssh(context: CheckContext) -> list[Finding]:
             nodes,
             problem=f"{describe_failures(nodes, failures, 'ssh login fails')}: "
             + format_list(dict.fromkeys(refusals[pair] for pair in failures), 2),
-            requirement="ssh login from each node to each other without a prompt, with known host keys",
+            requirement="ssh login from each node to every other node without a prompt, with known host keys",
             remedy="ansible-playbook site.yml --tags ssh_mesh",
         )
         for nodes, failures in group_by_node(refusals)

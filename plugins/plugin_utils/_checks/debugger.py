@@ -23,7 +23,7 @@ def check_debugger(context: CheckContext) -> list[Finding]:
             error(
                 "debug-rank",
                 [context.table.nodes[0].name],
-                problem=f"rank {rank}, which is to be debugged, does not exist",
+                problem=f"the rank to debug, {rank}, does not exist",
                 requirement=f"a rank from 0 to {last}",
                 remedy=f"choose another rank: ansible-playbook launch.yml -e debug_rank={min(rank, last)}",
             )
@@ -48,7 +48,8 @@ def check_debugger(context: CheckContext) -> list[Finding]:
         error(
             "debugpy-missing",
             names,
-            problem=f"{context.interpreter_of(names[0])} has no debugpy, with which rank {rank} waits for a debugger",
+            problem=f"{context.interpreter_of(names[0])} has no debugpy, which rank {rank} needs to wait for a "
+            "debugger",
             requirement="debugpy in the environment of the job's interpreter",
             remedy="add debugpy to the project's requirements, then run ansible-playbook site.yml --tags python_env",
         )

@@ -35,7 +35,7 @@ def shared_projects(context: CheckContext, names: list[str]) -> list[str]:
 
 
 def use_project_environment(context: CheckContext, names: list[str]) -> str:
-    """Return how to use an environment that a project has on all of these nodes, or "" if there is none."""
+    """Return a remedy that uses an environment that a project has on all of these nodes, or "" if there is none."""
     shared = shared_projects(context, names)
     if not shared:
         return ""
@@ -123,8 +123,8 @@ def check_image_environment(context: CheckContext) -> list[Finding]:
             names,
             problem=f"the machine's image has {description}, and the job's interpreter has no torch",
             requirement="torch in the environment of the job's interpreter",
-            remedy=f"to use the image's: launch_python: {interpreter} in group_vars/training.yml. To install another "
-            "into an environment of its own: ansible-playbook site.yml",
+            remedy=f"to use the image's: launch_python: {interpreter} in group_vars/training.yml. To install torch "
+            "into a separate environment: ansible-playbook site.yml",
         )
         for (interpreter, description), names in nodes.items()
     ]

@@ -71,7 +71,7 @@ def report_no_gpu(name: str, node_facts: Mapping[str, Any], facts: Mapping[str, 
             [name],
             problem="no GPU, so one process is started on the CPU of each node",
             requirement="the number of processes in node_slots",
-            remedy="more: -e nproc_per_node=N, or node_slots in the inventory",
+            remedy="for more processes: -e nproc_per_node=N, or node_slots in the inventory",
         )
     return warning(
         "no-gpu",
@@ -144,7 +144,7 @@ def run_checks(args: Mapping[str, Any], job: Job, names_needed: bool = False) ->
     max_nodes = parse_nnodes(args["nnodes"])[1] if args["nnodes"] not in (None, "") else None
     inventory_table = build_rank_table(filled, nnodes=max_nodes + job.spares if max_nodes is not None else None)
     if job.spares >= inventory_table.nnodes:
-        raise ValueError(f"launch_spares is {job.spares}, but the run has only {inventory_table.nnodes} nodes in all")
+        raise ValueError(f"launch_spares is {job.spares}, but the run has only {inventory_table.nnodes} nodes in total")
     table = get_launcher(job).order(inventory_table)
     if any(node.get(key) is not None for node in filled for key in ("rank", "node_rank")):
         findings += check_order(job, inventory_table, table)

@@ -68,10 +68,10 @@ def check_adapter_access(context: CheckContext) -> list[Finding]:
             "gpudirect-acs",
             redirecting,
             problem=f"PCI bridges redirect the traffic between GPUs and RDMA adapters (ACS): {abbreviate(bridges)}",
-            requirement="bridges that forward it directly: otherwise GPUDirect RDMA goes through the CPU, at a "
-            "fraction of its bandwidth",
+            requirement="bridges that forward this traffic directly: otherwise GPUDirect RDMA goes through the CPU, "
+            "at a fraction of its bandwidth",
             remedy="disable ACS in the firmware; or at each boot, for each of these bridges: sudo setpci -s BRIDGE "
-            "ECAP_ACS+6.w=0000. Virtual machines on the host would no longer be isolated from each other",
+            "ECAP_ACS+6.w=0000. This removes the isolation between virtual machines on the host",
         )
     ]
 

@@ -30,7 +30,7 @@ def check_driver(context: CheckContext) -> list[Finding]:
 
 
 def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> list[Finding]:
-    """Return the first problem of a node's driver; its consequences are not reported separately."""
+    """Return the first problem with a node's driver; its consequences are not reported separately."""
     state, message, driver = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]
     loaded, library, on_disk = driver["loaded"], driver["library"], driver["on_disk"]
     reboot_remedy = "reboot the node, or unload and load the module (ansible-playbook site.yml --tags nvidia_driver)"
@@ -45,8 +45,8 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
             )
         ]
     if state == "mismatch" or (loaded and library and loaded != library):
-        versions = f"loaded is {loaded or 'another version'}, the library is {library or 'not found'}"
-        disk = f", installed on disk is {on_disk}" if on_disk else ""
+        versions = f"{loaded or 'another version'} is loaded, the library is {library or 'not found'}"
+        disk = f", and {on_disk} is installed on disk" if on_disk else ""
         return [
             error(
                 "driver-mismatch",
@@ -89,8 +89,8 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
                 f"{f'driver {loaded}' if loaded else 'the driver'} cannot drive any of them: {message}",
                 requirement="a driver that detects all GPUs of the node",
                 remedy="look for 'NVRM' in dmesg: if it says that the driver does not support the GPU, install another "
-                "branch or the open kernel modules (ansible-playbook site.yml --tags nvidia_driver, from Blackwell on "
-                "with -e nvidia_driver_open=true); "
+                "branch or the open kernel modules (ansible-playbook site.yml --tags nvidia_driver, from Blackwell "
+                "onward with -e nvidia_driver_open=true); "
                 "otherwise reboot, and have the GPU replaced if it is still not found. To run without GPUs, add -e "
                 "preflight_skip=gpu-broken",
             )
@@ -108,7 +108,7 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
     return []
 
 
-# By vendor: the function that returns the first problem of a node's driver.
+# By vendor: the function that returns the first problem with a node's driver.
 DRIVER_FINDINGS: dict[str, Callable[[str, dict[str, Any], CheckContext], list[Finding]]] = {
     "nvidia": driver_findings,
     "amd": lambda name, gpus, _context: amd_gpus.driver_findings(name, gpus),

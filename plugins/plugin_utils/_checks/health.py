@@ -121,7 +121,7 @@ def check_speed(context: CheckContext) -> Iterator[Finding]:
                 "gpu-pcie-narrow",
                 [node.name],
                 problem=format_list(narrow, 4),
-                requirement="all lanes: data reaches the GPU more slowly, and the other nodes wait for it",
+                requirement="all lanes: with fewer, data reaches the GPU more slowly, and the other nodes wait for it",
                 remedy="reboot the node; if that does not help, reseat the GPU or have it replaced",
             )
     for reason, names in throttled.items():
@@ -152,7 +152,8 @@ def check_nvlinks(context: CheckContext) -> Iterator[Finding]:
                 [node.name],
                 problem=f"NVLinks are down: {format_list(down, 4)}",
                 requirement="the same links on all GPUs: NCCL otherwise goes through PCI express, or fails",
-                remedy="run nvidia-smi nvlink --status on it; reboot it; have it repaired if links stay down",
+                remedy="run nvidia-smi nvlink --status on the node, then reboot it; have it repaired if links stay "
+                "down",
             )
         faulty = [
             f"GPU {gpu['index']} has {gpu['errors']}" for gpu in health["nvlinks"] if gpu["errors"] >= MAX_NVLINK_ERRORS
@@ -187,7 +188,7 @@ def check_ports(context: CheckContext) -> Iterator[Finding]:
                 "rdma-errors",
                 [node.name],
                 problem=f"an RDMA port has errors: {format_list(faulty, 4)}",
-                requirement="ports without errors: each one is a retransmission, for which all nodes wait",
+                requirement="ports without errors: each error causes a retransmission, for which all nodes wait",
                 remedy="check cable and switch port: perfquery on the node shows whether the counters grow",
             )
     usual, slow = find_outliers(rates)
@@ -198,7 +199,7 @@ def check_ports(context: CheckContext) -> Iterator[Finding]:
             problem=f"RDMA ports run at {format_list(f'{rate} on {name}' for name, rate in slow.items())}, the "
             f"others' at {usual}",
             requirement="the same rate on all nodes: the slowest one sets the pace",
-            remedy="check cable and switch port (ibstat); they may have agreed on fewer lanes",
+            remedy="check cable and switch port (ibstat); the link may have been negotiated with fewer lanes",
         )
 
 

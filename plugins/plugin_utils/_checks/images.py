@@ -181,7 +181,7 @@ def check_memory_limit(context: CheckContext) -> list[Finding]:
             "job would run without a limit",
             requirement=f"{engine} with the cgroup memory controller"
             + ("" if runs_as_root else ", which rootless podman gets only from the user's own systemd"),
-            remedy=f"{remedy}; or remove the limit and rely on the machine's own",
+            remedy=f"{remedy}; or remove the limit, so that only the machine's memory limits the container",
         )
     ]
 

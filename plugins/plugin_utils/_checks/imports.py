@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors 
 MAX_ERROR = 700  # characters of an exception in a finding
 SKIP_HINT = "without the test: -e launch_import_test=false"
 REINSTALL = "ansible-playbook site.yml --tags pytorch,python_env"
-# What to do about an exception, by its text; the first match counts.
+# The remedy for an exception, by its text; the first match counts.
 IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     (
         r"compiled using NumPy 1\.x|numpy\.(core\.multiarray|dtype size changed)|_ARRAY_API not found",
@@ -38,7 +38,7 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"undefined symbol",
-        f"that library was built for another torch: install a release for the installed one ({REINSTALL})",
+        f"that library was built for a different torch: install a release for the installed one ({REINSTALL})",
     ),
     (
         r"No module named '\w+\.[\w.]+'$",
@@ -97,13 +97,12 @@ ROLE_OPTIONS = {
     "deepspeed": "--tags deepspeed -e deepspeed_enabled=true",
     "flash_attn": "--tags flash_attention -e flash_attention_enabled=true",
 }
-DEFAULT_REMEDY = "run that import by hand on the node to see all of its output"
+DEFAULT_REMEDY = "run that import manually on the node to see all of its output"
 CUDA_REMEDIES: tuple[tuple[str, str], ...] = (
     (
         r"forward compatibility|\b804\b",
-        "remove the cuda-compat package, or its directory from LD_LIBRARY_PATH: this GPU needs a driver for "
-        "torch's CUDA "
-        "itself (ansible-playbook site.yml --tags nvidia_driver)",
+        "remove the cuda-compat package, or its directory from LD_LIBRARY_PATH: this GPU needs a driver that "
+        "itself supports torch's CUDA (ansible-playbook site.yml --tags nvidia_driver)",
     ),
     (
         r"system not yet initialized|\b802\b",
@@ -143,7 +142,7 @@ def choose_remedy(text: str, remedies: tuple[tuple[str, str], ...], default: str
 
 
 def describe_location(failure: dict[str, Any]) -> str:
-    """Return where a failed import is: its statement, and the file with the line."""
+    """Return the location of a failed import: its statement, and the file with the line."""
     file_name = failure["file"].rpartition("/")[2]
     location = f"{file_name}, line {failure['line']}" if failure["line"] else file_name
     return f"{failure['statement']} ({location})" if failure["statement"] else location
@@ -194,14 +193,16 @@ def describe_failures(failures: list[dict[str, Any]], interpreter: str) -> str:
     """Describe failed imports that have the same remedy."""
     texts = [one_line(failure["error"]) for failure in failures]
     locations = [describe_location(failure) for failure in failures]
-    uncertainty = f"; the job changes its search path, so it may still find {'them' if failures[1:] else 'it'}"
+    uncertainty = (
+        f"; the job changes its search path, so it may still find {'these modules' if failures[1:] else 'the module'}"
+    )
     if failures[0]["certain"]:
         uncertainty = ""
     if not failures[1:]:
         return f"{locations[0]} fails in {interpreter}: {texts[0]}{uncertainty}"
     modules = [missing_module(failure) for failure in failures]
     if all(modules):
-        return f"{', '.join(locations)} fail in {interpreter}: there are no modules {', '.join(modules)}{uncertainty}"
+        return f"{', '.join(locations)} fail in {interpreter}: no modules named {', '.join(modules)}{uncertainty}"
     described = "; ".join(f"{location}: {text}" for location, text in zip(locations, texts, strict=True))
     return f"{len(failures)} imports fail in {interpreter}: {described}{uncertainty}"
 
@@ -252,7 +253,7 @@ def check_import_failures(context: CheckContext) -> list[Finding]:
                     "import-slow",
                     [node.name],
                     problem=describe_slow_import(imports["failures"]),
-                    requirement="libraries that load in time: the other ranks wait for it only until a timeout",
+                    requirement="libraries that load in time: the other ranks wait only until a timeout",
                     remedy="put the environment on a local disk instead of a network drive, and check the disk; "
                     f"{SKIP_HINT}",
                 )
@@ -348,7 +349,7 @@ def check_compilers(context: CheckContext) -> list[Finding]:
         warning(
             "compiler-missing",
             names,
-            problem=f"there is no {label} on the node, and the job compiles code ({reason})",
+            problem=f"there is no {label} on the node, but the job compiles code ({reason})",
             requirement=f"{label}, unless everything has been compiled before",
             remedy=COMPILER_PACKAGES.format(packages=packages)
             if packages

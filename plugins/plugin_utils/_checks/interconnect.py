@@ -17,14 +17,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 READY_STATES = {"completed", "not supported", "n/a", "[n/a]", "[not supported]"}
 ROCE_V2 = "RoCE v2"
-AUTOMATIC_GID_SINCE = (2, 21)  # NCCL chooses a RoCE v2 entry by itself
+AUTOMATIC_GID_SINCE = (2, 21)  # NCCL chooses a RoCE v2 entry automatically
 MANAGER_REMEDY = (
     "systemctl enable --now nvidia-fabricmanager on the node; journalctl -u nvidia-fabricmanager shows the reason"
 )
 
 
 def fabric_problem(links: dict[str, Any], driver: str) -> str:
-    """Return the problem of the NVSwitch fabric of a node, or ""."""
+    """Return the problem with a node's NVSwitch fabric, or ""."""
     states = Counter(
         f"{gpu['state']}, {gpu['status']}"
         for gpu in links["fabric"]
@@ -40,7 +40,7 @@ def fabric_problem(links: dict[str, Any], driver: str) -> str:
     if not manager["version"]:
         return f"the node has {links['switches']} NVSwitches, but no fabric manager" if not links["fabric"] else ""
     if driver and version_tuple(manager["version"]) != version_tuple(driver):
-        return f"the fabric manager is version {manager['version']}, the driver {driver}"
+        return f"the fabric manager is version {manager['version']}, but the driver is {driver}"
     if manager["service"] not in ("active", "activating", ""):
         return f"the service nvidia-fabricmanager is {manager['service']}"
     return ""
@@ -60,14 +60,15 @@ def check_fabric(context: CheckContext) -> list[Finding]:
             if "version" in problem or "no fabric manager" in problem:
                 branch = driver.partition(".")[0]
                 remedy = (
-                    f"install it in the driver's version: sudo apt-get install nvidia-fabricmanager-{branch}={driver}-*"
+                    "install the version that matches the driver: sudo apt-get install "
+                    f"nvidia-fabricmanager-{branch}={driver}-*"
                 )
             findings.append(
                 error(
                     "fabric-manager",
                     [node.name],
                     problem=problem,
-                    requirement="a running fabric manager of the driver's version: otherwise CUDA does not start "
+                    requirement="a running fabric manager with the driver's version: otherwise CUDA does not start "
                     "(error 802)",
                     remedy=remedy,
                 )
@@ -172,11 +173,11 @@ def check_gids(context: CheckContext) -> list[Finding]:
         warning(
             "rdma-gid",
             odd,
-            problem="RoCE v2 addresses are at other indexes of the GID table than on the other nodes: "
+            problem="RoCE v2 addresses are at different indexes of the GID table from those on the other nodes: "
             + format_list(f"{name} {describe_indexes(indexes[name])}" for name in odd),
             requirement=f"the same index on all nodes for NCCL before {'.'.join(map(str, AUTOMATIC_GID_SINCE))}",
             remedy="give the interfaces addresses in the same order, or install a newer torch, whose NCCL chooses "
-            "by itself",
+            "the index itself",
         )
     ]
 
@@ -192,7 +193,7 @@ def roce_ports(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def has_automatic_gid(context: CheckContext) -> bool:
-    """Return whether each node's NCCL chooses the GID table entry by itself; unknown versions are assumed to."""
+    """Return whether each node's NCCL chooses the GID table entry automatically; unknown versions are assumed to."""
     if context.job.image:
         return True
     versions = [software["packages"].get("nccl") for _node, software in context.nodes_with("software")]
@@ -211,8 +212,8 @@ def check_requested_gid(indexes: dict[str, tuple[tuple[int, ...], ...]], request
             problem=f"NCCL_IB_GID_INDEX is {requested}, but the RoCE v2 addresses are at "
             f"{describe_indexes(indexes[wrong[0]])}",
             requirement="the index of a RoCE v2 address on each node: otherwise NCCL fails with completion error 12",
-            remedy="remove NCCL_IB_GID_INDEX from launch_environment (NCCL 2.21 and newer choose by themselves), "
-            "or correct it",
+            remedy="remove NCCL_IB_GID_INDEX from launch_environment (NCCL 2.21 and newer choose the index "
+            "themselves), or correct it",
         )
     ]
 

@@ -65,7 +65,7 @@ def selected_interfaces(variable: str, value: str, interfaces: list[str]) -> tup
 
 
 def interface_problem(variable: str, value: str, interfaces: Mapping[str, Mapping[str, Any]]) -> tuple[str, bool]:
-    """Return the problem of a variable on a node, and whether it prevents the run, or ("", False)."""
+    """Return the problem with a variable on a node, and whether it prevents the run, or ("", False)."""
     selected, unknown = selected_interfaces(variable, value, list(interfaces))
     is_exclusion = value.startswith("^")
     if unknown and not variable.startswith("NCCL"):
@@ -221,7 +221,7 @@ def check_credentials(context: CheckContext) -> list[Finding]:
             warning(
                 "bucket-credentials",
                 missing,
-                problem=f"the job reads {buckets}, and the node has no AWS credentials: no key in "
+                problem=f"the job reads {buckets}, but the node has no AWS credentials: no key in "
                 "launch_environment, no "
                 "~/.aws/credentials, no instance profile",
                 requirement="credentials on each node, unless the bucket is public",
@@ -283,7 +283,7 @@ def check_services(context: CheckContext) -> list[Finding]:
             warning(
                 check_id,
                 names,
-                problem=f"the job needs {label}{f' for {what}' if what else ''}, which the node does not reach: "
+                problem=f"the job needs {label}{f' for {what}' if what else ''}, which the node cannot reach: "
                 f"{problem}",
                 requirement=f"access to {label} from each node that uses it",
                 remedy=remedy,
@@ -303,7 +303,7 @@ def check_wandb_key(context: CheckContext) -> list[Finding]:
         warning(
             "wandb-no-key",
             [first],
-            problem="the job logs to W&B, and has no key: no WANDB_API_KEY, and no entry in ~/.netrc",
+            problem="the job logs to W&B, but has no key: no WANDB_API_KEY, and no entry in ~/.netrc",
             requirement="a key on the node of rank 0: otherwise wandb.init fails with 'api_key not configured'",
             remedy='ansible-playbook site.yml --tags wandb -e wandb_enabled=true, or -e \'{"launch_pass_environment": '
             '["WANDB_API_KEY"]}\'',

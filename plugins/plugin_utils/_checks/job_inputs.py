@@ -85,7 +85,7 @@ def check_shards(context: CheckContext, option: str, entries: Mapping[str, Mappi
         warning(
             "checkpoint-shards",
             [],
-            problem=f"the checkpoint in {option} has the optimizer states of {len(ranks)} ranks{part}, and the run has "
+            problem=f"the checkpoint in {option} has the optimizer states of {len(ranks)} ranks{part}, but the run has "
             f"{world}",
             requirement="the number of ranks that wrote it: DeepSpeed does not redistribute ZeRO's optimizer states",
             remedy="use that number (-e nnodes=N -e nproc_per_node=N), convert the checkpoint once with DeepSpeed's "
@@ -116,9 +116,9 @@ def precision_problem(config: Mapping[str, Any], arguments: tuple[str, ...]) -> 
     requested = {kind for kind in enabled if is_requested(arguments, kind) or mixed == kind}
     for kind, other in (("fp16", "bf16"), ("bf16", "fp16")):
         if kind in requested and enabled[other]:
-            return f"it enables {other}, and the arguments ask for {kind}"
+            return f"it enables {other}, but the arguments request {kind}"
         if kind in requested and enabled[kind] is False and other not in requested:
-            return f"it disables {kind}, and the arguments ask for it"
+            return f"it disables {kind}, but the arguments request it"
     return ""
 
 
@@ -128,7 +128,7 @@ def size_problems(config: Mapping[str, Any], arguments: tuple[str, ...]) -> list
     for key, option in ((MICRO, "per_device_train_batch_size"), (STEPS, "gradient_accumulation_steps")):
         value, configured = argument_value(arguments, option), config.get(key)
         if value is not None and value.isdigit() and isinstance(configured, int) and configured != int(value):
-            problems.append(f"{key} is {configured}, and --{option} is {value}")
+            problems.append(f"{key} is {configured}, but --{option} is {value}")
     return problems
 
 
@@ -176,14 +176,14 @@ def model_parameters(arguments: tuple[str, ...]) -> float:
 
 
 def trains_adapter(arguments: tuple[str, ...]) -> bool:
-    """Return whether a job trains only few parameters, as with LoRA."""
+    """Return whether a job trains only a few parameters, as with LoRA."""
     return any(
         re.search(r"lora|peft|adapter|finetuning[-_]type|freeze|qlora", argument, re.I) for argument in arguments
     )
 
 
 def check_host_memory(context: CheckContext) -> list[Finding]:
-    """Check that the nodes' memory holds what DeepSpeed offloads, if the model's name has its size."""
+    """Check that the nodes have enough memory for what DeepSpeed offloads, if the model's name includes its size."""
     parameters = model_parameters(context.job.args)
     if not parameters or trains_adapter(context.job.args):
         return []
@@ -211,8 +211,8 @@ def check_host_memory(context: CheckContext) -> list[Finding]:
             "host-memory-small",
             small,
             problem=f"DeepSpeed offloads about {format_gib(needed)} per node to memory ({parameters / 1e9:g} billion "
-            f"parameters), and the node has {format_gib(total)}",
-            requirement="memory for the optimizer's states of the node's ranks; otherwise the kernel kills the job",
+            f"parameters), but the node has {format_gib(total)}",
+            requirement="memory for the optimizer states of the node's ranks; otherwise the kernel kills the job",
             remedy="use more nodes (-e nnodes=N) or machines with more memory, or offload to nvme",
         )
     ]

@@ -57,8 +57,8 @@ def check_programs(context: CheckContext) -> list[Finding]:
             error(
                 "program-missing",
                 names,
-                problem=f"{program} is not installed, and {'launch_image' if image else context.job.launcher} needs it",
-                requirement=f"{program} on the PATH of a run",
+                problem=f"{program} is not installed, but {'launch_image' if image else context.job.launcher} needs it",
+                requirement=f"{program} in the PATH of the run",
                 remedy=f"install {PACKAGES.get(program, program)}",
             )
         )
@@ -77,7 +77,7 @@ def check_modules(context: CheckContext) -> list[Finding]:
                 error(
                     "package-missing",
                     missing,
-                    problem=f"{context.interpreter_of(missing[0])} has no {module}, and launch_launcher is "
+                    problem=f"{context.interpreter_of(missing[0])} has no {module}, but launch_launcher is "
                     f"{context.job.launcher}",
                     requirement=f"{module} in the environment of the job's interpreter",
                     remedy=f"install it there ({MODULES.get(module, f'pip install {module}')}), or set launch_python "

@@ -59,7 +59,7 @@ def check_own_name(context: CheckContext) -> list[Finding]:
         if not loopback:
             problem = "its own name resolves back to localhost (getfqdn)"
         elif len(addresses) > len(loopback):
-            problem = f"its own name resolves to {loopback[0]}, for programs that use the first address"
+            problem = f"its own name resolves to {loopback[0]}, for programs that use only the first address"
         else:
             problem = f"its own name resolves to {loopback[0]}"
         # if peers resolve the name, it means different addresses on different nodes
@@ -122,7 +122,7 @@ def check_name_addresses(context: CheckContext) -> list[Finding]:
     for viewer, names in wrong.items():
         expected = {node.name: node.address for node in context.table.nodes}
         mismatches = format_list(
-            (f"{name} to {address}, but it is {expected[name]}" for name, address in names.items()), 3
+            (f"{name} to {address}, but its address is {expected[name]}" for name, address in names.items()), 3
         )
         findings.append(
             error(
@@ -157,7 +157,7 @@ def check_names_known(context: CheckContext) -> list[Finding]:
             "name-unknown",
             nodes,
             problem=f"it cannot resolve {format_list(missing)}",
-            requirement="names of all nodes that resolve on each node",
+            requirement="the names of all nodes, resolvable on each node",
             remedy=HOSTS_FILE_REMEDY,
         )
         for missing, nodes in unknown.items()

@@ -43,7 +43,7 @@ def check_duplicate_address(context: CheckContext) -> list[Finding]:
                     error(
                         "duplicate-address",
                         [node.name, peer],
-                        problem=f"{outcome['answered_by']} answers {node.name} at the address of {peer}",
+                        problem=f"{outcome['answered_by']} responds to {node.name} at the address of {peer}",
                         requirement="an address that only one machine has",
                         remedy=f"look for a second machine with the address of {peer}, and check the node_address of "
                         "both",
@@ -102,7 +102,7 @@ def check_routes(context: CheckContext) -> list[Finding]:
 
 
 def check_candidates(context: CheckContext) -> list[Finding]:
-    """Check that only one interface is in the nodes' network: replies and programs may use another one."""
+    """Check that only one interface is in the nodes' network: replies and programs may use a different one."""
     findings = []
     for node in context.nodes:
         facts = context.facts[node.name]
@@ -126,8 +126,8 @@ def check_candidates(context: CheckContext) -> list[Finding]:
                 warning(
                     "several-interfaces",
                     [node.name],
-                    problem=f"{format_list(dict.fromkeys(extra_interfaces))} is in the network {networks[0]} as well "
-                    f"as {facts['interface']}",
+                    problem=f"{format_list(dict.fromkeys(extra_interfaces))} is in the network {networks[0]}, like "
+                    f"{facts['interface']}",
                     requirement="a single interface in the nodes' network, or routing rules for each",
                     remedy="shut down the other interface, move it to another network, or set "
                     "net.ipv4.conf.all.arp_filter=1 and a routing rule for each",
@@ -182,8 +182,8 @@ def check_loopback(context: CheckContext) -> list[Finding]:
             "loopback-address",
             known_machines,
             problem="node_address is a loopback address on all nodes "
-            f"({format_list(node.address for node in context.table.nodes)}), by which each machine reaches only "
-            f"itself, but these are {count} machines",
+            f"({format_list(node.address for node in context.table.nodes)}), with which each machine reaches only "
+            f"itself, but the nodes are on {count} machines",
             requirement="addresses in a network the machines share; loopback addresses work only for nodes on one "
             "machine",
             remedy="set node_address of each host in the inventory (`ip -brief address` on it shows its addresses)",

@@ -263,7 +263,7 @@ def check_torch(context: CheckContext) -> list[Finding]:
             error(
                 "driver-too-old",
                 too_old,
-                problem=f"driver {driver}, but torch is built for CUDA {cuda}",
+                problem=f"the driver is {driver}, but torch is built for CUDA {cuda}",
                 requirement=f"driver {'.'.join(map(str, min_driver))} or newer for CUDA {cuda}",
                 remedy="install a newer driver (ansible-playbook site.yml --tags nvidia_driver), or a torch for an "
                 "older CUDA",

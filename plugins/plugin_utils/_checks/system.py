@@ -150,7 +150,7 @@ def check_output_paths(context: CheckContext) -> list[Finding]:
                         warning(
                             "mount-no-rename",
                             [node.name],
-                            problem=f"{name} is {path}, on {point}, a mount of mount-s3: its files cannot be renamed, "
+                            problem=f"{name} is {path}, on {point}, a mount-s3 mount: its files cannot be renamed, "
                             "changed or appended to, so writing logs and checkpoints fails",
                             requirement="a directory on a local disk or network drive for everything a run writes",
                             remedy=f"read data from {point}, but write elsewhere: set {name} to a directory on a local "

@@ -88,7 +88,7 @@ def budget_error(cost: ClusterCost, limit: float | None, machine_type: str, page
     if cost["per_hour"] is None:
         return (
             f"the price of {machine_type} is unknown, so the limit of {limit:g} USD an hour cannot be enforced. Look "
-            f"the price up at {page} and set it: -e provision_price_per_hour=..."
+            f"up the price at {page} and set it: -e provision_price_per_hour=..."
         )
     if cost["per_hour"] > limit:
         price = format_usd(cost["per_hour"])
@@ -103,8 +103,8 @@ def find_price_differences(machines: Sequence[Machine], prices: CloudPrices) -> 
         listed = prices.machine(machine["machine_type"])
         if listed and machine["per_hour"] and abs(machine["per_hour"] - listed.usd) > TOLERANCE * listed.usd:
             messages[machine["machine_type"]] = (
-                f"a machine of type {machine['machine_type']} costs {format_usd(machine['per_hour'])} an hour, not "
-                f"{format_usd(listed.usd)} as on {listed.date}"
+                f"a machine of type {machine['machine_type']} costs {format_usd(machine['per_hour'])} an hour instead "
+                f"of {format_usd(listed.usd)} as of {listed.date}"
             )
     return list(messages.values())
 

@@ -75,8 +75,8 @@ def find_network(cluster: str, networks: Iterable[Network], network_id: str = ""
         return chosen[0]
     if len(matches) > 1:
         raise PlanRefusedError(
-            f"{len(matches)} networks are named {network_name(cluster)}: {_format_networks(matches)}. Choose the "
-            "cluster's by its id with network_id, or remove the other in the console"
+            f"{len(matches)} networks are named {network_name(cluster)}: {_format_networks(matches)}. Select the "
+            "cluster's network by its id with network_id, or remove the others in the console"
         )
     return matches[0] if matches else None
 

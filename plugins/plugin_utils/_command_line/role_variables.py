@@ -93,7 +93,7 @@ def misspelled_short_names(short_names: Iterable[str], extra: Iterable[str]) -> 
 
 
 def misspelled_prefixes(prefix: str, known_names: set[str], extra: Iterable[str]) -> dict[str, str]:
-    """Return the extra variables that are almost one of the role's, with a misspelled prefix, each with that one."""
+    """Return the extra variables that resemble one of the role's with a misspelled prefix, each with that variable."""
     corrections = {}
     for name in extra:
         matches = difflib.get_close_matches(name, sorted(known_names), n=1, cutoff=SIMILAR_NAME)

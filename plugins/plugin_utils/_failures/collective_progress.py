@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the collectives in which ranks timed out, by what NCCL's watchdog wrote about them."""
+"""Compare the collectives in which ranks timed out, according to NCCL's watchdog."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ STARTED = re.compile(
 POINT_TO_POINT = ("SEND", "RECV", "COALESCED")  # differ between two ranks that communicate with each other
 # Operations for which all ranks pass the same number of elements.
 EQUAL_SIZES = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
+MIN_OTHERS = 2  # ranks in the same operation, of which a single one that is in another differs
 MAX_NAMED = 4  # ranks to name of each kind
 MAX_WORKS = 64  # operations to read from one log
 
@@ -41,9 +42,9 @@ class Work:
 
 
 def read_works(failures: Iterable[Mapping[str, Any]]) -> list[Work]:
-    """Return the operation in which each rank waited, according to its error or log, also of ranks that share a log.
+    """Return the operation in which each rank waited, according to its error or log, including ranks that share a log.
 
-    Not of a rank that reports several ones without the process group, whose numbers cannot be compared.
+    Excludes a rank that reports several without the process group, since their numbers cannot be compared.
     """
     works: dict[int, set[Work]] = {}
     for failure in failures:
@@ -71,11 +72,11 @@ def read_work(match: re.Match[str], text: str, rank: int) -> Work:
 
 
 def not_started(works: list[Work], failures: Iterable[Mapping[str, Any]]) -> tuple[str, list[int]]:
-    """Return that ranks have not started the collective in which others wait, and these ranks; ("", []) otherwise.
+    """Return how ranks have not started the collective in which others wait, and these ranks; ("", []) otherwise.
 
     Args:
         works: The operations in which ranks wait.
-        failures: All failures, also of ranks that did not wait.
+        failures: All failures, including those of ranks that did not wait.
     """
     if not works or len({(work.group, work.number) for work in works}) > 1 or works[0].number is None:
         return "", []
@@ -94,7 +95,10 @@ def not_started(works: list[Work], failures: Iterable[Mapping[str, Any]]) -> tup
 
 
 def describe_difference(works: list[Work]) -> tuple[str, list[int]]:
-    """Return how the operations of the ranks differ, and the ranks that are behind the others; "" if they do not."""
+    """Return how the operations of the ranks differ, and the ranks to blame; "" and [] if they do not.
+
+    These are the ranks that are behind the others, or the only one that is in another operation than all others.
+    """
     known_groups = {work.group for work in works} - {""}
     if len(known_groups) > 1 or len(works) < 2:
         return "", []
@@ -105,13 +109,26 @@ def describe_difference(works: list[Work]) -> tuple[str, list[int]]:
         first_ranks = [next(work.rank for work in works if operation(work) == text) for text in texts]
         named = [f"rank {rank} in {text}" for rank, text in zip(first_ranks, texts, strict=True)][:MAX_NAMED]
         clause = f", behind: {name_ranks(behind)}" if behind else ""
+        alone = [] if behind else rank_alone(works)
+        clause += f", alone: rank {alone[0]}" if alone else ""
         what = "wait in different collectives" if len({work.name for work in works}) > 1 else "are not at the same step"
-        return f"ranks {what}: {', '.join(named)}{clause}", behind
+        return f"ranks {what}: {', '.join(named)}{clause}", behind or alone
     sizes = {work.elements: work.rank for work in reversed(works) if work.elements is not None}
     if len(sizes) > 1 and works[0].name in EQUAL_SIZES and numbers:
         parts = [f"rank {rank} passes {size} elements" for size, rank in sorted(sizes.items())[:MAX_NAMED]]
-        return f"ranks pass different sizes to {operation(works[0])}: {', '.join(parts)}", []
+        alone = rank_alone(works)
+        clause = f", alone: rank {alone[0]}" if alone else ""
+        return f"ranks pass different sizes to {operation(works[0])}: {', '.join(parts)}{clause}", alone
     return "", []
+
+
+def rank_alone(works: list[Work]) -> list[int]:
+    """Return the only rank whose operation differs from that of all others, which are several, or []."""
+    kinds: dict[tuple[str, int | None, int | None], list[int]] = {}
+    for work in works:
+        kinds.setdefault((work.name, work.number, work.elements), []).append(work.rank)
+    groups = sorted(kinds.values(), key=len)
+    return groups[0] if len(groups) == 2 and len(groups[0]) == 1 and len(groups[1]) >= MIN_OTHERS else []
 
 
 def operation(work: Work) -> str:
@@ -120,7 +137,7 @@ def operation(work: Work) -> str:
 
 
 def ranks_behind(works: list[Work]) -> list[int]:
-    """Return the ranks that have completed fewer collectives than others, if these are the fewer ones."""
+    """Return the ranks that have completed fewer collectives than others, if these are the minority."""
     last = max(work.number or 0 for work in works)
     behind = sorted(work.rank for work in works if work.number is not None and work.number < last)
     return behind if 2 * len(behind) <= len(works) or len(works) - len(behind) == 1 else []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import (
@@ -26,6 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.collecti
     not_started,
     read_works,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._failures.loops import describe_loops
 
 TIMEOUT = re.compile(r"timed[ -]?out|time-?out", re.IGNORECASE)
 # What NCCL's watchdog writes about the operation in which a rank waited, in the error or, after an abort, in its log.
@@ -42,9 +43,18 @@ WATCHDOG = re.compile(
 GLOO_WAITED = re.compile(r"Timed out waiting \d{1,10}ms for (?:send|recv) operation")
 MIN_WAITING = 2  # ranks that timed out: with fewer, the rank without a timeout may only have been ended sooner
 MAX_QUOTED = 300  # characters of a waiting rank's error
+SHORT_LIMIT = re.compile(r"Timeout\(ms\)=[1-5]?\d{1,5}\b")  # below the default, 10 minutes
 # An aborted rank that only heard of the timeouts of others: it did not wait itself.
 OBSERVED = re.compile(r"Observed flight recorder dump signal from another rank")
 STOPPED = (None, -signal.SIGTERM, -signal.SIGKILL)
+# What torch's debug mode says about the collective of a rank.
+FINGERPRINT = re.compile(
+    r"Detected mismatch between collectives on ranks\. Rank (?P<rank>\d{1,7}) is running (?:inconsistent )?collective: "
+    r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,12},? ?)?OpType=(?P<name>\w{1,60})"
+    r"(?:, TensorShape=\[(?P<shape>[\d, ]{0,60})\])?"
+)
+# A call in a traceback that is not part of the training steps.
+BESIDE = re.compile(r"^[^\n]{0,40}\b\w{0,40}(?:save|ckpt|eval|valid|predict)\w{0,40}\(", re.MULTILINE)
 PEER_GONE = re.compile(r"\b(?:closed|reset) by peer\b", re.IGNORECASE)
 
 
@@ -93,8 +103,18 @@ def exited_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> d
         return None
     node, rank = exited[0]
     others = f" (so did {len(exited) - 1} more)" if len(exited) > 1 else ""
-    error = f"exited with 0{others} while rank {waiting[0]['rank']} waited for it: {waiting[0]['error'][:MAX_QUOTED]}"
-    return blame(node, rank, error, waiting[0]["since"])
+    first = blame(node, rank, "", waiting[0]["since"])
+    activity, output = own_work(waiting[0]["last_lines"], first["last_lines"])
+    shown = f" (its last output: {output})" if activity not in ("", TRAINING, FINISHED) else ""
+    loops = describe_loops((rank["rank"], first["last_lines"]), (waiting[0]["rank"], waiting[0]["last_lines"]))
+    error = f"exited with 0{others} while rank {waiting[0]['rank']} waited for it{shown}{loops}: {quote(waiting[0])}"
+    return {**first, "error": error}
+
+
+def own_work(lines: Iterable[str], others: Iterable[str]) -> tuple[str, str]:
+    """Return what a rank was doing according to the output that another one did not print, and that output."""
+    known = {line.strip() for line in others}
+    return activity_of(line for line in lines if line.strip() not in known)
 
 
 def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -115,16 +135,21 @@ def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
     activity, output = work_of(node, rank, waiting)
     clause = f"did not arrive where {waiters(waiting)} waited for it"
     if activity == TRAINING:
-        clause += f", its last output: {output}"
+        own = blame(node, rank, "", 0.0)["last_lines"]
+        loops = describe_loops((rank["rank"], own), (waiting[0]["rank"], waiting[0]["last_lines"]))
+        clause += f", its last output: {output}{loops}"
     elif output:
         clause = still_worked(waiting, activity, output)
     return blame(node, rank, f"{clause}; rank {numbers[0]}: {quote(waiting[0])}", waiting[0]["since"])
 
 
 def quote(failure: Mapping[str, Any]) -> str:
-    """Return the error of a rank that waited; if it only says how the rank ended, in which collective it waited."""
+    """Return the error of a rank that waited; if it only says how the rank ended, the collective in which it waited."""
     work = WORK.search("\n".join(failure["last_lines"])) if not TIMEOUT.search(failure["error"]) else None
-    return f"{work[0].partition('] ')[2] or work[0]})" if work else str(failure["error"])[:MAX_QUOTED]
+    if work is None:
+        return str(failure["error"])[:MAX_QUOTED]
+    limit = SHORT_LIMIT.search(work.string, work.end(), work.end() + MAX_QUOTED)
+    return f"{work[0].partition('] ')[2] or work[0]}{f', {limit[0]}' if limit else ''})"
 
 
 def was_running(node: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
@@ -188,6 +213,32 @@ def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dic
     return blame(node, rank, error, cut_off[0]["since"])
 
 
+def name_odd_fingerprint(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the failure of the only rank that called another collective than several others, else the first failure.
+
+    With TORCH_DISTRIBUTED_DEBUG=DETAIL, each rank reports the collective that it called if they differ.
+    """
+    if not FINGERPRINT.search(first["error"]):
+        return first
+    called: dict[str, list[dict[str, Any]]] = {}  # by operation and shape
+    for failure in failures:
+        match = FINGERPRINT.search(failure["error"])
+        if match and failure["rank"] is not None and match["rank"] == str(failure["rank"]):
+            called.setdefault(f"{match['name']} [{match['shape'] or ''}]", []).append(failure)
+    groups = sorted(called.values(), key=len)
+    if len(groups) == 2 and len(groups[0]) == 1 and len(groups[1]) >= MIN_WAITING:
+        first = groups[0][0]
+    elif len(groups) == 2:
+        beside = [items[0] for items in groups if BESIDE.search("\n".join(items[0]["last_lines"]))]
+        first = beside[0] if len(beside) == 1 else first
+    text, other = next(
+        ((text, items[0]) for text, items in called.items() if all(item["rank"] != first["rank"] for item in items)),
+        ("", first),
+    )
+    # Old releases of torch name only the collective of the rank itself.
+    return {**first, "error": f"{first['error']}; rank {other['rank']} calls {text}"} if text else first
+
+
 def name_different_collectives(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the first failure, with the collectives in which ranks waited if these differ.
 
@@ -197,8 +248,23 @@ def name_different_collectives(first: dict[str, Any], failures: list[dict[str, A
     difference, behind = describe_difference(read_works(waiting))
     if not difference:
         return first
-    culprit = next((failure for failure in waiting if failure["rank"] in behind), first)
-    return {**culprit, "error": f"{difference}; {culprit['error']}"}
+    works = {failure["rank"]: work_beside(failure, waiting) for failure in waiting}
+    busy = [failure for failure in waiting if works[failure["rank"]][0] not in ("", TRAINING)]
+    culprit = next((failure for failure in waiting if failure["rank"] in behind), None)
+    if culprit is None and len(busy) == 1:
+        culprit = busy[0]
+        difference += f", apart: rank {culprit['rank']}"
+    if culprit is None:
+        return {**first, "error": f"{difference}; {first['error']}"}
+    activity, output = works[culprit["rank"]]
+    shown = f", its last output: {output}" if activity not in ("", TRAINING) else ""
+    return {**culprit, "error": f"{difference}{shown}; {culprit['error']}"}
+
+
+def work_beside(failure: Mapping[str, Any], waiting: list[dict[str, Any]]) -> tuple[str, str]:
+    """Return what a rank that waited was doing according to the output that no other one printed, and that output."""
+    others = [line for other in waiting if other is not failure for line in other["last_lines"]]
+    return own_work(failure["last_lines"], others)
 
 
 def still_running(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.host_de
     varying_names,
 )
 
-# Variables that Ansible reads for a host although they are no options of a connection, shell or become plugin.
+# Variables that Ansible reads for a host although they are not options of a connection, shell or become plugin.
 UNSUPPORTED = frozenset(("ansible_executable", "ansible_shell_type", "ansible_async_dir", "ansible_delegated_vars"))
 ADDRESS = ("ansible_ssh_host", "ansible_host")
 CONTEXT_VARIABLES = {
@@ -96,7 +96,7 @@ def connect_node(action: ActionBase, variables: Mapping[str, Any], keywords: Map
 
 
 def described(connection: Any) -> list[Any]:
-    """Return what decides how a connection runs a command."""
+    """Return the values that determine how a connection runs a command."""
     parts = [("connection", connection), ("shell", connection._shell), ("become", connection.become)]
     # Ansible's loader may name the same plugin in two ways: ssh, and ansible_collections.ansible.builtin...ssh.
     return [(kind, part._load_name.rpartition(".")[2], part.get_options()) for kind, part in parts if part is not None]
@@ -112,7 +112,7 @@ def inherited_keywords(task: Any) -> list[Any]:
         if holder is None or any(holder is other for other in seen):
             continue
         seen.append(holder)
-        if holder is not task:  # whose own keywords are rendered
+        if holder is not task:  # the task's own keywords are rendered
             values += [getattr(holder, f"_{keyword}", None) for keyword in INHERITED]
         pending += [getattr(holder, name, None) for name in ("_parent", "_role", "_play")]
         pending += [*(getattr(holder, "_dep_chain", None) or ()), *(getattr(holder, "_parents", None) or ())]

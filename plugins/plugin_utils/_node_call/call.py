@@ -12,6 +12,7 @@ argv. The command is one short line, since the user's login shell reads it: csh 
 
 from __future__ import annotations
 
+import binascii
 import contextvars
 import functools
 import json
@@ -21,7 +22,9 @@ import re
 import shlex
 import threading
 import time
+import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,14 +49,16 @@ KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 ORDERS = re.compile(r"_?ansible_.*|add_host|add_group|deprecations|exception|invocation|results|warnings", re.DOTALL)
 # The first line of standard input is BOOTSTRAP as one statement, which reads the rest.
 FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
-# Reads {"sources": {module: its text}, "main": module, "request": ..., "mark": ..., "limit": ..., "reads": ...}, makes
-# the modules importable under the collection's name and prints the mark with the result of main's main(). Compiles only
-# imported modules. A call that only reads ends when nobody awaits its output any more: the kernel sends a signal when
-# the other end of standard output closes.
+# Reads {"sources": the text of each module, packed, "main": module, "request": ..., "packed": packed fields of the
+# request, "mark": ..., "limit": ..., "reads": ...}, makes the modules importable under the collection's name and prints
+# the mark with the result of main's main(). Compiles only imported modules. A call that only reads ends when nobody
+# awaits its output any more: the kernel sends a signal when the other end of standard output closes.
 BOOTSTRAP = f"""
-import json, sys
+import binascii, json, sys, zlib
 from _frozen_importlib import ModuleSpec
 call = json.loads(sys.stdin.buffer.read())
+def unpack(text):
+    return json.loads(zlib.decompress(binascii.a2b_base64(text)))
 if call["limit"]:
     import signal; signal.alarm(call["limit"])
 if call["reads"]:
@@ -67,7 +72,9 @@ if call["reads"]:
     end_without_reader()
 if sys.version_info < (3, 8):
     print(call["mark"] + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
-sources = {{{PACKAGE!r} + "." + name: source for name, source in call["sources"].items()}}
+for name, text in call["packed"].items():
+    call["request"][name] = unpack(text)
+sources = {{{PACKAGE!r} + "." + name: source for name, source in unpack(call["sources"]).items()}}
 packages = {{name.rsplit(".", depth)[0] for name in sources for depth in range(1, name.count(".") + 1)}}
 class SentModules:
     def find_spec(self, name, path=None, target=None):
@@ -126,6 +133,25 @@ def required_modules(module: str) -> tuple[str, ...]:
     return tuple(sorted(modules))
 
 
+@dataclass(frozen=True)
+class PackedTexts:
+    """Many texts as a field of a request, compressed. The code on the node receives them as a dict."""
+
+    data: str
+
+
+def pack_texts(texts: Mapping[str, str]) -> PackedTexts:
+    """Return texts compressed to about a quarter: they are sent to each node."""
+    compressed = zlib.compress(json.dumps(texts).encode(), 1)
+    return PackedTexts(binascii.b2a_base64(compressed, newline=False).decode())
+
+
+@functools.cache
+def packed_sources(module: str) -> str:
+    """Return the sources of a module and of all that it needs, packed."""
+    return pack_texts({name: module_source(name) for name in required_modules(module)}).data
+
+
 def prepare_calls(*modules: str) -> None:
     """Read the sources that calls of these modules send to nodes.
 
@@ -155,17 +181,19 @@ def shell_command(interpreter: str) -> str:
 def standard_input(
     module: str, request: Mapping[str, Any], mark: str = REPLY_MARK, limit: float = 0, reads: bool = False
 ) -> bytes:
-    """Return the input of shell_command(): BOOTSTRAP in one line, then the module with its imports, and the request.
+    """Return the input of shell_command(): BOOTSTRAP on one line, then the module with its imports, and the request.
 
     Args:
-        module: the module with main(request).
-        request: its argument.
+        module: its name, such as "_run.dispatch".
+        request: values are JSON or PackedTexts.
         mark: prefix of the reply's line.
         limit: seconds after which the kernel ends the process on the node; 0: never.
         reads: whether the call changes nothing, so that it may end as soon as nobody awaits its reply.
     """
-    sources = {name: module_source(name) for name in required_modules(module)}
-    call = {"sources": sources, "main": module, "request": request, "mark": mark, "limit": int(limit), "reads": reads}
+    packed = {name: value.data for name, value in request.items() if isinstance(value, PackedTexts)}
+    plain = {name: value for name, value in request.items() if name not in packed}
+    call = {"sources": packed_sources(module), "main": module, "request": plain, "packed": packed}
+    call |= {"mark": mark, "limit": int(limit), "reads": reads}
     return f"exec({BOOTSTRAP!r})\n{json.dumps(call)}".encode()
 
 

@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import functools
+
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import PackedTexts, pack_texts
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.program_files import program_sources
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import RANK_PROGRAM, SHELL_PROGRAM
 
@@ -16,3 +19,9 @@ SUPERVISOR = "_supervisor.entry"
 def supervisor_files() -> dict[str, str]:
     """Return the supervisor's source files, by path in a run directory."""
     return program_sources(SUPERVISOR, "supervisor.py")
+
+
+@functools.cache
+def packed_supervisor() -> PackedTexts:
+    """Return supervisor_files() as a field of a request."""
+    return pack_texts(supervisor_files())

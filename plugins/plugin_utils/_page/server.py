@@ -67,7 +67,7 @@ def read_parameters(query: str) -> dict[str, str]:
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """Answers one connection of a browser."""
+    """Serves one connection of a browser."""
 
     server: PageServer
     protocol_version = "HTTP/1.1"
@@ -120,14 +120,14 @@ class PageHandler(BaseHTTPRequestHandler):
             raise ApiError(404, "unknown path")
         kind, _space, token = self.headers.get("Authorization", "").partition(" ")
         if kind != "Bearer" or not hmac.compare_digest(token.encode(), self.server.token.encode()):
-            raise ApiError(401, "open the URL that ./muster page has printed: it has this page's token")
+            raise ApiError(401, "open the URL that ./muster page printed: it contains this page's token")
         return url.path[len(API) - 1 :]
 
     def check_host(self) -> None:
         """Raise ApiError for a request to another host name, to prevent DNS rebinding."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not HOST.fullmatch(hosts[0]):
-            raise ApiError(421, "open the URL that ./muster page has printed")
+            raise ApiError(421, "open the URL that ./muster page printed")
 
     def check_origin(self) -> None:
         """Raise ApiError for a request from another page."""
@@ -187,4 +187,4 @@ class PageServer(ThreadingHTTPServer):
         return threading.active_count() < MAX_THREADS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a connection that broke: the browser asks again."""
+        """Ignore a connection that broke: the browser sends the request again."""

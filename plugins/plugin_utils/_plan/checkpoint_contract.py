@@ -186,7 +186,10 @@ def describe_contract(contract: Contract, world_size: int, reported: float | Non
     seconds = saving_seconds(contract, reported)
     if seconds is not None:
         interval = best_interval(seconds, seconds_to_failure(world_size))
-        parts.append(f"saving takes {format_duration(seconds)}: least loss if saved every {format_duration(interval)}")
+        parts.append(
+            f"saving takes {format_duration(seconds)}: the least time is lost if saved every "
+            f"{format_duration(interval)}"
+        )
     return "; ".join(parts)
 
 

@@ -84,7 +84,7 @@ def instructions(debugger: Mapping[str, Any], run_id: str, argv: list[str]) -> l
     ]
     if argv:
         manual = ["ssh", "-N", *argv[2:-1]]
-        lines.append(f"The tunnel is open as long as this command runs; without it: {shlex.join(manual)}")
+        lines.append(f"The tunnel stays open as long as this command runs; to open it yourself: {shlex.join(manual)}")
     return lines
 
 
@@ -98,7 +98,7 @@ class DebugTunnel:
         variables_of: Callable[[str], Mapping[str, Any] | None],
         show: Callable[[str], object],
     ) -> None:
-        """Remember what a tunnel needs.
+        """Store the data that a tunnel needs.
 
         debugger: as in the plan, None if no rank is debugged. variables_of: returns the rendered variables of a node,
         None for other names. show: displays a line.
@@ -129,7 +129,7 @@ class DebugTunnel:
             self.local_port = debugger["port"] = free_local_port(self.local_port or port)
         argv = tunnel_argv(variables, node, port, debugger["port"])
         if debugger["port"] != port:
-            self.show(f"port {port} of this machine is in use: port {debugger['port']} is used instead")
+            self.show(f"port {port} of this machine is in use: using port {debugger['port']} instead")
         for line in instructions(debugger, self.run_id, argv):
             self.show(line)
         self.node = node

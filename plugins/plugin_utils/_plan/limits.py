@@ -16,7 +16,10 @@ DURATIONS = ("time_limit", "stall_limit", "restart_wait")  # options of a job
 
 
 def parse_duration(value: object) -> float:
-    """Return the seconds of a duration such as 90, 90m, 1.5h or 2d; 0 for an empty one. Raise ValueError."""
+    """Return the seconds of a duration such as 90, 90m, 1.5h or 2d; 0 for an empty one.
+
+    Raise ValueError if it is invalid.
+    """
     if value in ("", None):
         return 0.0
     match = None if isinstance(value, bool) else DURATION.match(str(value).strip())
@@ -50,9 +53,9 @@ def limit_problems(args: Mapping[str, Any]) -> list[str]:
         without_effect += ["launch_on_hang: stop"] if args["on_hang"] == "stop" else []
         problems += [f"{name} has no effect, since {off}, so hangs are not detected" for name in without_effect]
     if args["cost_limit"] < 0:
-        problems.append(f"launch_cost_limit is {args['cost_limit']:g}; must be more than 0, or 0 for no limit")
+        problems.append(f"launch_cost_limit is {args['cost_limit']:g}, but must be more than 0, or 0 for no limit")
     if args["notice_grace"] < 1:
-        problems.append(f"launch_notice_grace is {args['notice_grace']} s; must be 1 or more")
+        problems.append(f"launch_notice_grace is {args['notice_grace']} s, but must be 1 or more")
     return problems
 
 

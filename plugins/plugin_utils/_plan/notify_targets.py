@@ -38,7 +38,9 @@ def read_targets(value: object) -> list[dict[str, Any]]:
         entries = [entries]
     if not isinstance(entries, list):
         raise ValueError("launch_notify must be a URL, or a list of URLs and of dictionaries with url, kind and events")
-    problems = [] if len(entries) <= MAX_TARGETS else [f"launch_notify has {len(entries)} URLs; use {MAX_TARGETS}"]
+    problems = (
+        [] if len(entries) <= MAX_TARGETS else [f"launch_notify has {len(entries)} URLs; use at most {MAX_TARGETS}"]
+    )
     targets = []
     for number, entry in enumerate(entries, start=1):
         target = dict(entry) if isinstance(entry, Mapping) else {"url": entry}
@@ -56,7 +58,7 @@ def read_targets(value: object) -> list[dict[str, Any]]:
 
 
 def target_problem(target: Mapping[str, Any]) -> str:
-    """Return the problem of a target, or "" if it is valid."""
+    """Return the problem with a target, or "" if it is valid."""
     if set(target) - KEYS:
         return f"unknown key {ascii(sorted(set(target) - KEYS)[0])[:40]}; use url, kind and events"
     url = target.get("url")
@@ -79,7 +81,7 @@ def target_problem(target: Mapping[str, Any]) -> str:
 
 
 def event_problem(events: object) -> str:
-    """Return the problem of a target's events, or "" if they are valid."""
+    """Return the problem with a target's events, or "" if they are valid."""
     names = events.split(",") if isinstance(events, str) else events or []
     if not isinstance(names, list):
         return "events must be a list"

@@ -74,7 +74,7 @@ def restart_problems(args: Mapping[str, Any], nnodes: int | None, elastic: bool)
     if not 0 <= args["restarts"] <= MAX_RESTARTS:
         problems.append(f"launch_restarts is {args['restarts']}; use a number from 0 to {MAX_RESTARTS}")
     if args["spares"] < 0:
-        problems.append(f"launch_spares is {args['spares']}; must be 0 or more")
+        problems.append(f"launch_spares is {args['spares']}, but must be 0 or more")
     if args["spares"] > 0 and not args["restarts"]:
         problems.append("launch_spares needs launch_restarts: a spare node joins when the run restarts")
     waits = args["restart_wait"] not in ("", None, 0)
@@ -101,7 +101,7 @@ def restart_problems(args: Mapping[str, Any], nnodes: int | None, elastic: bool)
 def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noqa: C901
     """Return the job that the arguments of launch_plan describe.
 
-    target_needed: whether a script or module is required. Raises ValueError that lists all problems.
+    target_needed: whether a script or module is required. Raise ValueError that lists all problems.
     """
     problems = environment_problems(args["environment"])
     min_nodes, max_nodes, elastic = 1, 1, False
@@ -128,9 +128,13 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
         if not re.match(r"[^:]+:/[^:]*(:[A-Za-z,]+)?\Z", mount)
     ]
     if args["deepspeed_launcher"] and args["launcher"] != "deepspeed":
-        problems.append(f"launch_deepspeed_launcher requires launch_launcher: deepspeed, but it is {args['launcher']}")
+        problems.append(
+            f"launch_deepspeed_launcher requires launch_launcher: deepspeed, but launch_launcher is {args['launcher']}"
+        )
     if args["accelerate_config"] and args["launcher"] != "accelerate":
-        problems.append(f"launch_accelerate_config requires launch_launcher: accelerate, but it is {args['launcher']}")
+        problems.append(
+            f"launch_accelerate_config requires launch_launcher: accelerate, but launch_launcher is {args['launcher']}"
+        )
     run_id = args["run_id"] or generate_run_id(args["script"], args["module"], args["name"])
     if not SAFE_RUN_ID.match(run_id):
         problems.append(
@@ -146,24 +150,24 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
         )
     for name, minimum in (("start_timeout", 5), ("silence_timeout", 5), ("stop_grace", 0)):
         if args[name] < minimum:
-            problems.append(f"launch_{name} is {args[name]} s; must be {minimum} or more")
+            problems.append(f"launch_{name} is {args[name]} s, but must be {minimum} or more")
     if args["stop_grace"] > MAX_STOP_GRACE:
-        problems.append(f"launch_stop_grace is {args['stop_grace']} s; must be {MAX_STOP_GRACE} or less")
+        problems.append(f"launch_stop_grace is {args['stop_grace']} s, but must be {MAX_STOP_GRACE} or less")
     problems += metric_problems(args["metrics"]) + limit_problems(args)
     if args["hang_timeout"] < 0:
-        problems.append(f"launch_hang_timeout is {args['hang_timeout']} s; must be 1 or more, or 0 to disable it")
+        problems.append(f"launch_hang_timeout is {args['hang_timeout']} s, but must be 1 or more, or 0 to disable it")
     problems += debugger_problems(args)
     if args["node_exporter_directory"] and not args["node_exporter_directory"].startswith("/"):
         problems.append(
             f"launch_node_exporter_directory is {ascii(args['node_exporter_directory'])[:80]}; use an absolute path"
         )
     if args["log_limit"] < 0:
-        problems.append(f"launch_log_limit is {args['log_limit']} GB; must be 1 or more, or 0 for no limit")
+        problems.append(f"launch_log_limit is {args['log_limit']} GB, but must be 1 or more, or 0 for no limit")
     if args["nproc_per_node"] is not None and args["nproc_per_node"] < 1:
-        problems.append(f"nproc_per_node is {args['nproc_per_node']}; must be 1 or more")
+        problems.append(f"nproc_per_node is {args['nproc_per_node']}, but must be 1 or more")
     restarts = args["max_restarts"]
     if restarts is not None and restarts < 0:
-        problems.append(f"launch_max_restarts is {restarts}; must be 0 or more")
+        problems.append(f"launch_max_restarts is {restarts}, but must be 0 or more")
     problems += restart_problems(args, max_nodes if args["nnodes"] not in (None, "") else None, elastic)
     if problems:
         raise ValueError("\n".join(problems))

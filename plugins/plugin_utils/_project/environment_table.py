@@ -69,6 +69,7 @@ def find_removable(replies: Mapping[str, Any], name: str) -> list[str]:
         reason = f"run {', '.join(runs)}" if runs else f"process {entry['processes'][0]} on {node}"
         remedy = f"stop it: ./muster stop {runs[0]}" if runs else "end that process"
         raise ValueError(
-            f"{name} was not removed: it is in use on {', '.join(users)} by {reason}. Wait for its end, or {remedy}"
+            f"{name} was not removed: it is in use on {', '.join(users)} by {reason}. Wait until it has ended, or "
+            f"{remedy}"
         )
     return nodes

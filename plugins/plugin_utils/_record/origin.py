@@ -45,7 +45,7 @@ def describe_origin(document: Any) -> list[str]:
     lines = [f"job file: {texts['job_file']}"] if texts["job_file"] else []
     if texts["source"]:
         commit = f", commit {texts['commit'][:12]}" if texts["commit"] else ", not in a git checkout"
-        states = {True: ", with changes that are not committed", None: ", changes unknown" if texts["commit"] else ""}
+        states = {True: ", with uncommitted changes", None: ", changes unknown" if texts["commit"] else ""}
         dirty = origin.get("dirty")
         state = states.get(dirty, "") if dirty is None or isinstance(dirty, bool) else ""
         lines.append(f"code: {texts['source']}{commit}{state}")

@@ -164,7 +164,7 @@ def render_comparison(
     batches = {report["settings"].get("batch size per rank", "") + str(report["world_size"]) for report in reports}
     if len(batches) > 1:
         notes.append(
-            "the runs differ in their global batch (processes, or batch per rank): compare their speed, and accuracies "
+            "the runs differ in their global batch (processes, or batch per rank): compare their speeds and accuracies "
             "only with care"
         )
     names = [report["run_id"] for report in reports]

@@ -85,7 +85,7 @@ def unused_gpus(facts: Facts) -> Iterator[ReportFinding]:
             "gpu-unused",
             "problem",
             names,
-            f"{subject(names, len(facts.gpus))}: not busy in any of {samples} samples or more",
+            f"{subject(names, len(facts.gpus))}: never busy, in at least {samples} samples",
             "check that the job starts one process per GPU (nproc_per_node), selects its GPU by LOCAL_RANK, and moves "
             "the model to it",
             gpus=len(unused),
@@ -106,7 +106,7 @@ def idle_gpus(facts: Facts) -> Iterator[ReportFinding]:
             names,
             f"{subject(names, len(facts.gpus))}: idle for up to {share:.0%} of the samples while the job worked "
             f"({gpu_name(worst)})",
-            "set more num_workers, pin_memory=True and persistent_workers=True in the data loader, and copy the data "
+            "use more num_workers, pin_memory=True and persistent_workers=True in the data loader, and copy the data "
             "to local disks (stage_data.yml); logging or saving at each step makes GPUs wait, too",
             gpus=len(idle),
             share=share,
@@ -200,7 +200,7 @@ def memory_full(facts: Facts) -> Iterator[ReportFinding]:
             "hint",
             names,
             f"{subject(names, len(facts.gpus))}: up to {peak_share(fullest):.1%} of the memory was used "
-            f"({gpu_name(fullest)}): a single longer sample can run out of memory",
+            f"({gpu_name(fullest)}): a single longer sample can exhaust it",
             "use a slightly smaller batch, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in "
             "launch_environment, which wastes less memory",
             share=peak_share(fullest),
@@ -265,7 +265,7 @@ def start_up(facts: Facts) -> Iterator[ReportFinding]:
             [],
             f"the first {format_minutes(delay)}, {delay / seconds:.0%} of the run, no GPU was busy",
             "copy models and data to local disks beforehand (hugging_face, stage_data.yml), keep tokenized data, and "
-            "compile kernels once: you pay for the machines meanwhile",
+            "compile kernels once: you pay for the machines in the meantime",
             seconds=delay,
             share=delay / seconds,
         )
@@ -280,7 +280,7 @@ def checkpoint_share(facts: Facts) -> Iterator[ReportFinding]:
             "hint",
             [],
             f"checkpoints took {format_minutes(spent)}, {spent / seconds:.0%} of the run",
-            "save less often, save to a local disk and let role checkpoints copy it, or save in the background "
+            "save less often, save to a local disk and let the role checkpoints copy them, or save in the background "
             "(torch.distributed.checkpoint.async_save)",
             seconds=spent,
             share=spent / seconds,

@@ -20,7 +20,7 @@ MESSAGES = {
     "AllAccessDisabled": "access to bucket {bucket} is disabled by its provider",
     "BucketAlreadyExists": "another account already has a bucket {bucket}. Choose another name",
     "InvalidBucketName": "{bucket} is not a valid bucket name: 3 to 63 lower-case letters, digits, dots and hyphens",
-    "InvalidAccessKeyId": "S3 does not know the access key. " + CREDENTIALS,
+    "InvalidAccessKeyId": "S3 does not recognize the access key. " + CREDENTIALS,
     "SignatureDoesNotMatch": "the secret access key does not match the access key. " + CREDENTIALS,
     "ExpiredToken": "the credentials have expired. Get new ones",
     "InvalidToken": "the session token is invalid. Get new credentials",
@@ -31,7 +31,7 @@ MESSAGES = {
     "AuthorizationHeaderMalformed": "bucket {bucket} is in another region. Correct the region",
     "IllegalLocationConstraintException": "the region does not match the endpoint. Correct region or endpoint_url",
     "InvalidLocationConstraint": "the region does not exist. Correct the region",
-    "SlowDown": "S3 asks to slow down. Use fewer workers",
+    "SlowDown": "S3 is throttling requests. Use fewer workers",
 }
 
 
@@ -41,7 +41,7 @@ def error_code(error: Exception) -> str:
 
 
 def explain(error: Exception, bucket: str) -> str:
-    """Return a message for an error of boto3, in one line."""
+    """Return a message for an error of boto3, on one line."""
     code = error_code(error)
     kind = type(error).__name__
     if code in MESSAGES:
@@ -54,8 +54,8 @@ def explain(error: Exception, bucket: str) -> str:
         return MESSAGES["InvalidBucketName"].format(bucket=bucket)
     if kind in ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"):
         return (
-            f"{str(error).rstrip('.')}. Check that the endpoint is right and reachable from this machine, and run this "
-            "again"
+            f"{str(error).rstrip('.')}. Check that the endpoint is correct and reachable from this machine, and run "
+            "this again"
         )
     return " ".join(str(error).split())
 
@@ -66,7 +66,7 @@ def make_client(  # noqa: PLR0913
     """Return an S3 client.
 
     Without credentials, boto3 finds them in the environment, in ~/.aws, or from the instance.
-    Raises ImportError if boto3 is missing, and botocore's exceptions.
+    Raise ImportError if boto3 is missing, and botocore's exceptions.
     """
     import boto3
     from botocore.config import Config
@@ -86,7 +86,7 @@ def make_client(  # noqa: PLR0913
 
 
 def bucket_region(client: Any, bucket: str) -> str:
-    """Return the region of a bucket, as S3 reports it. Raises ClientError."""
+    """Return the region of a bucket, as S3 reports it. Raise ClientError."""
     from botocore.exceptions import ClientError
 
     try:

@@ -55,7 +55,7 @@ def decide(facts: Mapping[str, Any], desired: DesiredDriver) -> DriverDecision:
         return DriverDecision(
             REFUSE,
             f"{decision.action} is required ({decision.reason}), but the run {', '.join(runs)} is active. "
-            "Stop it first (stop.yml), or wait for its end",
+            "Stop it first (stop.yml), or wait until it ends",
         )
     if decision.action == REBOOT and not desired.reboot:
         return DriverDecision(
@@ -79,7 +79,7 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
     if not present and library:
         if is_working and not is_too_old(loaded, desired):
             return DriverDecision(
-                NOTHING, f"driver {loaded} works; it was not installed from packages, and is not changed"
+                NOTHING, f"driver {loaded} works; it was not installed from packages, and was left unchanged"
             )
         return DriverDecision(
             REFUSE,
@@ -301,7 +301,7 @@ def foreign_removals(simulated: str) -> list[str]:
 
 
 def minimum_driver(cuda: str, requested: str) -> str:
-    """Return the oldest acceptable driver: the requested one, or the one that a version of CUDA needs."""
+    """Return the oldest acceptable driver: the requested one, or the one that a CUDA version needs."""
     major = version_tuple(cuda)[:1]
     required = MIN_DRIVER.get(major[0]) if major else None
     if required and required > version_tuple(requested):

@@ -211,8 +211,8 @@ def check_ambiguity(name: str) -> None:
     """Raise UsageError for an option that may be one of ansible-playbook or one of the script."""
     if name in AMBIGUOUS_OPTIONS:
         raise UsageError(
-            f"{name} is an option of ansible-playbook, and may be one of the script: write it before the job file, or "
-            "after -- for the script"
+            f"{name} is an option of ansible-playbook, but may be meant for the script: write it before the job file, "
+            "or after -- to pass it to the script"
         )
 
 
@@ -260,7 +260,7 @@ def translate(command: str, typed: list[str]) -> list[str]:
         elif unset := [options[word] for word in ("", " ") if word in options and options[word] not in variables]:
             variables[unset[0]] = argument
         else:
-            raise UsageError(f"{argument!r} was not expected. Usage: ./muster help {command}")
+            raise UsageError(f"unexpected argument {argument!r}. Usage: ./muster help {command}")
     for name, content in variables.items():
         content = resolve_path(content) if name in PATH_VARIABLES and isinstance(content, str) else content
         is_plain = isinstance(content, str) and re.fullmatch(r"[\w./:-]+", content, re.ASCII)

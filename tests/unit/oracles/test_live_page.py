@@ -176,7 +176,7 @@ def test_the_page_shows_a_run_and_hostile_text_stays_text(page: Page) -> None:
 def test_without_the_token_the_page_says_what_to_do(page: Page) -> None:
     with Browser() as window:
         open_page(window, f"{page.origin}/")
-        eventually(lambda: "open the URL that ./muster page has printed" in text_of(window, "#failure"))
+        eventually(lambda: "open the URL that ./muster page printed" in text_of(window, "#failure"))
         assert "train.py" not in window.evaluate("document.body.innerText")
 
 

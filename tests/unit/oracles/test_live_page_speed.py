@@ -60,7 +60,7 @@ class LocalNodes:
 
     def request(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         if name in self.lost:
-            raise NodeCallError(f"{name} has not answered: Connection timed out")
+            raise NodeCallError(f"{name} has not responded: Connection timed out")
         return {**self.run.request(self.ranks[name]), **request}
 
     def __call__(self, name: str, request: Mapping[str, Any], _timeout: float) -> dict[str, Any]:

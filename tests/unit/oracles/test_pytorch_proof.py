@@ -60,7 +60,7 @@ def test_wrong_product_or_sum_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_p
     import torch
 
     monkeypatch.setattr(proof, "RANK", proof.RANK.replace("rank + 1)", "rank + 2)"))
-    with pytest.raises(StepError, match="a sum over two processes by gloo fails in process 0: 5.0 5.0"):
+    with pytest.raises(StepError, match="a sum over two processes with gloo failed in process 0: 5.0 5.0"):
         proof.check_sum(0)
     monkeypatch.setattr(proof, "RANK", "import sys; sys.exit('no such device')")
     with pytest.raises(StepError, match="no such device"):

@@ -125,17 +125,17 @@ def test_benchmark_is_refused_on_busy_nodes(directory: Path) -> None:
         ("baseline=nothing", "does not exist: name a run launched from this machine"),
         pytest.param(
             "baseline=training",
-            "baseline is training, which was not a benchmark",
+            "baseline is training, which is not a benchmark",
             marks=pytest.mark.thorough,
         ),
         pytest.param(
             "run_id=training",
-            "training is a run that was not a benchmark: choose another name",
+            "training is a run of something other than a benchmark: choose another name",
             marks=pytest.mark.thorough,
         ),
         pytest.param(
             "run_id=failed",
-            "failed is a benchmark that was not interrupted but ended: failed: choose another name",
+            "failed is a benchmark that has already ended (failed): choose another name",
             marks=pytest.mark.thorough,
         ),
         ("fitted=fit", "fitted was set with -e, but the benchmark launches its own job"),

@@ -28,9 +28,7 @@ def test_a_rank_waits_until_an_editor_attaches(tmp_path: Path) -> None:
     two_nodes(tmp_path, 40, **settings, launch_report=False)
     launch = ["ansible-playbook", "muster.training.launch", "-i", "machines.yml", "-e", "run_id=first"]
     refused = typed(tmp_path, [*launch, "-e", "debug_rank=2"])
-    assert refused.returncode == 2 and "rank 2, which is to be debugged, does not exist" in refused.stdout, (
-        refused.stdout
-    )
+    assert refused.returncode == 2 and "the rank to debug, 2, does not exist" in refused.stdout, refused.stdout
     port = free_port()
     process = begun(tmp_path, [*launch, "-e", "debug_rank=1", "-e", f"debug_port={port}"])
     try:

@@ -78,13 +78,13 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
     done = typed(directory, command)
     assert done.returncode == 0, done.stdout
     assert "[fit] batch 8 fits" in done.stdout and "[fit] batch 12 does not fit: MemoryError" in done.stdout
-    assert "fit: the largest batch per rank is 4, after 3 probes" in done.stdout, done.stdout
+    assert "fit: the largest batch size per rank is 4, after 3 probes" in done.stdout, done.stdout
     known = json.loads((directory / "runs" / "fit" / "fit.json").read_text())
     assert [item["run_id"] for item in known["history"]] == ["fit-b8-3", "fit-b12", "fit-b4"]
     assert state_of(directory, "fit-b8-2") != "running", "which nobody had watched any more"
 
     code, output = launched(directory, "other.py")
-    assert code == 2 and f"fit is a search with {directory}/job.py, and this run starts" in output, output
+    assert code == 2 and f"fit is a search with {directory}/job.py, but this run starts" in output, output
     code, output = launched(directory, "job.py", "-e", "fitted=fti")
     assert code == 2 and "fitted is fti, but " in output and "(it has fit): run ansible-playbook" in output, output
     assert sorted(path.name for path in (directory / "nodes").iterdir()) == [
@@ -104,7 +104,7 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
             "fit_args, the arguments of the script, do not contain {batch_size}: put it where the script takes its "
             "batch size, such as ",
         ),
-        ("fitted=fit", "fitted is the result of a search, and this is a search: remove it"),
+        ("fitted=fit", "fitted is the result of a search and cannot be used in another search: remove it"),
         ("fit_strat=4", "did you mean fit_start?"),
         ("fit_start=9000", "fit_start is 9000, but must be 1 to fit_max, which is 4096"),
     ],

@@ -15,7 +15,7 @@ from tests.unit.typed import CHECKOUT, typed
 
 # Tasks that may be skipped although each costs a process: include_tasks, and roles for other playbooks, need them.
 SKIPPED_ONCE = {
-    "Replace settings of the project by those of a job file",
+    "Replace settings of the project with those of a job file",
     "List the local code",
     "Compare the nodes' code with the local code",
     "Show how to continue",

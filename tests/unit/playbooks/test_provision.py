@@ -129,7 +129,10 @@ def test_template_is_planned_in_check_mode_but_refused_for_uncleaned_machine(
     arguments = ["-e", "cluster=bert", "-e", "template=golden"]
     code, output = play(server, tmp_path, "image", *arguments, "--check")
     assert code == 0, output
-    assert "create: template golden of bert-0, which is off in the meantime; it costs 11.00 USD a month" in output
+    assert (
+        "create: template golden of bert-0, which is off in the meantime; the template costs 11.00 USD a month"
+        in output
+    )
     code, output = play(server, tmp_path, "image", *arguments)
     assert code == 2
     assert "bert-0 was not cleaned, so no template was created from it" in output
@@ -143,7 +146,7 @@ def test_cost_lists_clusters_and_other_machines(server: PaperspaceServer, tmp_pa
     assert "outside clusters: 1 machine, 1 of them on, 3.78 USD an hour" in output
 
 
-def test_cost_answers_jmespath_query(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_cost_supports_jmespath_queries(server: PaperspaceServer, tmp_path: Path) -> None:
     code, output = play(server, tmp_path, "cost", "-e", "jmespath=clusters[].[cluster,per_hour]")
     assert code == 0, output
     assert json.loads(output[output.index("[\n") :]) == [["bert", 3.78]]

@@ -15,8 +15,8 @@ from tests.unit.typed import begun, killed, typed
 
 pytestmark = pytest.mark.one_core  # needs ansible-runner
 
-# A loss that falls with each step, and a checkpoint that holds the step; where "broken" lies beside it, it is not read.
-# Where it resumes it waits as long as "wait" lies there; in the test it then saves over the checkpoint of the first.
+# A loss that falls with each step, and a checkpoint that holds the step; if "broken" is beside it, it is not read. A
+# resumed job waits as long as "wait" is there; in the test, it then overwrites the checkpoint of the first.
 JOB = """
 import json, os, sys, time
 
@@ -88,7 +88,7 @@ def test_job_that_does_not_resume_is_rejected(directory: Path) -> None:
     (directory / "broken").touch()
     done = typed(directory, words(directory))
     assert done.returncode == 2, done.stdout
-    assert "problem: the second start did not load the checkpoint: loss 3.6 at step 1, where the first" in done.stdout
+    assert "problem: the second start did not load the checkpoint: loss 3.6 at step 1, while the first" in done.stdout
     assert "rehearsal rehearsal: not yet" in done.stdout
 
 

@@ -36,7 +36,7 @@ def test_site_includes_each_role_that_prepares_nodes() -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("nvidia_driver", "docker_engine"),  # docker_engine asks for GPUs
+        ("nvidia_driver", "docker_engine"),  # docker_engine checks for GPUs
         ("firewall", "docker_engine"),
         ("docker_engine", "docker_data_root"),
         ("docker_data_root", "container_image"),
@@ -167,7 +167,7 @@ def test_arguments_without_effect_are_refused_before_nodes_are_contacted(
 def test_wrong_values_of_all_roles_are_refused_before_nodes_are_contacted(directory: Path) -> None:
     done = typed(directory, ["ansible-playbook", "site.yml", "-i", "wrong.yml", "-e", "firewall_close=maybe"])
     output = [line.strip() for line in done.stdout.replace("\\n", "\n").splitlines()]
-    result = [line for line in output if " refuses a value" in line]
+    result = [line for line in output if " rejects a value" in line]
     assert done.returncode == 2 and FIRST_LOOK not in done.stdout, done.stdout
     for role, where, reason in (
         ("wandb", " on a", "value of wandb_mode must be one of: online, offline, disabled, got: True"),
@@ -177,7 +177,7 @@ def test_wrong_values_of_all_roles_are_refused_before_nodes_are_contacted(direct
         ("hosts_file", "", "argument 'hosts_file_enabled' is of type int and we were unable to convert to bool: "),
         ("firewall", "", "argument 'firewall_close' is of type str and we were unable to convert to bool: "),
     ):
-        text = f"the role {role} refuses a value{where}: {reason}"
+        text = f"the role {role} rejects a value{where}: {reason}"
         assert len([line for line in result if text in line]) in (1, 2), f"{text}\n{done.stdout}"  # once more as JSON
     assert "wandb_mode" not in "".join(line for line in result if " on c" in line)
     assert f"{CHECKOUT}/roles/ssh_mesh/defaults/main.yml lists the variables." in done.stdout

@@ -20,8 +20,8 @@ ON_THEIR_OWN = "its supervisor ends the run by itself 15 s after losing contact 
 @pytest.mark.parametrize(
     ("other", "message", "unsaid"),
     [
-        (CLOSED, "No node of the run answers: if they are up, the run and its costs continue", ON_THEIR_OWN),
-        (HERE, ON_THEIR_OWN, "No node of the run answers"),
+        (CLOSED, "No node of the run responds: if they are up, the run and its costs continue", ON_THEIR_OWN),
+        (HERE, ON_THEIR_OWN, "No node of the run responds"),
     ],
 )
 def test_unresponsive_node_is_named_with_the_consequences(

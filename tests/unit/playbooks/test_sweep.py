@@ -17,7 +17,7 @@ from tests.unit.typed import begun, killed, typed
 pytestmark = pytest.mark.one_core  # needs ansible-runner
 
 NODES = ["one", "other"]
-# Reports 100 samples a second of each node; waits as long as a file lies beside it.
+# Reports 100 samples a second of each node; waits as long as a file is beside it.
 JOB = """
 import json, os, sys, time
 
@@ -98,6 +98,6 @@ def test_invalid_variants_are_refused_before_anything_starts(directory: Path) ->
     assert done.returncode == 2 and "variant a: it sets nnodse, but nothing reads it; did you mean nnodes?" in printed
     assert "variant 2 of sweep_variants has the same name as an earlier one, a" in printed
     assert "variant 3 of sweep_variants has the name '../a': use letters, digits" in printed
-    assert "variant b: it takes 3 nodes, but the inventory has 2" in printed
+    assert "variant b: it needs 3 nodes, but the inventory has 2" in printed
     assert "variant c: value of launch_launcher must be one of" in printed, done.stdout
     assert not (directory / "runs").exists() and not (directory / "nodes").exists()

@@ -382,7 +382,7 @@ def test_node_that_was_absent_gets_the_image_next_time(cluster: ImageCluster) ->
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_output_of_docker_and_podman_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_output_of_docker_and_podman_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """During a pull, the login is stored where that engine expects it."""
     monkeypatch.setenv("ENGINE_STORE", str(tmp_path))
     monkeypatch.setenv("PATH", f"{make_engine(tmp_path / 'bin', name)}:{os.environ['PATH']}")
@@ -455,11 +455,11 @@ def test_registry_and_full_name_are_derived_from_image_name(name: str, registry:
         ),
         ("unauthorized: authentication required", "me", "Correct container_image_registry_user, container_image_reg"),
         ('invalid username/password: unauthorized: ""', "me", "Correct container_image_registry_user, container_image"),
-        ("toomanyrequests: You have reached your pull rate limit", "", "a login may pull more"),
+        ("toomanyrequests: You have reached your pull rate limit", "", "a login raises the limit"),
         (
             "dial tcp 10.0.0.2:5000: connect: connection refused",
             "me",
-            "Check whether host:5000 runs, and whether this node reaches it with `curl https://ho",
+            "Check whether host:5000 is running, and whether this node reaches it with `curl https://ho",
         ),
         ("lookup host on 127.0.0.53:53: no such host", "", "Check whether host:5000 runs"),
         ("x509: certificate signed by unknown authority", "", "into /etc/docker/certs.d/host:5000/ca.crt on this node"),
@@ -497,7 +497,7 @@ def test_certificate_remedy_for_docker_hub_is_system_wide() -> None:
             "me",
             "Correct container_im",
         ),
-        ("toomanyrequests: You have reached your pull rate limit", "", "a login may pull more"),
+        ("toomanyrequests: You have reached your pull rate limit", "", "a login raises the limit"),
         ("E: Could not open lock file: open (13: Permission denied)", "", ""),
         ("HTTP Error 403: Forbidden: the step `pip install` failed", "", ""),
         ("write /layer.tar: no space left on device", "", "--tags docker_data_root"),
@@ -544,7 +544,7 @@ def test_socket_or_pipe_in_a_context_is_refused(tmp_path: Path, monkeypatch: pyt
     for _kind in ("socket", "pipe"):
         message = engine.inspect({"context": str(context)})["fault"]
         assert (
-            f"{context}/odd is not a regular file. Everything next to a Dockerfile is copied " in message
+            f"{context}/odd is not a regular file, but everything next to a Dockerfile is copied " in message
             and "\n" not in message
         )
         path.unlink()
@@ -579,7 +579,7 @@ def test_archive_must_name_its_image_by_digests(
     state = engine.inspect({"archive": str(path)})
     assert state["archive"] == expected_ids
     assert (
-        f"image.tar names its image {wrong}, not by its SHA-256. Save it again" in state["fault"]
+        f"image.tar refers to its image as {wrong} instead of by its SHA-256. Save it again" in state["fault"]
         if wrong
         else not state["fault"]
     )

@@ -165,7 +165,7 @@ def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: HubClus
     nodes.requested_items = [make_request("model", "org/gated")]
     message = nodes.fetch_error()
     assert re.search(
-        r"model org/gated is gated, and no token is set. Accept its licence at \S+/org/gated, then", message
+        r"model org/gated is gated, and no token is set. Accept its license at \S+/org/gated, then", message
     )
     assert "export HF_TOKEN" in message
     (nodes.homes[0] / "token").write_text(TOKEN)
@@ -187,22 +187,20 @@ def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: HubClus
         (
             "hf_wrong",
             make_request("model", "org/tiny"),
-            "does not know the token. Create one at .*/settings/tokens, export HF",
+            "does not recognize the token. Create one at .*/settings/tokens, export HF",
         ),
         ("", make_request("model", "org/tiny", revision="v9"), "model org/tiny has no revision v9. Set it to a branch"),
         ("", make_request("model", "org/tiny", allow=["*.gguf"]), "no file that matches the patterns"),
     ],
 )
-def test_error_of_the_hub_is_reported_in_one_line(
-    nodes: HubCluster, token: str, item: dict[str, Any], pattern: str
-) -> None:
+def test_hub_error_is_reported_in_one_line(nodes: HubCluster, token: str, item: dict[str, Any], pattern: str) -> None:
     if token:
         (nodes.homes[0] / "token").write_text(token)
     nodes.requested_items = [item]
     assert re.search(pattern, nodes.fetch_error())
 
 
-def test_short_rate_limit_is_waited_for_and_long_rate_limit_reported(hub: HubServer, nodes: HubCluster) -> None:
+def test_short_rate_limit_is_waited_out_and_a_long_one_is_reported(hub: HubServer, nodes: HubCluster) -> None:
     hub.faults = [
         rate_limit_fault(1, path="/api/", times=1),
         rate_limit_fault(1, path="/resolve/", method="HEAD", times=1),
@@ -244,7 +242,7 @@ def test_corrupt_download_is_fetched_again_and_never_kept(hub: HubServer, nodes:
     large = next(nodes.directories[0].rglob("model.safetensors"))
     large.write_bytes(WEIGHTS[:-1] + b"?")
     hub.storage_faults = [HubFault(spoil=True)]
-    assert "arrived twice with content that does not match" in nodes.fetch_error()
+    assert "was downloaded twice with content that does not match" in nodes.fetch_error()
     assert not large.exists()
     hub.storage_faults = []
     assert nodes.fetch()["fetched"] == 1

@@ -289,7 +289,7 @@ def test_rejected_credentials_are_reported_and_can_be_rotated(ended: Lab, s3: S3
     folder = f"{RUNS}/first/node0/checkpoints"
     shell(ended, "node1", f"echo new > {folder}/best-2.pt; chown muster {folder}/best-2.pt")
     drive.eventually(
-        "it is told", lambda: "S3 does not know the access key" in status(ended, "first").get("problem", ""), 120
+        "it is told", lambda: "S3 does not recognize the access key" in status(ended, "first").get("problem", ""), 120
     )
     access, s3.access_key = s3.access_key, "AKIAROTATED"
     s3.secret_key = "rotated/secret"

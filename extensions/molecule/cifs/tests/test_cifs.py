@@ -176,7 +176,7 @@ def test_error_reports_wrong_password_or_read_only_share(bench: Bench) -> None:
 def test_error_reports_wrong_share_port_or_option(bench: Bench) -> None:
     bench.refused("has no share of this name", "correct the source", share="nosuch")
     bench.refused("nothing listens on its SMB port", "set the option port", drive_options={"port": 9})
-    bench.refused("does not know the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
+    bench.refused("does not recognize the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
     bench.mount(share="other data")
     assert bench.machine.sh(f"cat {PATH}/hello") == "hello\n"
     bench.mount()
@@ -200,7 +200,7 @@ def test_mount_recovers_after_server_restart(bench: Bench) -> None:
     assert seen.returncode == 1 and time.monotonic() - started < LONGEST_WAIT, seen.stderr
     bench.server.start()
     again = f"cat {PATH}/written"
-    drive.eventually("it answers again", lambda: bench.machine.run(again).returncode == 0, LONGEST_WAIT)
+    drive.eventually("it responds again", lambda: bench.machine.run(again).returncode == 0, LONGEST_WAIT)
     bench.write_and_read("and-comes-back-by-itself")
     assert changes(bench.mount()) == 0
 

@@ -105,7 +105,7 @@ def test_registry_refusals_are_reported_with_remedy(registry: Registry) -> None:
     pulls = f"node1: {registry.name} from node1 to docker: "
 
     rc, output = registry.bring("not-this-7Qf3")
-    assert rc == 2 and f"{pulls}{registry.place} does not let {USER} log in: " in output, output[-4000:]
+    assert rc == 2 and f"{pulls}{registry.place} rejects the login of {USER}: " in output, output[-4000:]
     assert "401 Unauthorized" in output
     assert "Correct container_image_registry_user, container_image_registry_password, or the image's name" in output
 
@@ -117,7 +117,10 @@ def test_registry_refusals_are_reported_with_remedy(registry: Registry) -> None:
     rc, output = registry.bring()
     registry.hosts.root("node3", "systemctl start docker-registry")
     assert rc == 2 and "connection refused" in output and pulls in output, output[-4000:]
-    remedy = f"whether {registry.place} runs, and whether this node reaches it with `curl https://{registry.place}/v2/`"
+    remedy = (
+        f"whether {registry.place} is running, and whether this node reaches it with `curl "
+        f"https://{registry.place}/v2/`"
+    )
     assert f"Check {remedy}" in output
     assert "node2: " in output and "node1, which provides the image, has failed" in output
 

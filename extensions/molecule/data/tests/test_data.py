@@ -110,7 +110,7 @@ def test_preflight_reports_mount_faults(data: Data, mounted: drive.Play) -> None
     play = drive.run("preflight.yml", data.lab.inventory, **extra)
     output = data.words(play)
     assert play.rc == 2, play.output
-    assert f"--output_dir is {AMAZON}/out, on {AMAZON}, a mount of mount-s3" in output
+    assert f"--output_dir is {AMAZON}/out, on {AMAZON}, a mount-s3 mount" in output
     assert "launch_working_directory is" not in output
     assert re.search(r"ERROR mount-stale node2 found: /mnt/data \(fuse.s3fs of data\) does not respond", output), output
     assert "mount-differs" not in output

@@ -110,7 +110,7 @@ FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
     "endpoint hangs": (hanging, ("no reply within", "did not respond in time", "curl -v URL")),
     "keys that may not write": (read_only, ("it is not writable", "s3:PutObject")),
     "no /dev/fuse": (without_device, ("/dev/fuse is missing", "modprobe fuse", "--device /dev/fuse")),
-    "mount point not empty": (not_empty, ("is not empty (there is 'mine')", "choose another path")),
+    "mount point not empty": (not_empty, ("is not empty (it contains 'mine')", "choose another path")),
     "cache disk full": (cache_full, ("the disk of the cache directory is full", "free up space on it")),
 }
 
@@ -118,7 +118,7 @@ FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
 @pytest.mark.parametrize(
     "fault", [one if one in FEW else pytest.param(one, marks=pytest.mark.thorough) for one in FAULTS]
 )
-def test_fault_is_reported_and_next_call_repairs_mount(node: Data, fault: str) -> None:
+def test_fault_is_reported_and_next_call_repairs_the_mount(node: Data, fault: str) -> None:
     make, output = FAULTS[fault]
     refused(node, *output, **make(node))
     node.heal()
@@ -131,7 +131,7 @@ def wrong(node: Data) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
     return {
         "wrong access key": (
             {"credentials": {**node.keys, "access_key": "AKIANOBODY"}},
-            ("S3 does not know the access key", "AWS_ACCESS_KEY_ID"),
+            ("S3 does not recognize the access key", "AWS_ACCESS_KEY_ID"),
         ),
         "wrong secret key": (
             {"credentials": {**node.keys, "secret_key": "wrong"}},
@@ -149,7 +149,7 @@ def wrong(node: Data) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
             {"options": {"url": "http://nosuch.invalid"}},
             ("the name of the endpoint cannot be resolved", "correct the endpoint's URL"),
         ),
-        "option unknown": ({"options": {"nonsense": 1}}, ("does not know the option nonsense", "remove nonsense")),
+        "option unknown": ({"options": {"nonsense": 1}}, ("does not recognize the option nonsense", "remove nonsense")),
         "no credentials": ({"credentials": {}}, ("role", "access_key, secret_key")),
     }
 

@@ -276,7 +276,7 @@ def test_preempted_run_saves_and_begins_again(idle: Lab) -> None:
             idle, "node1", "sbatch --parsable --partition=urgent --nodes=3 --output=/dev/null --wrap='sleep 600'"
         )
         play.wait()
-        assert "Slurm ends the job" in play.output, play.output
+        assert "Slurm will end the job" in play.output, play.output
         assert drive.record(idle, "preempted")["state"] == "interrupted"
         drive.eventually(
             "the urgent job has the nodes",

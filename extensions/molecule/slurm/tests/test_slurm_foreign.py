@@ -186,7 +186,7 @@ def test_preemption_is_a_notice_although_slurm_signals_the_ranks(campus: Campus)
     urgent = "sbatch --chdir=/ --partition=urgent --nodes=2 --exclusive --output=/dev/null --wrap='sleep 600'"
     as_user(campus.lab, LOGIN, urgent, USER)
     play.wait()
-    assert "Slurm ends the job in" in play.output, play.output
+    assert "Slurm will end the job in" in play.output, play.output
     result = json.loads((campus.runs / "third" / "result.json").read_text())
     assert result["state"] == "interrupted", result
     as_user(campus.lab, LOGIN, "scancel --partition=urgent", USER)

@@ -164,7 +164,7 @@ def test_nonexistent_torch_and_cuda_pair_is_refused_before_download(lab: Lab) ->
     play = drive.run(STAND_INS, lab.inventory, part="torch", pytorch_version="2.8.0", pytorch_cuda="12.4")
     assert play.rc == 2
     assert "torch 2.8.0 does not exist for CUDA 12.4, only for CUDA 12.6, 12.8, 12.9" in said(play)
-    assert "choosing and getting packages" not in play.output
+    assert "resolving and downloading packages" not in play.output
 
 
 SMI = one_gpu("Quadro P4000", "6.1", 8192)

@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        print_line(f"amd-smi did not answer within {SMI_TIMEOUT:g} s")
+        print_line(f"amd-smi did not respond within {SMI_TIMEOUT:g} s")
         return 1
     except OSError as error:
         print_line(f"amd-smi cannot be started: {error.strerror}")

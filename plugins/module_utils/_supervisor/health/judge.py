@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node's readings say about its health, compared with the first readings of the run. Pure."""
+"""Judge a node's health from its readings, compared with the first readings of the run. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def memory_problems(
 def link_problems(before: Mapping[str, Any], gpu: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a loss of PCI express lanes."""
     if gpu["pcie_width"] and before["pcie_width"] and gpu["pcie_width"] < before["pcie_width"]:
-        text = f"GPU {gpu['index']} uses {gpu['pcie_width']} PCI express lanes, and had {before['pcie_width']}"
+        text = f"GPU {gpu['index']} uses {gpu['pcie_width']} PCI express lanes, down from {before['pcie_width']}"
         yield Problem(f"pcie {gpu['uuid']}", text, gpu["index"], False)
 
 
@@ -73,7 +73,7 @@ def nvlink_problems(first: Readings, now: Readings) -> Iterator[Problem]:
     for gpu in now["nvlinks"]:
         before = earlier.get(gpu["index"], gpu)
         if len(gpu["active"]) < len(before["active"]):
-            text = f"GPU {gpu['index']} has {len(gpu['active'])} active NVLinks, and had {len(before['active'])}"
+            text = f"GPU {gpu['index']} has {len(gpu['active'])} active NVLinks, down from {len(before['active'])}"
             yield Problem(f"nvlink {gpu['index']}", text, gpu["index"], True)
         errors = gpu["errors"] - before["errors"]
         if errors >= NVLINK_ERRORS:
@@ -93,7 +93,7 @@ def pace_problems(pace: Mapping[str, Any], devices: Sequence[Mapping[str, Any]])
     for gpu in devices:
         current, best = gpu["pcie_gen"], gpu["pcie_gen_max"]
         if gpu["index"] == pace["index"] and current and best and current < best:
-            text = f"GPU {gpu['index']} uses PCI express {current} under load, and could use {best}"
+            text = f"GPU {gpu['index']} uses PCI express {current} under load, but supports {best}"
             yield Problem(f"pcie speed {gpu['index']}", text, gpu["index"], False)
 
 
@@ -105,17 +105,23 @@ def port_problems(first: Sequence[Readings], now: Sequence[Readings]) -> Iterato
         if before is None:
             continue
         if before["state"] == "ACTIVE" and port["state"] != "ACTIVE":
-            text = f"the RDMA port {port['name']} is {port['state'] or 'in an unknown state'}, and was active"
+            text = (
+                f"the RDMA port {port['name']} is {port['state'] or 'in an unknown state'}, but was active when "
+                "the run started"
+            )
             yield Problem(f"port {port['name']}", text, None, False)
         for name, limit in PORT_ERRORS.items():
             errors = port["counters"].get(name, 0) - before["counters"].get(name, 0)
             if errors >= limit:
-                text = f"the RDMA port {port['name']} has had {errors} of {name} in this run: check cable and switch"
+                text = (
+                    f"the counter {name} of the RDMA port {port['name']} has risen by {errors} in this run: check "
+                    "the cable and the switch"
+                )
                 yield Problem(f"port {port['name']} {name}", text, None, False)
 
 
 def memory_shortage(memory: Mapping[str, int], was_low: bool) -> Iterator[Problem]:
-    """Yield a lack of memory. was_low: whether the last reading had it, too."""
+    """Yield a lack of memory. was_low: whether the last reading showed it, too."""
     total, available = memory.get("total_bytes", 0), memory.get("available_bytes")
     if not total or available is None:
         return

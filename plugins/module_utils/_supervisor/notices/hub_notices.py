@@ -59,7 +59,7 @@ class HubNotices:
         return time.monotonic() - self.started if self.started is not None else 0.0
 
     def forget(self) -> None:
-        """Forget the notice that ended an attempt, since another one follows."""
+        """Forget the notice that ended an attempt, since another attempt follows."""
         self.current = self.deadline = self.hang_since = None
 
     def note_hang(self, now: float, hangs: bool) -> None:
@@ -89,7 +89,7 @@ class HubNotices:
             self.deadline = min(self.deadline, deadline)
 
     def accept(self, notice: SaveNotice, now: float) -> bool:
-        """Put a notice in force; return whether the nodes need to hear of it.
+        """Put a notice into force; return whether the nodes must be told about it.
 
         While the ranks save before the end, another notice can only shorten their time.
         """
@@ -118,8 +118,8 @@ class HubNotices:
                 self.warned.add(limit.name)
                 remaining = max(0.0, save_moment(limit, self.grace()) - elapsed)
                 texts.append(
-                    f"{elapsed / limit.seconds:.0%} of {limit.name} ({limit.text}) is used; the run will save and end "
-                    f"in {format_seconds(remaining)}"
+                    f"{elapsed / limit.seconds:.0%} of {limit.name} ({limit.text}) has been used; the run will save "
+                    f"and end in {format_seconds(remaining)}"
                 )
         return texts
 
@@ -134,7 +134,7 @@ class HubNotices:
             if elapsed >= save_moment(limit, self.grace()) and limit.name not in self.reached:
                 self.reached.add(limit.name)
                 remaining = max(1.0, limit.seconds - elapsed)
-                text = f"{limit.name} ({limit.text}) is reached"
+                text = f"{limit.name} ({limit.text}) has been reached"
                 notices.append(self.own_notice(limit.name, text, remaining))
         stall_limit = float(self.settings.get("stall_limit", 0))
         if is_hung_too_long(stall_limit, self.hang_since, now) and "launch_stall_limit" not in self.reached:

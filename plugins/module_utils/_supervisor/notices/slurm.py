@@ -61,7 +61,7 @@ def take_notice(directory: str) -> list[Data]:
     with contextlib.suppress(OSError):  # a directory stays, and is not a request
         os.unlink(path)
         when = f"in {seconds} s" if seconds else "soon"
-        text = f"Slurm ends the job {when}: its time limit is near, or another job needs the nodes"
+        text = f"Slurm will end the job {when}: its time limit is near, or another job needs the nodes"
         return [{"source": "slurm", "text": text, "ends": True, "seconds": float(seconds)}]
     return []
 
@@ -126,7 +126,7 @@ def describe_stop(signal_name: str, directory: str, environment: Mapping[str, st
         return signal_name
     end = environment.get("SLURM_JOB_END_TIME", "")  # set by Slurm since 23.02
     if not end.isdigit():
-        return f"Slurm job {job} was cancelled, was preempted or reached its time limit"
+        return f"Slurm job {job} was cancelled or preempted, or reached its time limit"
     if now >= int(end) - TIME_LIMIT_MARGIN:
         return f"Slurm job {job} reached its time limit"
     return f"Slurm job {job} was cancelled or preempted"

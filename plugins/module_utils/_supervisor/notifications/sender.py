@@ -29,7 +29,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class NotSentError(Exception):
-    """A message was not sent; the text says why, without secrets."""
+    """A message was not sent; the message explains why, without secrets."""
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -73,7 +73,7 @@ def send_mail(url: str, content: Mapping[str, Any]) -> None:
             if server.has_extn("starttls"):
                 server.starttls(context=ssl.create_default_context())
             elif parts.scheme == "smtp" and parts.username and host not in LOOPBACK:
-                raise NotSentError("it offers no STARTTLS, so the password is not sent: use smtps://")
+                raise NotSentError("it does not offer STARTTLS, so the password is not sent: use smtps://")
             if parts.username:
                 server.login(urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or ""))
             server.send_message(mail)
@@ -102,7 +102,7 @@ def send(target: Mapping[str, str], content: Mapping[str, Any], errors: list[str
 
 
 def describe_target(target: Mapping[str, str]) -> str:
-    """Return the kind and host of a target, without what is secret."""
+    """Return the kind and host of a target, without secrets."""
     return f"{target['kind']} at {urllib.parse.urlsplit(target['url']).hostname}"
 
 
@@ -124,7 +124,7 @@ def deliver(targets: Sequence[Mapping[str, str]], content: Mapping[str, Any]) ->
         jobs.append((target, thread, errors))
     for target, thread, errors in jobs:
         thread.join(max(0.0, deadline - time.monotonic()))
-        problem = errors[0] if errors else f"no answer within {NOTIFICATION_TIMEOUT:g} s"
+        problem = errors[0] if errors else f"no reply within {NOTIFICATION_TIMEOUT:g} s"
         if problem:
             line = (
                 f"muster: the notification {content['event']!r} to {describe_target(target)} was not sent: {problem}\n"

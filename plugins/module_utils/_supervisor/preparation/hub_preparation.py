@@ -47,10 +47,10 @@ MAX_TEXT = 300  # characters of a text from another node
 
 
 class NodeState:
-    """What a node has replied."""
+    """The replies of a node."""
 
     def __init__(self, deadline: float) -> None:
-        self.deadline = deadline  # when its checks must have ended
+        self.deadline = deadline  # time at which its checks must have ended
         self.listing: list[Checkpoint] = []
         self.store = ""
         self.problems: list[str] | None = None  # None until its checks have ended
@@ -185,7 +185,7 @@ class HubPreparation:
     def describe_torn(self, agreement: Agreement) -> None:
         """Report newer checkpoints that cannot be used, and why."""
         chosen = describe_step(agreement.checkpoint) if agreement.checkpoint is not None else ""
-        instead = f"{chosen} is used" if chosen else "no other checkpoint is complete"
+        instead = f"using {chosen} instead" if chosen else "no other checkpoint is complete"
         for checkpoint in agreement.torn[:2]:
             if checkpoint["name"] not in self.rejected:
                 text = f"{describe_step(checkpoint)} cannot be used, since {clean(checkpoint['reason'])}: {instead}"
@@ -201,7 +201,7 @@ class HubPreparation:
         lost = [member for member in (*owners, *needy) if member not in connected]
         if lost or now > self.copy_deadline:
             who = self.names[lost[0]] if lost else ", ".join(self.names[member] for member in needy)
-            self.reject(f"{who} {'was lost' if lost else 'did not finish'} while it was copied")
+            self.reject(f"{who} {'was lost' if lost else 'did not finish'} during the copy")
         elif self.copy_stage == SERVE:
             self.begin_fetch(agreement, owners, now)
         else:
@@ -262,6 +262,6 @@ def clean(value: object) -> str:
 
 
 def describe_step(checkpoint: Checkpoint) -> str:
-    """Return a checkpoint for a person: its step and its name."""
+    """Describe a checkpoint for a person: its step and its name."""
     name = clean(checkpoint["name"])
     return f"checkpoint {name}" if checkpoint["step"] is None else f"{checkpoint['unit']} {checkpoint['step']} ({name})"

@@ -116,7 +116,7 @@ def busy_gpus(plan: Plan) -> list[str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return [f"{tool_of(plan).name} did not answer within {SMI_TIMEOUT:g} s"]
+        return [f"{tool_of(plan).name} did not respond within {SMI_TIMEOUT:g} s"]
     except OSError as error:
         return [f"{tool_of(plan).name} cannot be started: {error.strerror}"]
     output = result.stdout[-65536:].decode("utf-8", "replace")
@@ -133,7 +133,7 @@ def expected_gpus(plan: Plan) -> int:
 
 
 def judge_gpus(devices: list[dict[str, float | None]], expected: int, error: str) -> list[str]:
-    """Return what is wrong with the GPUs in a sample; error: that the sample failed, or ""."""
+    """Return what is wrong with the GPUs in a sample; error: that of the sample, or ""."""
     if error:
         return [error]
     problems = []
@@ -152,23 +152,23 @@ def busy_ports(plan: Plan) -> list[str]:
         return []
     first = plan["restart"]["master_port"]
     port = free_port(first, plan["lifeline"]["port"])
-    return [] if port else [f"port {first}, on which the ranks meet, is in use, and so are the ports after it"]
+    return [] if port else [f"the rendezvous port {first} is in use, and so are the ports after it"]
 
 
 # - storage
 
 
 def check_storage(plan: Plan, directory: str) -> list[str]:
-    """Return what is wrong with mounts, the working directory and disks. Only children access them: they may hang."""
+    """Return the problems with mounts, the working directory and disks. Only children access them: they may hang."""
     calls: dict[str, Callable[[], Any]] = {
         f"mount {point}": functools.partial(list_error, point) for point in plan.get("mounts", ())
     }
     calls[f"working directory {plan['working_directory']}"] = functools.partial(list_error, plan["working_directory"])
-    paths = {directory: "the run's directory", plan.get("checkpoints", ""): "the directory of checkpoints"}
+    paths = {directory: "the run's directory", plan.get("checkpoints", ""): "the checkpoint directory"}
     paths = {path: name for path, name in paths.items() if path.startswith("/")}
     room = {f"room {path}": functools.partial(free_bytes, path) for path in paths}
     replies = call_in_children({**calls, **room}, MOUNT_CHECK_TIMEOUT)
-    problems = [f"the {name} does not answer" for name in calls if name not in replies]
+    problems = [f"the {name} does not respond" for name in calls if name not in replies]
     problems += [f"the {name} cannot be read: {replies[name]}" for name in calls if replies.get(name)]
     for path, name in paths.items():
         free = replies.get(f"room {path}")
@@ -196,7 +196,7 @@ def free_bytes(path: str) -> int:
 
 
 def list_checkpoints(plan: Plan) -> dict[str, Any]:
-    """Return the listing of this node's checkpoints, what identifies their store, and a problem if it hangs."""
+    """Return the listing of this node's checkpoints, the identifier of their store, and a problem if it hangs."""
     directory = plan.get("checkpoints", "")
     if not directory.startswith("/"):
         return {"listing": [], "store": "", "problem": ""}
@@ -206,13 +206,13 @@ def list_checkpoints(plan: Plan) -> dict[str, Any]:
     }
     replies = call_in_children(calls, CHECKPOINT_READ_TIMEOUT)
     if "listing" not in replies:
-        problem = f"the directory of checkpoints {directory} does not answer"
+        problem = f"the checkpoint directory {directory} does not respond"
         return {"listing": [], "store": "", "problem": problem}
     return {"listing": replies["listing"], "store": store_of(directory, replies.get("location")), "problem": ""}
 
 
 def store_of(directory: str, location: Mapping[str, Any] | None) -> str:
-    """Return what identifies the file system of a directory among all nodes, or "" if it is unknown."""
+    """Return a text that identifies the file system of a directory among all nodes, or "" if it is unknown."""
     if not location:
         return ""
     mount = location["mount"]

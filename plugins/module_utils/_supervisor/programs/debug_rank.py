@@ -104,7 +104,7 @@ def wait_for_debugger(directory: str, rank: int, port: int) -> None:
             reason = "debugpy is not installed in the job's environment: add debugpy to its requirements, then run"
             reason += " ./muster site --tags python_env"
         else:
-            reason = f"port {port} cannot be used ({error}): choose another one with -e debug_port=PORT"
+            reason = f"port {port} cannot be used ({error}): choose a different one with -e debug_port=PORT"
         sys.stderr.write(f"muster: no debugger for rank {rank}: {reason}\n")
         sys.stderr.flush()
         os._exit(NO_DEBUGGER_EXIT)

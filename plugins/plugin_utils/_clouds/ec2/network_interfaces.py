@@ -57,7 +57,7 @@ def describe_unused_cards(name: str, cards: Sequence[int]) -> str:
     if len(cards) < 2:
         return ""
     return (
-        f"{name} has {len(cards)} network cards with EFA, and one of them is used, since machines with several have no "
-        "public address. For all of them: -e provision_efa=all -e provision_subnet_id=..., a subnet with a NAT gateway "
-        "whose private addresses you reach"
+        f"{name} has {len(cards)} network cards with EFA, but only one of them is used, since machines that use "
+        "several have no public address. To use all: -e provision_efa=all -e provision_subnet_id=..., with a subnet "
+        "that has a NAT gateway and whose private addresses you can reach"
     )

@@ -28,7 +28,7 @@ class ClusterNetwork(NamedTuple):
 
     vpc: str
     subnets: dict[str, str]  # id by zone
-    block: str = ""  # CIDR block of the cluster's own VPC, or "" if the cluster is in another one
+    block: str = ""  # CIDR block of the cluster's own VPC, or "" if the cluster is in a different VPC
 
 
 class InstanceType(NamedTuple):
@@ -66,7 +66,7 @@ def choose_region(session: Any, region: str) -> str:
 def read_site(
     aws: AwsClient, subnet_id: str, nodes: Sequence[Mapping[str, Any]], group: Mapping[str, Any] | None
 ) -> ClusterNetwork:
-    """Return the subnets that may be used: for an existing cluster, only its own. Raises PlanRefusedError, Ec2Error.
+    """Return the subnets that may be used: for an existing cluster, only its own. Raise PlanRefusedError or Ec2Error.
 
     nodes, group: the cluster's instances and security group, as EC2 describes them.
     """
@@ -158,12 +158,12 @@ def refuse_other_network(  # noqa: PLR0913
     vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
     if (dedicated or vpc) and current_vpc not in ("", vpc):
         raise PlanRefusedError(
-            f"{cluster} is in {current_vpc}, which is not a network of its own. Remove provision_own_network, or "
+            f"{cluster} is in {current_vpc}, which is not its own network. Remove provision_own_network, or "
             "tear the cluster down first"
         )
     if subnet_id and vpc and subnet_id not in [*subnets, *(part["id"] for part in parts)]:
         raise PlanRefusedError(
-            f"{cluster} has a network of its own ({vpc}), and {single_line(subnet_id, 60)} is not a subnet in it. "
+            f"{cluster} has its own network ({vpc}), and {single_line(subnet_id, 60)} is not a subnet in it. "
             "Remove provision_subnet_id, or tear the cluster down first"
         )
 
@@ -174,7 +174,7 @@ def refuse_other_network(  # noqa: PLR0913
 def read_image(aws: AwsClient, requested: str, nodes: Sequence[Mapping[str, Any]]) -> Ec2Image:
     """Return the image: for an existing cluster its current one, so that all nodes are the same.
 
-    requested: an id, or the name of a public SSM parameter that contains one. Raises PlanRefusedError, Ec2Error.
+    requested: an id, or the name of a public SSM parameter that contains one. Raise PlanRefusedError or Ec2Error.
     """
     current_images = sorted({str(raw.get("ImageId")) for raw in nodes})
     image_id = current_images[0] if len(current_images) == 1 and not requested.startswith("ami-") else requested
@@ -197,8 +197,8 @@ def read_image(aws: AwsClient, requested: str, nodes: Sequence[Mapping[str, Any]
         images = []
     if not images:
         raise PlanRefusedError(
-            f"image {single_line(image_id, 60)} does not exist in {aws.region}. An image has another id in each "
-            "region: look up the id for this one"
+            f"image {single_line(image_id, 60)} does not exist in {aws.region}. An image has a different id in "
+            "each region: look up the id for this one"
         )
     raw = images[0]
     root = str(raw.get("RootDeviceName") or "/dev/sda1")

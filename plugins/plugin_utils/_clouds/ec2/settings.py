@@ -42,7 +42,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def connect(options: Options, show: Show) -> AwsClient:
-    """Return a client of the region. show: reports repeated requests. Raises PlanRefusedError, CloudError."""
+    """Return a client of the region. show: reports repeated requests. Raise PlanRefusedError or CloudError."""
     session = new_session()
     return AwsClient(session, choose_region(session, options["region"]), show=show)
 
@@ -58,7 +58,7 @@ def build_request(options: Options, check: bool, first_boot: FirstBoot) -> Ec2Re
     if options["efa"] == "all" and not options["subnet_id"]:
         raise PlanRefusedError(
             "provision_efa=all creates machines with several network interfaces, to which AWS assigns no public "
-            "address. Set a subnet that has a NAT gateway, and whose private addresses you reach: -e "
+            "address. Set a subnet that has a NAT gateway, and whose private addresses you can reach: -e "
             "provision_subnet_id=subnet-..."
         )
     if not options["ssh_public_key"] and not options["key_name"]:

@@ -44,7 +44,7 @@ def roll_back(cloud: AnyCloud, started: Mapping[str, str], failures: list[str]) 
         details = "; ".join(f"{name}: {reason}" for name, reason in remaining.items())
         raise ClusterError(
             f"{cloud.cluster}: {'; '.join(failures)}. The created resources could not be removed, and are billed: "
-            f"{details}. Remove it at {cloud.console}, or with teardown.yml -e cluster={cloud.cluster}"
+            f"{details}. Remove them at {cloud.console}, or with teardown.yml -e cluster={cloud.cluster}"
         )
 
 

@@ -93,7 +93,7 @@ class RateLimitError(PaperspaceError):
 class ServerError(PaperspaceError):
     """5xx: the service failed."""
 
-    hint = f"This is an error of Paperspace's service: see {STATUS_PAGE} and try again later."
+    hint = f"This is an error in Paperspace's service: see {STATUS_PAGE} and try again later."
     transient = True
 
 

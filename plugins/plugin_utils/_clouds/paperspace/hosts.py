@@ -188,7 +188,7 @@ def _query_ids(query: str, machines: Sequence[MachineData]) -> set[str]:
 
 
 def rank_sort_key(machine: MachineData) -> tuple[bool, datetime.datetime, str]:
-    """Return a sort key: oldest first, then by id, independent of the API's order; last without a valid time."""
+    """Return a sort key: oldest first, then by id, independent of the API's order; those without a valid time last."""
     try:
         created = datetime.datetime.fromisoformat(str(machine.get("dtCreated")))
     except ValueError:
@@ -226,8 +226,8 @@ def _resolve_network_id(
     if matches:
         ids = ", ".join(sorted(f"{single_line(n['id'], 40)} in {_machine_region(n)}" for n in matches))
         raise SelectionError(
-            f"private_network: {len(matches)} networks are called {single_line(requested, 80)!r}: {ids}. "
-            "Give the id, or also the region."
+            f"private_network: {len(matches)} networks are named {single_line(requested, 80)!r}: {ids}. "
+            "Set the id instead, or also set the region."
         )
     known_networks = ", ".join(
         sorted(f"{single_line(n.get('name', ''), 63)} ({single_line(n['id'], 40)})" for n in candidates)

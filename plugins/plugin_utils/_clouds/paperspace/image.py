@@ -92,7 +92,8 @@ def ensure_template(  # noqa: PLR0913
     price = template_price(machine["disk_gb"])
     cost = f"{format_usd(price.usd)} a month ({price.source}, {price.date})" if price else "an unknown amount a month"
     context.show(
-        f"create: template {name} of {node}, which is off in the meantime; it costs {cost} until it is removed"
+        f"create: template {name} of {node}, which is off in the meantime; the template costs {cost} until it is "
+        "removed"
     )
     confirm([machine] if machine["state"] != "off" else [])
     if check:
@@ -112,7 +113,7 @@ def ensure_template(  # noqa: PLR0913
 
 
 def remove_template(context: PaperspaceContext, name: str, check: bool = False) -> TemplateResult:
-    """Remove the templates of this name created from the cluster's machines. Raises the same as ensure_template()."""
+    """Remove the templates of this name created from the cluster's machines. Raise the errors of ensure_template()."""
     operations.get_session(context.client)
     templates = [
         template for template in cluster_templates(context, _cluster_machine_ids(context)) if template.name == name

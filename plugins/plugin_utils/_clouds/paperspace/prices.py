@@ -79,8 +79,8 @@ _PER_HOUR: dict[str, float] = {
 # US dollars per month for a machine's disk, by size in GB; a stopped machine costs only this.
 _DISK_PER_MONTH: dict[int, Price] = {
     50: Price(5.0, "Paperspace's help page 360057895553", "undated"),
-    100: Price(7.0, "cloudypad's documentation of costs", "2024-09"),
-    250: Price(10.0, "cloudypad's documentation of costs", "2024-09"),
+    100: Price(7.0, "cloudypad's cost documentation", "2024-09"),
+    250: Price(10.0, "cloudypad's cost documentation", "2024-09"),
 }
 
 
@@ -91,7 +91,7 @@ _TEMPLATE_PER_MONTH = {50: 3.5, 100: 6.0, 250: 11.0, 500: 17.0, 1000: 24.0, 2000
 def template_price(size_gb: int | None) -> Price | None:
     """Return the price per month of a Paperspace template."""
     usd = None if size_gb is None else _TEMPLATE_PER_MONTH.get(size_gb)
-    return None if usd is None else Price(usd, "Paperspace's page of custom templates", "2023")
+    return None if usd is None else Price(usd, "Paperspace's page about custom templates", "2023")
 
 
 def machine_price(machine_type: str) -> Price | None:

@@ -21,7 +21,7 @@ WORSE_RATIO = 0.9  # share of the earlier value
 
 
 def comparable_figures(benchmark: Benchmark) -> dict[str, tuple[float, str, list[str]]]:
-    """Return the comparable figures by name: value, unit, and the ranks or nodes concerned. More is better."""
+    """Return the comparable figures by name: value, unit, and the ranks or nodes concerned. Higher is better."""
     values: dict[str, tuple[float, str, list[str]]] = {}
     for gpu in benchmark["gpus"]:
         name = f"{gpu['node']} rank {gpu['local_rank']}"
@@ -59,7 +59,9 @@ def compare(current: Benchmark, baseline: Benchmark) -> Benchmark:
         if ratio < WORSE_RATIO:
             value, unit, about = current_figures[name]
             text = f"{name}: {value:.3g} {unit}, but {baseline_figures[name][0]:.3g} in {baseline['run_id']}"
-            remedy = "check what changed since: the machine, its driver, its neighbours; rerun the benchmark"
+            remedy = (
+                "check what has changed since then: the machine, its driver, its neighbours; then rerun the benchmark"
+            )
             findings.append(
                 make_finding(
                     "benchmark-worse", "problem", about, text, remedy, now=value, before=baseline_figures[name][0]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._experiments.benchmark.documents import ExpectedRate
 
-MEASURED = "the best measured by others (ml-engineering, MAMF)"
+MEASURED = "the best result measured by others (ml-engineering, MAMF)"
 DATA_SHEET = "0.75 of the vendor's data sheet, without sparsity"
 ESTIMATED = "estimated from similar GPUs: not measured for this table"
 
@@ -66,7 +66,7 @@ def expected_network_rate(
 
     Args:
         configured_gbps: the user's benchmark_network_gbps.
-        infiniband: rates of a node's ports.
+        infiniband_gbps: rates of a node's ports.
         interface_mbps: the speed that its network interface reports.
         name: the name of that interface.
     """
@@ -83,7 +83,7 @@ def expected_network_rate(
         is_slow = interface_mbps <= 25_000
         share = LINE_SHARE if is_slow else 0.35  # TCP by NCCL: 10 to 60 % of 100 Gb/s
         source = f"{share:.0%} of the speed of {name} in /sys/class/net" + (
-            "" if is_slow else ": TCP does not fill such a line"
+            "" if is_slow else ": TCP does not saturate such a link"
         )
         return {"value": interface_mbps / 1000 * share, "source": source, "sure": is_slow}
     return None

@@ -218,7 +218,7 @@ def add_findings(benchmark: Benchmark, findings: list[ReportFinding]) -> Benchma
 
 
 def summarize(benchmark: Benchmark) -> str:
-    """Return the benchmark's result in one line."""
+    """Return the benchmark's result on one line."""
     problems = [finding["found"] for finding in benchmark["findings"] if finding["severity"] == "problem"]
     if problems:
         return "; ".join(problems)
@@ -247,7 +247,9 @@ def find_wrong_results(measurements: BenchmarkMeasurements) -> list[ReportFindin
     for gpu in measurements.gpus:
         if not gpu["right"]:
             text = f"{gpu_label(gpu)} computes a wrong matrix product"
-            remedy = "remove it from the cluster; check for memory errors: nvidia-smi -q -d ECC,PAGE_RETIREMENT"
+            remedy = (
+                "remove its machine from the cluster; check for memory errors: nvidia-smi -q -d ECC,PAGE_RETIREMENT"
+            )
             findings.append(make_finding("benchmark-wrong-product", "problem", [gpu_label(gpu)], text, remedy))
     for copy in measurements.copies:
         if not copy["right"]:
@@ -255,7 +257,7 @@ def find_wrong_results(measurements: BenchmarkMeasurements) -> list[ReportFindin
             text = f"{rank_name}: a copy ({copy['kind']}) does not match its source"
             findings.append(
                 make_finding(
-                    "benchmark-wrong-copy", "problem", [rank_name], text, "remove the machine: its memory is broken"
+                    "benchmark-wrong-copy", "problem", [rank_name], text, "remove the machine: its memory is faulty"
                 )
             )
     sizes_by_operation: dict[tuple[str, str], list[int]] = {}
@@ -293,7 +295,7 @@ def check_gpus(gpus: Sequence[GpuRate]) -> list[ReportFinding]:
                 findings.append(slow_gpu_finding(gpu, alone_rate, reference))
             elif alone_rate is not None and model != "cpu":
                 text = (
-                    f"{gpu_label(gpu)} does {gpu['tflops']:.3g} of {median:.3g} TFLOP/s while all compute, "
+                    f"{gpu_label(gpu)} reaches {gpu['tflops']:.3g} of {median:.3g} TFLOP/s while all compute, "
                     f"but {alone_rate:.3g} alone"
                 )
                 remedy = "check the cooling and power of its machine: nvidia-smi -q -d PERFORMANCE,POWER under load"
@@ -337,7 +339,8 @@ def check_model(model: str, dtype: str, group: Sequence[GpuRate], median: float)
             f"({expected['source']})"
         )
         remedy = (
-            "look at clocks and power limits (nvidia-smi -q -d CLOCK,POWER), and whether it is part of a card (MIG)"
+            "look at clocks and power limits (nvidia-smi -q -d CLOCK,POWER), and whether each is only a part of a "
+            "card (MIG)"
         )
         severity = "problem" if expected["sure"] else "hint"
         findings.append(
@@ -384,7 +387,7 @@ def check_network(measurements: BenchmarkMeasurements) -> list[ReportFinding]:
             nodes = [pair["a"], pair["b"]]
             text = (
                 f"the link between {pair['a']} and {pair['b']} is slow: {alone_gbps:.3g} of {usual:.3g} Gb/s that "
-                "both reach with others, even with everything else idle"
+                "both reach with other nodes, even with everything else idle"
             )
             remedy = (
                 "check the switches and routes between them: mtr and ip route get on both; or leave one of them out"
@@ -407,7 +410,7 @@ def describe_slowdown(measurements: BenchmarkMeasurements, node: str) -> str:
         return ""
     largest = max(all_reduces, key=lambda collective: collective["bytes"])
     rate = 8 * largest["busbw_gbytes"]
-    return f"; all_reduce over all nodes does {rate:.3g} Gb/s, because it runs at the pace of {node}"
+    return f"; all_reduce over all nodes reaches {rate:.3g} Gb/s, because it runs at the pace of {node}"
 
 
 def check_network_rate(
@@ -419,7 +422,7 @@ def check_network_rate(
     names = list(best)
     note = "; a single pair cannot show which of the two is slow" if len(names) == 2 else ""
     text = (
-        f"between {'the two nodes' if len(names) == 2 else 'nodes'} {reference:.3g} Gb/s arrive, "
+        f"{reference:.3g} Gb/s arrive between {'the two nodes' if len(names) == 2 else 'nodes'}, "
         f"but {expected['value']:.3g} is expected ({expected['source']}){note}"
     )
     remedy = (

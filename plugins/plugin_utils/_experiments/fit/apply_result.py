@@ -36,7 +36,7 @@ class FittedArguments(NamedTuple):
 
 
 def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> FittedArguments:
-    """Return the launch's arguments, or if it has none the search's, with the batch size that the search found.
+    """Return the launch's arguments, or, if it has none, the search's, with the batch size that the search found.
 
     Args:
         runs: directory of the records.
@@ -56,8 +56,8 @@ def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> Fitte
         raise ExperimentError(f"{name} is a search that found no batch: make the model smaller and search again")
     if clean_text(program, 4096) != state["program"]:
         raise ExperimentError(
-            f"{name} is a search with {state['program']}, and this run starts {clean_text(program, 200) or 'nothing'}: "
-            "search with that, or omit fitted"
+            f"{name} is a search with {state['program']}, but this run starts {clean_text(program, 200) or 'nothing'}: "
+            "run a search with the same program, or omit fitted"
         )
     search_args = state["job"]["args"]
     if args and not has_placeholder(args):

@@ -65,7 +65,7 @@ class FitJob(TypedDict):
 class SearchState(TypedDict):
     """The content of fit.json. result is None until the search has ended, and 0 if nothing fits.
 
-    common: salted hash of the job and its nodes, to detect a search with others.
+    common: salted hash of the job and its nodes, to detect a search with a different job or nodes.
     """
 
     version: int
@@ -111,13 +111,13 @@ class BatchSearch(ResumableSequence[SearchState]):
             }
         if state["job"] != job or state["search"] != search:
             raise ExperimentError(
-                f"{self.directory.name} is a search with other settings: choose another name with -e run_id=NAME, or "
-                f"remove {self.directory} to start over"
+                f"{self.directory.name} is a search with different settings: choose another name with -e run_id=NAME, "
+                f"or remove {self.directory} to start over"
             )
         if state["common"] != salted_hash(state["salt"], self.common):
             raise ExperimentError(
-                f"{self.directory.name} is a search with another job, or on other nodes: choose another name with -e "
-                f"run_id=NAME, or remove {self.directory} to start over"
+                f"{self.directory.name} is a search with a different job or on different nodes: choose another name "
+                f"with -e run_id=NAME, or remove {self.directory} to start over"
             )
         return state
 

@@ -76,8 +76,8 @@ def check_loss(launches: Sequence[RehearsalLaunch]) -> list[ForecastFinding]:
             return [
                 make_problem(
                     f"the loss is not a number at step {launch['broken']:g} of {launch['run_id']}",
-                    "lower the learning rate, clip gradients, or take bf16 in place of fp16; if another loss counts, "
-                    "name it with rehearse_loss",
+                    "lower the learning rate, clip gradients, or use bf16 instead of fp16; if a different loss "
+                    "matters, name it with rehearse_loss",
                 )
             ]
     return []
@@ -87,7 +87,7 @@ def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tupl
     """Return whether the resumed launch continued the loss curve, or None if unknown, and the findings."""
     first, second = find_launch(launches, ALL_NODES), find_launch(launches, RESUMED)
     if not job["resume_args"]:
-        return None, [make_hint("resuming was not tested", "give rehearse_resume_args, such as --resume {checkpoint}")]
+        return None, [make_hint("resuming was not tested", "set rehearse_resume_args, such as --resume {checkpoint}")]
     if first is None or second is None:
         return None, []
     if len(first["loss"]) < 2 or not second["loss"]:
@@ -98,8 +98,8 @@ def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tupl
     has_learned = drop > MIN_LOSS_DROP * abs(first_loss)
     has_jumped = has_learned and resumed_loss - final_loss > MAX_LOSS_JUMP * drop
     details = (
-        f"loss {resumed_loss:.4g} at step {second['steps'][0]:g}, where the first went from {first_loss:.4g} to "
-        f"{final_loss:.4g} at step {first['steps'][-1]:g}"
+        f"loss {resumed_loss:.4g} at step {second['steps'][0]:g}, while the first start went from {first_loss:.4g} "
+        f"to {final_loss:.4g} at step {first['steps'][-1]:g}"
     )
     remedy = "load model, optimizer and step from the checkpoint before the first step"
     if second["steps"][0] <= first["steps"][0]:
@@ -109,7 +109,10 @@ def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tupl
         return False, [make_problem(f"the second start did not continue the curve: {details}", remedy)]
     if not has_learned:
         return None, [
-            make_hint(f"the loss fell too little to tell whether it was continued: {details}", "raise rehearse_steps")
+            make_hint(
+                f"the loss fell too little to tell whether the second start continued the curve: {details}",
+                "raise rehearse_steps",
+            )
         ]
     return True, []
 
@@ -140,7 +143,7 @@ def check_step_time(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> l
         findings.append(
             make_hint(
                 f"a step takes {full_launch['step_seconds']:.3g} s on {full_launch['nnodes']} nodes, "
-                f"and {two_node_launch['step_seconds']:.3g} s on 2",
+                f"but {two_node_launch['step_seconds']:.3g} s on 2",
                 "if the batch per rank is the same, the network is the bottleneck: benchmark.yml measures whether it "
                 "is slow",
             )
@@ -210,7 +213,7 @@ NOTHING_MEASURED = make_problem(
 
 
 def render(rehearsal: Rehearsal, name: str) -> str:
-    """Return the results for a terminal: figures, findings, and whether to go."""
+    """Return the results for a terminal: figures, findings, and whether to run the whole job."""
     lines = []
     for launch in rehearsal["starts"]:
         title = f"{launch['what']}, {launch['nnodes']} node{'' if launch['nnodes'] == 1 else 's'}: "

@@ -32,7 +32,7 @@ SINGLE_ATTEMPT: dict[str, Any] = {
 
 
 class ExperimentError(Exception):
-    """The experiment cannot continue. The message says why, and what to do."""
+    """The experiment cannot continue. The message explains why, with a remedy."""
 
 
 class PlaybookRunner(Protocol):
@@ -62,7 +62,7 @@ class StateFile(Generic[State]):
             or document["version"] != self.version
         ):
             raise ExperimentError(
-                f"{self.path} was written by another version: choose another name with -e run_id=NAME"
+                f"{self.path} was written by a different version: choose another name with -e run_id=NAME"
             )
         return document  # type: ignore[return-value]
 

@@ -104,7 +104,8 @@ def build_notes(batch: str, rows: Sequence[VariantRow], runs: Sequence[VariantRu
     if batch == SAME and len(batches) > 1:
         sizes = ", ".join(format_value(size) for size in batches)
         notes.append(
-            f"the global batches are not the same ({sizes}), so speeds are hard to compare, and accuracies cannot be"
+            f"the global batches are not the same ({sizes}), so speeds are hard to compare, and accuracies cannot be "
+            "compared"
         )
     if batch == LARGEST and len(batches) > 1:
         notes.append("the global batches differ: speeds can be compared, accuracies cannot")

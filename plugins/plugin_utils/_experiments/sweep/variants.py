@@ -33,7 +33,7 @@ EXAMPLE = "sweep_variants: [{name: one, nnodes: 1}, {name: two, nnodes: 2}]"
 class ValueReaders(NamedTuple):
     """Functions that read values.
 
-    arguments, environment: return them as written, raise ValueError; find_errors: returns the errors in a launch's
+    arguments, environment: return them as written, or raise ValueError; find_errors: returns the errors in a launch's
     variables.
     """
 
@@ -137,7 +137,7 @@ def read_variant(
     problems += readers.find_errors(variables)
     nnodes = str(variables.get("launch_nnodes", ""))
     if sweep_input.machines and nnodes.isdecimal() and int(nnodes) > sweep_input.machines:
-        problems.append(f"it takes {nnodes} nodes, but the inventory has {sweep_input.machines}")
+        problems.append(f"it needs {nnodes} nodes, but the inventory has {sweep_input.machines}")
     other_variables = {key: value for key, value in variables.items() if key not in SIZE_VARIABLES}
     fingerprint = json.dumps([other_variables, args, fit_args], sort_keys=True, default=str)
     variables |= {SHORT_NAMES[key]: value for key, value in variables.items() if key in SHORT_NAMES}

@@ -16,13 +16,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="[c10d] The IPv4 network addresses of (node1, 29500) cannot be retrieved (gai error: -2 - Name "
         "or service not known)",
         texts=(
-            r"The IPv4 network addresses of \([^\n)]{1,255}\) cannot be retrieved \(gai error",
+            r"The IPv[46] network addresses of \((?!localhost,)[^\n)]{1,255}\) cannot be retrieved \(gai error",
             r"host not found: (?:Name or service not known|Temporary failure in name resolution|No address)",
             r"socket\.gaierror: \[Errno -\d{1,2}\]",
             r"ssh: Could not resolve hostname ",
+            r"\bgetaddrinfo failed: (?:Name or service not known|Temporary failure in name resolution)",
         ),
-        cause="This node does not know the name in the message: it is missing in /etc/hosts, misspelt, or "
-        "the DNS server does not answer.",
+        cause="This node does not know the name in the message: it is missing from /etc/hosts or misspelt, "
+        "or the DNS server does not respond.",
         remedy="for names of nodes, ansible-playbook site.yml --tags hosts_file writes all of them to "
         "/etc/hosts of each node. For other servers, `getent hosts NAME` on the node tests it; in a "
         "container without the node's network, remove the network option from launch_container_options",

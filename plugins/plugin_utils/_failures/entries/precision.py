@@ -75,7 +75,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A layer gets an input of another precision",
         example="RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
         texts=(
-            r"mat1 and mat2 (?:must|to) have the same dtype",
+            r"(?:mat1|self) and mat2 (?:must|to) have the same dtype",
             r"expected scalar type (?:Half|Float|BFloat16) but found (?:Half|Float|BFloat16)",
         ),
         cause="The input of a layer is in fp32 and its weights in bf16 or fp16, or the other way round: part "

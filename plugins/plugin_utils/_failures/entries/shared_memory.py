@@ -33,6 +33,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"failed to extend /dev/shm/",
             r"Error while creating shared memory segment",
+            r"Error while attaching to shared memory segment",
+            r"NCCL WARN Call to shm_open failed",
             r"Call to posix_fallocate failed",
         ),
         cause="The ranks of a node communicate through /dev/shm, which is full; a container's default 64 MB fills up "

@@ -68,7 +68,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="slurm-account-invalid",
-        title="Slurm does not accept the account, or not for this partition",
+        title="Slurm does not accept the account, at least not for this partition",
         example="sbatch: error: Batch job submission failed: Invalid account or account/partition combination "
         "specified",
         texts=(r"Invalid account or account/partition combination specified",),
@@ -96,7 +96,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="sbatch: error: Batch job submission failed: Requested node configuration is not available",
         texts=(r"Requested node configuration is not available",),
         cause="The partition has no nodes, or too few, with as many GPUs and CPUs or as much memory as the job "
-        "requests; or the chosen nodes are in another partition.",
+        "requests; or the chosen nodes are in a different partition.",
         remedy="`sinfo --Node --format='%N %P %c %m %G %T'` lists the resources of the nodes: set "
         "launch_slurm_partition and launch_slurm_gres accordingly",
         source="ArjunaCluster/ArjunaUsers#112",
@@ -153,5 +153,42 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "space; --no-container-entrypoint for unusual images",
         source="NVIDIA/pyxis#127",
         weak=True,
+    ),
+    CatalogueEntry(
+        id="slurm-tasks-list",
+        title="The script takes Slurm's list of tasks for a number",
+        example="ValueError: invalid literal for int() with base 10: '1(x2)'",
+        texts=(r"invalid literal for int\(\) with base 10: '(?:\d{1,5}(?:\(x\d{1,5}\))?,?){1,40}\(x\d{1,5}\)'",),
+        cause="Slurm writes the tasks per node of several nodes as a list: SLURM_TASKS_PER_NODE=1(x2) is one task on "
+        "each "
+        "of two nodes. The script, or a package that it uses, expects a single number.",
+        remedy="export SLURM_TASKS_PER_NODE=N and SLURM_STEP_TASKS_PER_NODE=N with the number per node before the "
+        "start, or let the script read SLURM_NTASKS_PER_NODE (#SBATCH --ntasks-per-node=N); with torchrun, "
+        "LOCAL_WORLD_SIZE has the number",
+        source="sehoffmann/dmlcloud#39",
+    ),
+    CatalogueEntry(
+        id="slurm-options-exclusive",
+        title="Two Slurm options exclude each other",
+        example="srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
+        texts=(r"(?:srun|sbatch|salloc): (?:fatal|error): [^\n]{1,160} (?:are|is) mutually exclusive",),
+        cause="The job requests memory (or GPUs, or tasks) in two ways. The second one often is not in the command, "
+        "but in "
+        "a variable: srun inside an allocation inherits SLURM_MEM_PER_NODE and the like from it.",
+        remedy="unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE before srun, and keep one of --mem, "
+        "--mem-per-cpu and --mem-per-gpu",
+        source="snakemake/snakemake#2912",
+    ),
+    CatalogueEntry(
+        id="slurm-first-task-ended",
+        title="srun ended the tasks after one of them had ended",
+        example="srun: First task exited 30s ago",
+        texts=(r"srun: First task exited \d{1,6}s ago",),
+        cause="One task of the step ended before the others, successfully or not, and srun ended the others after its "
+        "waiting time (--wait, or WaitTime of the cluster).",
+        remedy="the log of the task that the line `task N: exited` names says why it ended. If it was finished: srun "
+        "--wait=0 lets the others go on; if it failed: srun --kill-on-bad-exit=1 ends all at once",
+        source="NatLabRockies/torc#318",
+        refines=("slurm-cancelled", "killed"),
     ),
 )

@@ -2,26 +2,46 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All rules on evidence, by topic; the first that matches counts."""
+"""All rules about evidence, by topic; the first that matches counts."""
 
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence import (
     checkpoints,
+    compilers,
+    devices,
     files,
     gpus,
+    launchers,
+    memory,
+    names,
+    nccl,
     network,
+    out_of_step,
     packages,
+    removed_names,
     scheduler,
+    shared_files,
     waiting,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 
 TOPICS: dict[str, tuple[EvidenceRule, ...]] = {
+    out_of_step.TOPIC: out_of_step.RULES,
     waiting.TOPIC: waiting.RULES,
+    names.TOPIC: names.RULES,
+    launchers.TOPIC: launchers.RULES,
+    nccl.TOPIC: nccl.RULES,
     network.TOPIC: network.RULES,
+    memory.TOPIC: memory.RULES,
+    compilers.TOPIC: compilers.RULES,
+    devices.TOPIC: devices.RULES,
+    nccl.LAST_TOPIC: nccl.LAST_RULES,
     gpus.TOPIC: gpus.RULES,
+    memory.LATE_TOPIC: memory.LATE_RULES,
     packages.TOPIC: packages.RULES,
+    removed_names.TOPIC: removed_names.RULES,
+    shared_files.TOPIC: shared_files.RULES,
     files.TOPIC: files.RULES,
     scheduler.TOPIC: scheduler.RULES,
     checkpoints.TOPIC: checkpoints.RULES,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explain an exception that the catalogue does not know, or only in general, by its traceback."""
+"""Explain an exception by its traceback if the catalogue does not explain it, or only in general."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.t
 )
 
 MAX_TEXT = 4000  # characters of an exception to search
-MAX_SHOWN = 240  # characters of a message in a cause
+MAX_SHOWN = 480  # characters of a message in a cause
 MAX_SOURCE = 100  # characters of a line of code in a cause
 PATH = re.compile(r"'([^'\n]{2,300})'|\"([^\"\n]{2,300})\"|(?<![\w/.])(/[\w.@+-]{1,100}(?:/[\w.@+=-]{1,200}){1,20})")
 CRASH = "native-crash"
 CRASHED_AT = (
-    "Compiled code crashed while Python was at {where}: a package that was built for another torch, CUDA or Python, or "
-    "one that is used in several processes or threads at once."
+    "Compiled code crashed while Python was at {where}: a package that was built for a different torch, CUDA or "
+    "Python, or one that is used in several processes or threads at once."
 )
 
 
@@ -54,7 +54,7 @@ def explain_chain(chain: list[RaisedError], replaceable: str | None, fallback: b
 
 
 def explain_raised(raised: RaisedError, replaceable: str | None, fallback: bool) -> Explanation | None:
-    """Return the explanation of an exception by the first of the rules that are fallbacks, or are not, or None."""
+    """Return the explanation of an exception by the first matching rule among the fallbacks or the others, or None."""
     for rule in RULES:
         if rule.fallback != fallback or (replaceable is not None and replaceable not in rule.over):
             continue
@@ -106,7 +106,7 @@ def match_rule(rule: FrameRule, raised: RaisedError) -> dict[str, str] | None:
         return None
     return {
         "where": describe_place(raised),
-        "message": shorten(raised.message or raised.exception, MAX_SHOWN),
+        "message": shorten(raised.message or raised.exception, MAX_SHOWN).removesuffix("."),
         "package": package or next(iter(raised.packages), "Python"),
         "path": path_of(raised),
         "exception": raised.exception,
@@ -172,4 +172,7 @@ def path_of(raised: RaisedError) -> str:
 def shorten(text: str, limit: int) -> str:
     """Return a text of a job as one line that is safe for a terminal, cut after a number of characters."""
     line = " ".join(clean_line(text[: 4 * limit]).split())
-    return line if len(line) <= limit else f"{line[:limit].rstrip()} …"
+    if len(line) <= limit:
+        return line
+    whole = line[:limit].rpartition(" ")[0]  # not within a word, which may be the one that matters
+    return f"{whole if 2 * len(whole) > limit else line[:limit].rstrip()} …"

@@ -6,10 +6,18 @@
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.plugin_utils._failures.frames import code, files, services
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames import (
+    code,
+    files,
+    libraries,
+    services,
+    training,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
 
 TOPICS: dict[str, tuple[FrameRule, ...]] = {
+    training.TOPIC: training.RULES,
+    libraries.TOPIC: libraries.RULES,
     files.TOPIC: files.RULES,
     services.TOPIC: services.RULES,
     code.TOPIC: code.RULES,

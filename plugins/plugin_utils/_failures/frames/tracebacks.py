@@ -18,12 +18,14 @@ from ansible_collections.muster.training.plugins.module_utils._run.error_text im
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
 
 MAX_FRAMES = 200  # frames of a traceback
-MAX_TRACEBACKS = 50  # the last ones of a log
+MAX_TRACEBACKS = 50  # number of tracebacks, from the end of a log
 CAUSED = "The above exception was the direct cause of the following exception:"
 DURING = "During handling of the above exception, another exception occurred:"
 FRAME = re.compile(
     r'\s{1,40}File "(?P<path>[^"\n]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<function>[^\n]{1,200}))?'
 )
+# The head of a traceback that another rank or process sent: torch.distributed.checkpoint marks it "(RANK 3)".
+SENT = re.compile(r"Traceback \(most recent call last\): \(RANK \d{1,7}\)$")
 MARKS = re.compile(r"[\s~^]{1,500}\Z")
 PREFIX = re.compile(LINE_PREFIX)
 FAULT = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]{1,20}[^\n]{0,100}\(most recent call first\):")
@@ -119,8 +121,13 @@ class RaisedError:
 def read_tracebacks(lines: Iterable[str]) -> list[RaisedError]:
     """Return the exceptions of a log in plain_output() with their frames, in the order of the log."""
     lines = with_first_head(list(lines))
-    starts = [index for index, line in enumerate(lines) if line.rstrip().endswith((TRACEBACK, ORIGINAL))]
+    starts = [index for index, line in enumerate(lines) if is_head(line.rstrip())]
     return [raised for start in starts[-MAX_TRACEBACKS:] if (raised := read_traceback(lines, start)) is not None]
+
+
+def is_head(line: str) -> bool:
+    """Return whether a line without trailing blanks is the head of a traceback."""
+    return line.endswith((TRACEBACK, ORIGINAL)) or bool(SENT.search(line[-80:]))
 
 
 def prefix_of(line: str) -> str:
@@ -132,7 +139,7 @@ def prefix_of(line: str) -> str:
 def with_first_head(lines: list[str]) -> list[str]:
     """Return the lines of a log with the head of a traceback whose beginning is cut off."""
     for index, line in enumerate(lines):
-        if line.rstrip().endswith((TRACEBACK, ORIGINAL)):
+        if is_head(line.rstrip()):
             return lines
         prefix = prefix_of(line)
         if FRAME.match(line[len(prefix) :]):
@@ -152,7 +159,7 @@ def read_traceback(lines: list[str], start: int) -> RaisedError | None:
 
 def link_before(lines: list[str], start: int, prefix: str) -> str:
     """Return how the exception before a traceback is related to it."""
-    if lines[start].endswith(ORIGINAL):
+    if lines[start].endswith(ORIGINAL) or SENT.search(lines[start].rstrip()[-80:]):
         return "original"
     before = [line[len(prefix) :].strip() for line in lines[max(0, start - 4) : start] if line.startswith(prefix)]
     return "cause" if CAUSED in before else "context" if DURING in before else ""

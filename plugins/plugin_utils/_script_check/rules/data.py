@@ -119,7 +119,7 @@ def check_sampler(program: Program) -> Iterator[RuleMatch]:
         yield program.match(
             call.module,
             node,
-            "all ranks draw from all of the data: no sampler divides it among them",
+            "all ranks draw from all of the data: no sampler splits it among them",
             f"sampler = DistributedSampler({name}, shuffle=True); DataLoader({name}, sampler=sampler, ...), without "
             "shuffle",
         )
@@ -253,7 +253,7 @@ def check_batch_size(program: Program) -> Iterator[RuleMatch]:
         yield program.match(
             call.module,
             call.node,
-            f"batch_size is that of each rank: all ranks together use {text} * world_size per step",
+            f"batch_size applies to each rank: all ranks together use {text} * world_size per step",
             f"batch_size={text} // torch.distributed.get_world_size(), or a learning rate for the larger batch",
         )
         return

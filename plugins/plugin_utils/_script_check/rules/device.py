@@ -163,7 +163,8 @@ def check_global_rank(program: Program) -> Iterator[RuleMatch]:
             yield program.match(
                 module,
                 index,
-                f"the GPU is chosen by the global rank, {ast.unparse(index)}, which does not exist on the second node",
+                f"the GPU is chosen by the global rank, {ast.unparse(index)}, a number that no GPU of the second node "
+                "has",
                 SET_DEVICE,
             )
 
@@ -188,7 +189,7 @@ def check_local_rank_argument(program: Program) -> Iterator[RuleMatch]:
         yield program.match(
             call.module,
             call.node,
-            f"{program.launcher} does not pass --local_rank: each rank would have its default value",
+            f"{program.launcher} does not pass --local_rank: each rank would use the option's default",
             'parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))',
         )
 

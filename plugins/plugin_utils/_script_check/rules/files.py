@@ -214,7 +214,7 @@ def check_paths(program: Program) -> Iterator[RuleMatch]:
             yield program.match(
                 module,
                 node,
-                f"{text} is a path of one machine",
+                f"{text} is a path that exists on one machine only",
                 'an argument, such as parser.add_argument("--data", required=True), with a path that all nodes have',
             )
 

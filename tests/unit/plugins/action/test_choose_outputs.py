@@ -43,7 +43,7 @@ def test_identical_files_on_several_nodes_are_fetched_once(
     )
 
 
-def test_files_that_are_no_outputs_are_named_with_the_setting_that_fetches_them(
+def test_files_that_are_not_outputs_are_named_with_the_setting_that_fetches_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile = {"logs\x1b[31m\n": 1, "{{ x }}": 1, 7: 1, "many": -1, "text": "1", "yes": True}
@@ -51,7 +51,7 @@ def test_files_that_are_no_outputs_are_named_with_the_setting_that_fetches_them(
     chosen(monkeypatch, tmp_path, document, compared={})
     assert capsys.readouterr().out == (
         f"outputs of the run: 0 files, 0 MB\n  to fetch: 0 files, 0 MB, into {tmp_path}\n"
-        "  not fetched: in the job's working directory, perhaps written by it: logs (5 files), w (1 file)\n"
+        "  not fetched: files in the working directory that the job may have written: logs (5 files), w (1 file)\n"
         """  to fetch them: -e '{"launch_outputs": ["logs", "w"]}'; for later runs, outputs in the job file\n"""
     )
     chosen(monkeypatch, tmp_path, {"a": {"files": [], "unlisted": hostile}, "b": {"unlisted": 7}}, compared={})

@@ -434,7 +434,7 @@ def test_impossible_request_is_refused_in_one_line_and_creates_nothing(
         ),
         (
             Fault("RequestExpired", "DescribeInstances", message="Request has expired."),
-            "AWS says this machine's clock is wrong",
+            "according to AWS, this machine's clock is wrong",
         ),
         (
             Fault("UnauthorizedOperation", "DescribeInstances"),
@@ -591,15 +591,13 @@ def test_network_with_foreign_interface_keeps_its_gateway(bench: Bench) -> None:
 def test_moving_a_cluster_to_another_network_is_refused(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
-    with pytest.raises(PlanRefusedError, match=r"bert is in vpc-\w+, which is not a network of its own"):
+    with pytest.raises(PlanRefusedError, match=r"bert is in vpc-\w+, which is not its own network"):
         bench.provide(**OWN)
     bench.remove()
     bench.provide(**OWN)
     subnet = bench.server.client().describe_subnets()["Subnets"][0]["SubnetId"]
     bench.server.requests.clear()
-    with pytest.raises(
-        PlanRefusedError, match=r"bert has a network of its own \(vpc-\w+\), and subnet-\w+ is not a subnet"
-    ):
+    with pytest.raises(PlanRefusedError, match=r"bert has its own network \(vpc-\w+\), and subnet-\w+ is not a subnet"):
         bench.provide(subnet_id=subnet)
     assert bench.changes() == []
 
@@ -639,7 +637,7 @@ def test_all_efa_cards_are_used_on_request(bench: Bench) -> None:
 
 def test_unused_efa_cards_are_mentioned(bench: Bench) -> None:
     bench.provide(machine_types=["p4d.24xlarge"], price_per_hour=2.2)
-    assert any("p4d.24xlarge has 4 network cards with EFA, and one of them is used" in line for line in bench.said)
+    assert any("p4d.24xlarge has 4 network cards with EFA, but only one of them is used" in line for line in bench.said)
 
 
 def test_machines_are_tagged_with_their_location_in_the_network(bench: Bench) -> None:

@@ -61,7 +61,7 @@ def test_spares_are_planned_in_addition_to_the_nodes() -> None:
 
 
 def test_run_of_spares_only_is_refused() -> None:
-    with pytest.raises(ValueError, match="launch_spares is 3, but the run has only 3 nodes in all"):
+    with pytest.raises(ValueError, match="launch_spares is 3, but the run has only 3 nodes in total"):
         make_plan(arguments(cluster(3), restarts=1, spares=3))
 
 
@@ -147,8 +147,8 @@ def test_nodes_without_gpus_get_one_process_each_and_a_note() -> None:
         ("note", "no-gpu", ("node1", "node2"))
     ]
     assert render_findings(findings) == (
-        "note: node1, node2: no GPU, so one process is started on the CPU of each node; more: -e nproc_per_node=N, or "
-        "node_slots in the inventory"
+        "note: node1, node2: no GPU, so one process is started on the CPU of each node; for more processes: -e "
+        "nproc_per_node=N, or node_slots in the inventory"
     )
 
 
@@ -162,7 +162,7 @@ def test_a_node_without_visible_gpus_gets_a_warning_if_gpus_are_expected(gpus: d
 
 @pytest.mark.parametrize("processes", [0, -1])
 def test_nproc_per_node_below_one_is_refused(processes: int) -> None:
-    with pytest.raises(ValueError, match=f"nproc_per_node is {processes}; must be 1 or more"):
+    with pytest.raises(ValueError, match=f"nproc_per_node is {processes}, but must be 1 or more"):
         make_plan(with_slots(cluster(2), 2, 2, nproc_per_node=processes))
 
 

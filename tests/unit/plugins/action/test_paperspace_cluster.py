@@ -650,7 +650,9 @@ def test_existing_template_is_not_created_again(bench: Bench) -> None:
     bench.provide()
     first = bench.image()
     assert (first.changed, bool(first.template_id)) == (True, True)
-    assert "it costs 11.00 USD a month (Paperspace's page of custom templates, 2023)" in " ".join(bench.said)
+    assert "the template costs 11.00 USD a month (Paperspace's page about custom templates, 2023)" in " ".join(
+        bench.said
+    )
     bench.server.requests.clear()
     again = bench.image()
     assert (again.changed, again.template_id) == (False, first.template_id)

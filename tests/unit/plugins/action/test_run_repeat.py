@@ -59,7 +59,7 @@ def test_record_with_a_repository_is_refused(tmp_path: Path) -> None:
     action.directory, action.args = record.parent, {"like": "first"}
     assert action.like()[0] == record
     (record / ".git").mkdir()
-    with pytest.raises(UserError, match="has a .git, which no launch writes"):
+    with pytest.raises(UserError, match="contains .git, which a launch never writes"):
         action.like()
 
 

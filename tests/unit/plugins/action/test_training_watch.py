@@ -291,7 +291,7 @@ def test_watch_resumes_after_node_was_silent_for_a_while(watch: Watch, capsys: p
 def test_run_is_lost_when_node_stays_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, seconds=3.0, patience=10)
     assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}, "attempt": 0}
-    assert shown(capsys) == ["[muster] node0 has not answered for 11 s: timed out"]
+    assert shown(capsys) == ["[muster] node0 has not responded for 11 s: timed out"]
 
 
 def test_watch_ends_when_parent_ansible_has_exited(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,16 +331,16 @@ def test_watch_survives_temporary_connection_errors(
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_lasting_connection_errors_leave_run_lost_not_failed(
+def test_run_is_lost_but_not_failed_after_lasting_connection_errors(
     watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
 ) -> None:
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, patience=10)
     assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}, "attempt": 0}
     (line,) = shown(capsys)
-    assert line.startswith("[muster] node0 has not answered for 11 s: ") and line.endswith("Killed")
+    assert line.startswith("[muster] node0 has not responded for 11 s: ") and line.endswith("Killed")
 
 
-def test_dead_supervisor_leaves_run_lost(watch: Watch) -> None:
+def test_run_with_a_dead_supervisor_is_lost(watch: Watch) -> None:
     result, _script = watch(answer(active=False, result=None, status={"state": "died"}))
     assert result["lost"] and result["result"] is None
 

@@ -432,11 +432,11 @@ def test_error_replies_are_explained(
     [
         (
             PaperspaceFault(status=500, body=body("X", "Oops.")),
-            "HTTP 500 X: Oops. This is an error of Paperspace's service: see https",
+            "HTTP 500 X: Oops. This is an error in Paperspace's service: see https",
         ),
         (
             PaperspaceFault(status=503, body="<!DOCTYPE html><title>Busy</title>"),
-            'HTTP 503: an HTML page, "Busy". This is an error of',
+            'HTTP 503: an HTML page, "Busy". This is an error in',
         ),
         (PaperspaceFault(status=429, body=body("X", "Slow.")), "HTTP 429 X: Slow. Wait a few minutes and try again"),
         (PaperspaceFault(delay=60), "no complete response within 0.5 s. Try again, or raise the timeout."),

@@ -93,7 +93,7 @@ def test_changed_files_are_named_and_invalid_text_is_not_written(home: Path) -> 
     (home / "same").chmod(0o600)
     bad: dict[str, Any] = {"content": "no\n", "validate": ["grep", "-q", "yes", "%s"]}
     files: list[dict[str, Any]] = [{"path": "~/same", "content": "as it is\n"}, {"path": "~/judged", **bad}]
-    with pytest.raises(UserFileError, match=r"judged is not changed: `grep -q yes .*` rejects the new content"):
+    with pytest.raises(UserFileError, match=r"judged was not changed: `grep -q yes .*` rejects the new content"):
         keep(files=files)
     files[1]["content"] = "yes\n"
     assert keep(check=True, files=files)["changed_files"] == [f"{home}/judged"]

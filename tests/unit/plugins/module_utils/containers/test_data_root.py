@@ -179,7 +179,7 @@ def test_copy_in_use_by_the_engine_is_not_deleted(machine: Machine) -> None:
     copy = other.home / "disk/docker"
     assert (other.home / "up").read_text() == str(copy), "what this test is about"
     assert sorted(path.name for path in (copy / "images").iterdir()) == ["a", "b"]
-    assert f"the engine uses its data in {copy} (systemctl stop" in answer["error"]
+    assert f"the engine uses the data in {copy} (systemctl stop" in answer["error"]
     assert "the copy was removed" not in answer["error"]
 
 
@@ -236,8 +236,8 @@ def test_settings_that_cannot_be_restored_are_reported(
     monkeypatch.setattr(os, "unlink", full)
     monkeypatch.setattr(program, "start_engine", lambda: pytest.fail("with whatever settings"))
     output = program.undo(former, str(tmp_path / "old"), str(tmp_path / "copy"), False)
-    assert "The former settings cannot be restored ([Errno 28] No space left on device" in output
-    assert needed in output and "are restored" not in output
+    assert "The previous settings cannot be restored ([Errno 28] No space left on device" in output
+    assert needed in output and "have been restored" not in output
     assert (tmp_path / "copy").exists()
 
 
@@ -246,7 +246,7 @@ def test_undo_does_not_rewrite_unchanged_settings(
 ) -> None:
     monkeypatch.setattr(program, "write_text", lambda *_words: pytest.fail("on a disk that is perhaps full"))
     output = program.undo("new", str(tmp_path / "old"), str(tmp_path / "copy"), False)
-    assert "The engine runs with its former data again, and the copy was removed" in output
+    assert "The engine runs with its previous data again, and the copy was removed" in output
     assert not (tmp_path / "copy").exists()
 
 
@@ -255,7 +255,7 @@ def test_undo_does_not_rewrite_unchanged_settings(
     [
         ({"path": "relative"}, "Use an absolute path"),
         ({"path": "/a/../b"}, "Use an absolute path"),
-        ({"spare_gib": 10**6}, "GiB are free where"),
+        ({"spare_gib": 10**6}, "GiB free, but the data in"),
     ],
 )
 def test_invalid_path_or_too_little_space_is_refused(

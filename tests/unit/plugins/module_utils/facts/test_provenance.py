@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._facts import provenance
+from ansible_collections.muster.training.plugins.module_utils._facts import provenance, software
+from ansible_collections.muster.training.plugins.module_utils._facts.software import SoftwareQuery
 
 
 def query(directory: Path, arguments: list[str], interpreter: str = "") -> dict[str, Any]:
-    return provenance.ProvenanceQuery(interpreter, arguments, str(directory), str(directory), lambda _path: "").result()
+    software = SoftwareQuery(interpreter, "/") if interpreter else None
+    return provenance.ProvenanceQuery(software, arguments, str(directory), str(directory), lambda _path: "").result()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_too_many_files_are_not_identified(tmp_path: Path, monkeypatch: pytest.M
 def test_packages_of_an_interpreter_and_locks_next_to_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provenance, "INTERPRETER_TIMEOUT", 240.0)
+    monkeypatch.setattr(software, "INTERPRETER_TIMEOUT", 240.0)
     result = query(tmp_path, [], sys.executable)["environment"]
     assert result["python"] == sys.version.split()[0] and result["packages"]["pytest"] == pytest.__version__
     assert result["home"] == ""

@@ -52,7 +52,7 @@ LOST = [{"name": "node0", "state": "ended", "report": REPORT}, {"name": "node1",
         (result("stopped", first_node=None), 1, 0, False),
     ],
 )
-def test_ends_that_justify_another_life(end: dict[str, Any], code: int, life: int, expected: bool) -> None:
+def test_ends_that_justify_a_requeue_are_recognized(end: dict[str, Any], code: int, life: int, expected: bool) -> None:
     assert lives.is_worth_requeueing(end, code, life, LIMIT) is expected
 
 
@@ -96,7 +96,7 @@ def end_first_life(directory: Path) -> None:
     (directory / "measured").mkdir()
 
 
-def test_next_life_has_the_files_of_the_first(directory: Path) -> None:
+def test_requeued_job_has_the_files_of_the_first(directory: Path) -> None:
     before = json.loads((directory / "plan.json").read_text())
     lives.begin_life(str(directory), {"SLURM_JOB_ID": "12"})
     kept = directory / "requeue"
@@ -165,7 +165,7 @@ def test_job_is_requeued_after_a_loss(directory: Path, tmp_path: Path, monkeypat
     calls = fake_scontrol(tmp_path, monkeypatch)
     lives.begin_life(str(directory), {})
     write_end(directory, "failed")
-    assert lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"}) == "Slurm job 12 is requeued (1 of 2)"
+    assert lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"}) == "Slurm job 12 was requeued (1 of 2)"
     assert calls.read_text() == "requeue 12\n" and (directory / "requeue" / "token").exists()
     fake_scontrol(tmp_path, monkeypatch, 1)
     assert "could not be requeued" in lives.end_life(str(directory), 1, {"SLURM_JOB_ID": "12"})

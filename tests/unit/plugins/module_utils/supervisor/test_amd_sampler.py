@@ -81,7 +81,7 @@ def test_a_hanging_amd_smi_is_ended(
 ) -> None:
     monkeypatch.setattr(amd_sampler, "SMI_TIMEOUT", 0.2)
     assert amd_sampler.main([stub(tmp_path, "exec sleep 600")]) == 1
-    assert "did not answer within 0.2 s" in capfd.readouterr().out
+    assert "did not respond within 0.2 s" in capfd.readouterr().out
 
 
 def test_timestamps_are_those_of_nvidia_smi() -> None:

@@ -129,7 +129,7 @@ def test_run_continues_with_fewer_nodes_after_two_losses(launch: Starter) -> Non
     run.wait_for("failed", 0)
     result = run.result()
     assert [record["node"] for record in result["attempts"]] == ["node1", "node2", "node3"]
-    assert "at least 2 nodes are needed, and only node0 can be used" in result["not_restarted"]
+    assert "at least 2 nodes are needed, but only node0 can be used" in result["not_restarted"]
     run.wait_until_gone()
 
 
@@ -138,7 +138,7 @@ def test_lost_node_ends_a_run_that_requires_all_nodes(launch: Starter) -> None:
     run.wait_for("running")
     kill_supervisor(run, 1)
     run.wait_for("failed", 0)
-    assert "at least 2 nodes are needed, and only node0" in run.result()["not_restarted"]
+    assert "at least 2 nodes are needed, but only node0" in run.result()["not_restarted"]
 
 
 def test_spare_takes_over_the_rank_of_a_lost_node(launch: Starter) -> None:

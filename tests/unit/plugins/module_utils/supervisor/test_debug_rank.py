@@ -178,7 +178,7 @@ def test_timeouts_of_collectives_are_extended_when_the_job_imports_torch(
         (
             {"name": "node0", "first_rank": 0, "slots": 2, "attempt_rank": 0},
             2,
-            "this attempt has no rank 3: its ranks wait for no debugger",
+            "this attempt has no rank 3, so none of its ranks waits for a debugger",
         ),
         ({"name": "node2", "first_rank": 0, "slots": 0, "attempt_rank": -1}, 2, ""),
     ],

@@ -38,7 +38,7 @@ def notice(ends: bool = True, seconds: float = 0.0) -> Any:
 def test_time_limit_warns_once_and_leaves_the_grace_period_for_saving() -> None:
     notices = make(time_limit=HOUR)
     assert notices.warnings(1000 + 0.79 * HOUR) == []
-    warning = "80% of launch_time_limit (1 h) is used; the run will save and end in 10 min"
+    warning = "80% of launch_time_limit (1 h) has been used; the run will save and end in 10 min"
     assert notices.warnings(1000 + 0.8 * HOUR) == [warning.replace("10 min", "10 min")]
     assert notices.warnings(1000 + 0.9 * HOUR) == []
     assert notices.due(1000 + HOUR - 101) == []
@@ -53,7 +53,7 @@ def test_cost_limit_counts_all_nodes() -> None:
     notices = make(cost_limit=12.0)  # 6 an hour: 2 hours
     assert notices.due(1000 + 2 * HOUR - 101) == []
     (reached,) = notices.due(1000 + 2 * HOUR - 100)
-    assert reached["text"] == "launch_cost_limit (12 EUR) is reached"
+    assert reached["text"] == "launch_cost_limit (12 EUR) has been reached"
 
 
 def test_short_limit_is_not_used_up_by_the_grace_period() -> None:

@@ -179,7 +179,7 @@ def test_concurrent_runs_do_not_affect_each_other(make: RunMaker) -> None:
     other.wait_for("succeeded")
 
 
-def test_end_message_of_rank_0_counts_even_if_it_hangs_up_right_after(make: RunMaker) -> None:
+def test_end_message_of_rank_0_counts_even_if_it_disconnects_immediately(make: RunMaker) -> None:
     run = make(FOREVER, ["/bin/true"])
     with socket.create_server(run.lifeline) as listener:
         listener.settimeout(120.0)
@@ -294,7 +294,7 @@ class Relay:
                 peer, _address = self.listener.accept()
                 try:
                     rank_0 = socket.create_connection(self.run.lifeline, timeout=120.0)
-                except OSError:  # the hub does not listen yet: the peer will call again
+                except OSError:  # the hub does not listen yet: the peer will connect again
                     peer.close()
                     continue
                 self.ends = {"peer": rank_0, "server": peer}
@@ -337,7 +337,7 @@ def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: s
         plan["remote_start"] = bool(line) and b"start" in line
     relay = Relay(run)
     try:
-        run.start(1, 0)  # the peer calls before rank 0 listens, and again
+        run.start(1, 0)  # the peer connects before rank 0 listens, and then again
         if run.plans[0]["remote_start"]:
             eventually(lambda: run.state(1) == "running")
         else:
@@ -723,7 +723,7 @@ def test_mount_probe_exits_with_the_errno() -> None:
         assert subprocess.run([sys.executable, "-I", "-S", "-c", MOUNT_CHECK, path], check=False).returncode == code
 
 
-def test_elastic_run_continues_while_enough_nodes_live(make: RunMaker) -> None:
+def test_elastic_run_continues_while_enough_nodes_are_alive(make: RunMaker) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD, FOREVER, min_nnodes=2)
     run.start()
     run.wait_for("running")

@@ -82,9 +82,9 @@ def test_run_ends_at_its_limit_with_a_checkpoint(
     run.wait_for("interrupted")
     result = run.result()
     used = result["ended"] - started(run)
-    assert result["reason"] == f"{text} is reached"
+    assert result["reason"] == f"{text} has been reached"
     assert (1 - GRACE_SHARE) * LIMIT <= used <= (1 + TOLERANCE) * LIMIT + STOP_GRACE
-    (warning,) = (event for event in run.events() if "is used; the run will save and end in" in event)
+    (warning,) = (event for event in run.events() if "has been used; the run will save and end in" in event)
     assert warning.startswith("8") and text in warning
     assert len(list((tmp_path / "checkpoints").glob("step-*.pt"))) == 1
     assert not list((tmp_path / "checkpoints").glob("*.tmp"))

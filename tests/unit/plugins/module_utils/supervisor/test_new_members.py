@@ -130,7 +130,7 @@ def test_replacement_of_an_earlier_node_only_follows() -> None:
 
 
 @pytest.mark.parametrize("is_job", [False, True])
-def test_no_node_joins_a_job_of_slurm(tmp_path: Path, is_job: bool) -> None:
+def test_no_node_joins_a_slurm_job(tmp_path: Path, is_job: bool) -> None:
     plan = {**plan_of(2), "elastic": False, "remote_start": False}
     nodes = initial_views(["node0", "node1"], "")
     nodes[1]["state"] = "lost"
@@ -198,7 +198,7 @@ def test_run_waits_for_a_new_node_if_there_are_too_few(make: Maker) -> None:
     wait_for_ranks(run, 0, [0, 1])
     power_off(run, 1)
     run.wait_for("restarting", 0)
-    eventually(lambda: "waiting up to 10 min for new ones" in run.read(0, "status.json")["message"])
+    eventually(lambda: "waiting up to 10 min for new nodes" in run.read(0, "status.json")["message"])
     assert join(run, "fresh", 78) == 1
     eventually(lambda: "member 9 rank 1 of 2" in log(run, 1, 1))
     run.stop()
@@ -211,7 +211,7 @@ def test_run_ends_when_no_node_joins_in_time(make: Maker) -> None:
     wait_for_ranks(run, 0, [0, 1])
     power_off(run, 1)
     run.wait_for("failed", 0)
-    assert "at least 2 nodes are needed, and only node0 can be used" in run.result()["not_restarted"]
+    assert "at least 2 nodes are needed, but only node0 can be used" in run.result()["not_restarted"]
 
 
 def test_first_node_is_replaced_under_its_successor(make: Maker) -> None:

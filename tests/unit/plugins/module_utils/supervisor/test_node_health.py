@@ -148,7 +148,7 @@ def test_slow_gpu_of_a_run_is_named(make: RunMaker) -> None:
     run.start()
     expected = (
         "GPU 1 of node0 runs at 990 MHz, the others at 1980 MHz (598 W, the others 605 W; power limit reached); the "
-        "run goes at its pace: up to 50 % of the time"
+        "run is limited to its pace: up to 50 % of the time"
     )
     eventually(lambda: run.node(0).joinpath("events.jsonl").exists() and expected in run.events())
     eventually(lambda: expected in run_status.read(run.request(0, wait=0))["run"]["health"])
@@ -183,11 +183,11 @@ def reading(**values: Any) -> dict[str, Any]:
     [
         ({"rows": {"GPU-a": {"failure": True}}}, "GPU 0 has no spare memory rows left: have it replaced", True),
         ({"devices": [device(ecc_aggregate=1)]}, "GPU 0 has had an uncorrected memory error in this run", False),
-        ({"devices": [device(pcie_width=8)]}, "GPU 0 uses 8 PCI express lanes, and had 16", False),
-        ({"devices": [device(pcie_gen=3)]}, "GPU 0 uses PCI express 3 under load, and could use 5", False),
+        ({"devices": [device(pcie_width=8)]}, "GPU 0 uses 8 PCI express lanes, down from 16", False),
+        ({"devices": [device(pcie_gen=3)]}, "GPU 0 uses PCI express 3 under load, but supports 5", False),
         (
             {"nvlinks": [{"index": 0, "active": [0], "inactive": [1], "errors": 5}]},
-            "GPU 0 has 1 active NVLinks, and had 2",
+            "GPU 0 has 1 active NVLinks, down from 2",
             True,
         ),
         (
@@ -208,8 +208,8 @@ def test_ports_memory_and_disk() -> None:
     assert list(judge.port_problems([port], [port])) == []
     down = {**port, "state": "DOWN", "counters": {"link_downed": 2}}
     assert [problem.text for problem in judge.port_problems([port], [down])] == [
-        "the RDMA port mlx5_0/1 is DOWN, and was active",
-        "the RDMA port mlx5_0/1 has had 1 of link_downed in this run: check cable and switch",
+        "the RDMA port mlx5_0/1 is DOWN, but was active when the run started",
+        "the counter link_downed of the RDMA port mlx5_0/1 has risen by 1 in this run: check the cable and the switch",
     ]
     memory = {"total_bytes": 100 * 2**30, "available_bytes": 5 * 2**30, "swap_total_bytes": 2**30, "swap_free_bytes": 0}
     assert list(judge.memory_shortage(memory, was_low=False)) == []

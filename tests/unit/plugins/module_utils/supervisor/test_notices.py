@@ -180,7 +180,7 @@ def test_rank_that_fails_after_the_notice_does_not_end_the_others(make: RunMaker
     run = make(SAVES_AND_ENDS, fails)
     start(run)
     ask(run, stop=True)
-    eventually(lambda: any("the others may still save" in text for text in run.events()))
+    eventually(lambda: any("the other nodes may still be saving" in text for text in run.events()))
     assert not (run.node(0) / "saved").exists() and run.state(0) == "running"
     (tmp_path / "hold").unlink()
     result = run.result()
@@ -227,7 +227,7 @@ def test_cost_limit_ends_the_run(make: RunMaker) -> None:
     run.start()
     result = run.result()
     assert result["state"] == "interrupted"
-    assert result["reason"] == "launch_cost_limit (2 USD) is reached"
+    assert result["reason"] == "launch_cost_limit (2 USD) has been reached"
 
 
 def test_run_that_hangs_longer_than_the_stall_limit_saves_and_ends(make: RunMaker) -> None:

@@ -151,7 +151,7 @@ def test_only_chosen_events_are_reported(make: RunMaker, server: WebhookServer) 
         (302, "it replied with HTTP status 302, a redirect, which is refused: use the final URL"),
     ],
 )
-def test_server_that_does_not_accept_costs_one_line_each(
+def test_each_server_that_rejects_a_notification_is_logged_on_one_line(
     make: RunMaker, server: WebhookServer, status: int, problem: str
 ) -> None:
     server.status = status
@@ -168,7 +168,7 @@ def test_server_that_does_not_accept_costs_one_line_each(
     assert [body["path"] for body in server.bodies] == [f"/{SECRET}"] * 2, "no redirect was followed"
 
 
-def test_server_that_refuses_connections_or_names_costs_one_line_each(make: RunMaker) -> None:
+def test_each_server_that_cannot_be_reached_is_logged_on_one_line(make: RunMaker) -> None:
     run = make(QUICK)
     start(run, f"http://127.0.0.1:1/{SECRET}", f"http://muster.invalid/{SECRET}", events=["ended"])
     run.wait_until_gone()
@@ -188,7 +188,7 @@ def test_server_that_hangs_delays_neither_the_run_nor_its_result(make: RunMaker,
     assert run.result()["state"] == "succeeded"
     run.wait_for("succeeded")
     assert [line.partition(" was not sent: ")[2] for line in log(run).splitlines()] in (
-        [], ["no answer within 2 s"]
+        [], ["no reply within 2 s"]
     ), "the run has ended while the server still hangs"  # fmt: skip
     run.wait_until_gone()
     assert server.events() == ["started", "ended"]
@@ -236,7 +236,7 @@ def test_loss_of_node_0_is_reported_by_node_1(make: RunMaker, server: WebhookSer
     message = server.bodies[1]
     assert (message["state"], message["title"]) == ("lost", f"run {run.run_id} lost")
     outcome, reason, cost, command = message["text"].splitlines()
-    assert outcome == "node1 has ended its part of the run, and cannot tell how the run ended"
+    assert outcome == "node1 has ended its part of the run, but does not know how the run ended"
     assert reason.startswith("node0 is lost: its supervisor closed the lifeline")
     assert cost.startswith("cost so far: ") and command == f"status: ./muster status {run.run_id}"
 
@@ -318,7 +318,7 @@ HOSTILE = "<!channel> @everyone <https://evil|click> & \u202e"
         ("json", '"event": "ended"', "nothing-else"),
     ],
 )
-def test_text_of_the_job_mentions_no_users(kind: str, present: str, absent: str) -> None:
+def test_job_text_mentions_no_users(kind: str, present: str, absent: str) -> None:
     body = KINDS[kind](message({"run_id": "first"}, "ended", HOSTILE)).data.decode()
     assert present in body and absent not in body
 

@@ -50,7 +50,7 @@ def test_slow_gpu_is_named_with_its_reason_and_cost() -> None:
     now = feed(pace, texts)
     assert pace.take_news() == [
         "GPU 1 of gpu2 runs at 1140 MHz, the others at 1900 MHz (400 W, the others 650 W; hardware thermal slowdown); "
-        "the run goes at its pace: up to 40 % of the time, 3.20 USD an hour"
+        "the run is limited to its pace: up to 40 % of the time, 3.20 USD an hour"
     ]
     assert len(pace.texts()) == 1
     feed(pace, texts, now)
@@ -71,7 +71,7 @@ def test_slow_gpu_is_named_with_its_reason_and_cost() -> None:
         {"gpu0": figures(1900), "gpu1": json.dumps({"gpus": {"index": 0}, "steps": {"1": "fast", "x": 1.0}})},
     ],
 )
-def test_nothing_is_slow(texts: dict[str, str]) -> None:
+def test_even_run_has_no_slow_parts(texts: dict[str, str]) -> None:
     pace = watch()
     feed(pace, texts)
     assert pace.take_news() == []
@@ -88,7 +88,7 @@ def test_lower_power_limit_is_named_and_prices_may_be_unknown() -> None:
     feed(pace, {"a": figures(1900), "b": figures(1900), "c": figures(1300, power=400.0, power_limit=400.0)})
     assert pace.take_news()[0] == (
         "GPU 0 of c runs at 1300 MHz, the others at 1900 MHz (400 W, the others 650 W; its power limit is 400 W, the "
-        "others' 700 W; power limit reached); the run goes at its pace: up to 32 % of the time"
+        "others' 700 W; power limit reached); the run is limited to its pace: up to 32 % of the time"
     )
 
 
@@ -97,8 +97,8 @@ def test_slow_rank_is_found_by_its_printed_step_times() -> None:
     texts = {f"gpu{rank}": figures(1900, {str(rank): 2.5 if rank == 3 else 2.0}) for rank in range(4)}
     feed(pace, texts)
     assert pace.take_news() == [
-        "rank 3 on gpu3 takes 2.5 s for a step, the others 2 s; the run goes at its pace: up to 20 % of the time, 1.60 "
-        "USD an hour"
+        "rank 3 on gpu3 takes 2.5 s for a step, the others 2 s; the run is limited to its pace: up to 20 % of the "
+        "time, 1.60 USD an hour"
     ]
 
 

@@ -192,7 +192,7 @@ def test_shards_lost_with_their_node_select_an_older_checkpoint(launch: Starter,
     run.wait_for("running", 0, 1, 2)
     kill_node(run, 1)
     wait_for_resume(run, "step-20", 0, 2, 3)
-    expected = "step 40 (step-40) cannot be used, since the shard of rank 1 is missing: step 20 (step-20) is used"
+    expected = "step 40 (step-40) cannot be used, since the shard of rank 1 is missing: using step 20 (step-20) instead"
     assert expected in run.events()
 
 
@@ -253,7 +253,7 @@ def test_run_ends_with_the_reason_if_too_few_nodes_are_healthy(launch: Starter, 
     kill_rank(run, 1)
     run.wait_for("failed", 0)
     reason = run.result()["not_restarted"]
-    assert reason.startswith("at least 2 nodes are needed, and only node0 can be used; node1 cannot take part: ")
+    assert reason.startswith("at least 2 nodes are needed, but only node0 can be used; node1 cannot take part: ")
     assert f"the mount {gone} cannot be read: No such file or directory" in reason
 
 
@@ -273,6 +273,4 @@ def test_attempt_waits_for_gpu_memory_to_be_free(launch: Starter, tmp_path: Path
 
 def test_port_in_use_on_the_first_node_is_reported() -> None:
     plan: Any = {"node": {"node_rank": 0}, "restart": {"master_port": 65535}, "lifeline": {"port": 65535}}
-    assert node_check.busy_ports(plan) == [
-        "port 65535, on which the ranks meet, is in use, and so are the ports after it"
-    ]
+    assert node_check.busy_ports(plan) == ["the rendezvous port 65535 is in use, and so are the ports after it"]

@@ -125,7 +125,7 @@ def test_launcher_that_starts_nothing_on_a_node_fails_the_run(make: Maker) -> No
     run = make("ssh node1 true; exit 0")
     start(run)
     run.wait_for("failed")
-    assert run.result()["reason"] == "the launcher on node0 started nothing on node2"
+    assert run.result()["reason"] == "the launcher on node0 started no processes on node2"
     run.wait_until_gone()
 
 
@@ -133,7 +133,7 @@ def test_launcher_that_starts_nothing_in_time_fails_the_run(make: Maker) -> None
     run = make("sleep 600", start=5.0, heartbeat=0.2, silence=3.0, grace=0.5)
     start(run)
     run.wait_for("failed")
-    assert run.result()["reason"] == "the launcher on node0 started nothing on node1, node2"
+    assert run.result()["reason"] == "the launcher on node0 started no processes on node1, node2"
     run.wait_until_gone()
 
 

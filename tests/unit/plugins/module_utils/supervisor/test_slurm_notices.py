@@ -43,7 +43,7 @@ def test_request_becomes_a_notice_once(tmp_path: Path) -> None:
     (tmp_path / REQUEST).write_text("2:30\n")
     (notice,) = take_notice(str(tmp_path))
     assert (notice["source"], notice["ends"], notice["seconds"]) == ("slurm", True, 150.0)
-    assert notice["text"].startswith("Slurm ends the job in 150 s")
+    assert notice["text"].startswith("Slurm will end the job in 150 s")
     assert take_notice(str(tmp_path)) == []
 
 
@@ -58,7 +58,7 @@ def test_damaged_request_is_a_notice_without_a_time(tmp_path: Path) -> None:
     ("environment", "expected"),
     [
         ({}, "SIGTERM"),
-        ({"SLURM_JOB_ID": "12"}, "Slurm job 12 was cancelled, was preempted or reached its time limit"),
+        ({"SLURM_JOB_ID": "12"}, "Slurm job 12 was cancelled or preempted, or reached its time limit"),
         ({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "1050"}, "Slurm job 12 reached its time limit"),
         ({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "9000"}, "Slurm job 12 was cancelled or preempted"),
         ({"SLURM_JOB_ID": "x"}, "SIGTERM"),

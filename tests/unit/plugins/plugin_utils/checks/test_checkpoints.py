@@ -138,7 +138,7 @@ def test_torn_checkpoint_names_the_older_complete_checkpoint(real: Path) -> None
     (finding,) = reported(facts)
     assert (finding.id, finding.severity) == ("checkpoint-torn", "warning")
     assert "optimizer.pt: it is truncated" in finding.problem
-    assert "step 2 (checkpoint-2) is the newest complete one" in finding.problem
+    assert "step 2 (checkpoint-2) is the newest complete checkpoint" in finding.problem
     path = real / "transformers" / "checkpoint-4"
     assert f"mv {path} {path}.torn" in finding.remedy
     (finding,) = reported(facts, args=["--resume_from_checkpoint", str(path)])
@@ -156,7 +156,7 @@ def test_world_size_is_refused_with_the_conversion_command(real: Path) -> None:
         f"ds_to_universal --inject_missing_state --input_folder {path} --output_folder {path}_universal"
         in finding.remedy
     )
-    assert "the shards of 2 ranks, and this run has 4" in finding.problem
+    assert "the shards of 2 ranks, but this run has 4" in finding.problem
 
 
 def test_parts_on_other_nodes_are_named_with_a_command(real: Path) -> None:
@@ -203,7 +203,7 @@ def test_line_of_the_plan(real: Path) -> None:
     text = describe_contract(contract, 64, 8.0)
     assert text.startswith(f"{real}/zero1 (nfs4, 10.0.0.5:/x); survives the loss of a node; newest complete: step 2 (")
     assert "deepspeed, 2 ranks" in text
-    assert text.endswith("saving takes 8 s: least loss if saved every 45 min")
+    assert text.endswith("saving takes 8 s: the least time is lost if saved every 45 min")
     local = read_contract({"a": described(real / "zero1", shared=False)})
     assert "(local disk); lost with the node; " in describe_contract(local, 64)
     assert describe_contract(read_contract({}), 64) == ""
@@ -218,7 +218,7 @@ def test_plan_shows_the_resume_arguments_of_the_job(real: Path) -> None:
     assert render_contract(contract, job, table, None).splitlines()[-1] == f"  resumes      --load {path}"
 
 
-def test_interval_of_young() -> None:
+def test_best_interval_follows_youngs_formula() -> None:
     assert round(best_interval(20, 7200)) == 537  # 9 minutes, for a spot machine that is lost every 2 hours
     assert round(seconds_to_failure(64) / 3600) == 125
     assert [format_duration(seconds) for seconds in (8, 537, 8000, 1e6)] == ["8 s", "9 min", "2 h 13 min", "277 h"]
@@ -249,7 +249,7 @@ def test_seconds_come_from_the_newest_run_of_the_same_program(tmp_path: Path) ->
         (("--model_path", "x"), False),
     ],
 )
-def test_arguments_that_resume(args: tuple[str, ...], expected: bool) -> None:
+def test_arguments_that_resume_a_job_are_recognized(args: tuple[str, ...], expected: bool) -> None:
     assert resumes(make_job(args=args)) is expected
 
 
@@ -275,7 +275,7 @@ def test_remedy_for_a_torn_checkpoint_works(real: Path, name: str) -> None:
     damaged = Path(first["path"]) / max(first["parts"], key=lambda part: first["parts"][part])
     damaged.write_bytes(damaged.read_bytes()[:3000])
     (finding,) = reported(everywhere(described(real / name)))
-    command = finding.remedy.removeprefix("move it away on each node: ").partition("; and resume from ")[0]
+    command = finding.remedy.removeprefix("rename it on each node: ").partition("; and resume from ")[0]
     subprocess.run(["/bin/sh", "-c", command], check=True)
     assert reported(everywhere(described(real / name))) == []
     assert find_checkpoints(str(real / name))[0]["path"] == second["path"]

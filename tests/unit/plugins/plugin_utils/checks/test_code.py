@@ -43,7 +43,7 @@ def test_same_code_on_all_nodes_gives_no_finding() -> None:
     ("left", "reason", "todo"),
     [
         ("as_is", "not copied because code is as_is", "remove code: as_is to have the launch copy it"),
-        ("later", "not copied yet", "a launch copies it before the start"),
+        ("later", "not copied yet", "a launch copies it before it starts"),
         ("refused", "not copied because the run cannot start", "the next launch that can start copies it"),
         ("", "even after copying", "code_ignore_existing"),
     ],
@@ -112,7 +112,7 @@ def without_script(*, script: str, directory: str = "/home/ubuntu", same: bool =
 def test_script_that_the_project_lacks_too_is_compared_with_its_files(given: dict[str, Any], remedy: str) -> None:
     finding = without_script(**given)
     path = f"{given.get('directory', '/home/ubuntu')}/{given['script']}".removeprefix("/home/ubuntu/")
-    assert finding.problem == f"{path} is missing, in /me/project too"
+    assert finding.problem == f"{path} is missing on the node, and also in /me/project"
     assert finding.remedy == remedy
 
 

@@ -41,7 +41,7 @@ EXCEPTIONS = [
     ),
     ("SyntaxError in Python 3.8: invalid syntax", "launch_python"),
     ("ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory", "LD_LIBRARY_PATH"),
-    ("RuntimeError: something else", "run that import by hand"),
+    ("RuntimeError: something else", "run that import manually"),
 ]
 
 
@@ -72,7 +72,7 @@ def test_modules_that_are_missing_are_one_finding_with_the_names_of_their_packag
     assert (finding.severity, finding.id, finding.nodes) == ("error", "import-fails", ("node1", "node2"))
     assert finding.problem == (
         "import boto3 (train.py, line 1), import omegaconf (train.py, line 2), import hydra (train.py, line 3) fail "
-        "in /home/ubuntu/venv/bin/python: there are no modules boto3, omegaconf, hydra"
+        "in /home/ubuntu/venv/bin/python: no modules named boto3, omegaconf, hydra"
     )
     assert finding.remedy.startswith(
         "add boto3, omegaconf, hydra-core to the project's requirements and run ansible-playbook site.yml --tags "
@@ -103,11 +103,11 @@ def test_module_with_its_own_role_is_installed_by_it() -> None:
     )
 
 
-def test_modules_that_may_be_the_users_are_not_reported_as_packages() -> None:
+def test_modules_that_may_belong_to_the_user_are_not_reported_as_packages() -> None:
     facts = cluster(2)
     missing(facts, "models", "utils", certain=False)
     (finding,) = findings(facts)
-    assert finding.severity == "warning" and finding.problem.endswith("so it may still find them")
+    assert finding.severity == "warning" and finding.problem.endswith("so it may still find these modules")
     assert finding.remedy.startswith("if they are libraries: add models, utils to the project's requirements")
 
 
@@ -228,7 +228,7 @@ def test_remedy_installs_headers_that_base_packages_omits() -> None:
     assert command in result.remedy
 
 
-def test_offload_of_deepspeed_needs_nvcc() -> None:
+def test_deepspeed_offload_needs_nvcc() -> None:
     facts = cluster(2, 2)
     without(nvcc="")(facts)
     for node in facts.values():

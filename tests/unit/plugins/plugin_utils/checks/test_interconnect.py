@@ -49,7 +49,7 @@ ACTIVE_MANAGER = {"version": "570.124.06", "service": "active"}
         ),
         (
             {"switches": 4, "manager": {**ACTIVE_MANAGER, "version": "570.86.15"}},
-            "the fabric manager is version 570.86.15, the driver 570.124.06",
+            "the fabric manager is version 570.86.15, but the driver is 570.124.06",
             "nvidia-fabricmanager-570=570.124.06-",
         ),
         (

@@ -99,7 +99,7 @@ def test_missing_or_old_software_of_a_launcher_is_reported(
 )
 def test_missing_package_is_reported_with_reason_and_install_command(launcher: str, todo: str) -> None:
     (result,) = findings(cluster(2), launcher=launcher, interpreter="/opt/job/bin/python")
-    assert result.problem == f"/home/ubuntu/venv/bin/python has no {launcher}, and launch_launcher is {launcher}"
+    assert result.problem == f"/home/ubuntu/venv/bin/python has no {launcher}, but launch_launcher is {launcher}"
     assert result.requirement == f"{launcher} in the environment of the job's interpreter"
     assert result.remedy.startswith(todo)
 

@@ -374,7 +374,7 @@ def test_duplicate_machine_is_removed_and_the_recorded_one_kept() -> None:
         (
             account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2", "ca1")]),
             {},
-            "2 networks are named muster-bert: nw1 in ny2, nw2 in ca1. Choose",
+            "2 networks are named muster-bert: nw1 in ny2, nw2 in ca1. Select",
         ),
         (account(networks=[network("muster-bert", "nw1")]), {"network_id": "nw3"}, "Networks of this name: nw1 in ny2"),
         (
@@ -463,7 +463,7 @@ def test_price_that_differs_from_the_table_is_reported() -> None:
     assert cost.find_price_differences([machine("bert-0", per_hour=3.80)], prices.PAPERSPACE) == []
     assert cost.find_price_differences(
         [machine("bert-0", per_hour=4.2), machine("bert-1", per_hour=4.2)], prices.PAPERSPACE
-    ) == ["a machine of type A6000x2 costs 4.20 USD an hour, not 3.78 USD as on 2025-12-28"]
+    ) == ["a machine of type A6000x2 costs 4.20 USD an hour instead of 3.78 USD as of 2025-12-28"]
 
 
 def test_plan_is_shown_as_text_and_as_a_diff() -> None:
@@ -482,5 +482,5 @@ def test_plan_is_shown_as_text_and_as_a_diff() -> None:
     assert after["nodes"] == {"bert-0": "ready", "bert-1": "ready"}
     assert cost.format_cost(costs, "present") == (
         "7.56 USD an hour, 181.44 USD a day (Paperspace's console, 2025-12-28); disks, whether on or off: 20.00 USD "
-        "a month (cloudypad's documentation of costs, 2024-09)"
+        "a month (cloudypad's cost documentation, 2024-09)"
     )

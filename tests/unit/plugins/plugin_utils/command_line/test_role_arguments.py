@@ -28,7 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
         ({"port": "{{ a }}", "a": 1}, {"port": "{{ a }}"}, False),
         ({"port": ["{{ a }}"], "a": "{{ __b }}", "__b": 1}, {"port": ["{{ a }}"], "a": "{{ __b }}", "__b": 2}, False),
         ({"port": "{% if a %}1{% endif %}", "a": 1}, {"port": "{% if a %}1{% endif %}", "a": 2}, False),
-        ({"port": "{{ a }}", "a": "{{ port }}"}, {"port": "{{ a }}", "a": "{{ port }}"}, True),  # a circle
+        ({"port": "{{ a }}", "a": "{{ port }}"}, {"port": "{{ a }}", "a": "{{ port }}"}, True),  # a cycle
         ({"port": "{{ hostvars.x.a }}"}, {"port": "{{ hostvars.x.a }}"}, False),
         ({"port": "{{ lookup('vars', 'a' ~ 'b') }}"}, {"port": "{{ lookup('vars', 'a' ~ 'b') }}"}, False),
         ({"port": "a", "a": 1}, {"port": "a", "a": 2}, True),
@@ -48,7 +48,7 @@ def test_variables_read_by_a_variable_are_found() -> None:
 def test_wrong_value_is_reported_once() -> None:
     wrong = [("r", "w", ["n1"]), ("s", "w", ["n2"]), ("r", "w", ["n2", "n3"]), ("r", "v", ["n3"])]
     assert describe_wrong_values(wrong, 3) == [
-        "the role r refuses a value: w",
-        "the role s refuses a value on n2: w",
-        "the role r refuses a value on n3: v",
+        "the role r rejects a value: w",
+        "the role s rejects a value on n2: w",
+        "the role r rejects a value on n3: v",
     ]

@@ -29,8 +29,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.call im
     imported_modules,
     keep_alive,
     module_source,
+    pack_texts,
     required_modules,
     shell_command,
+    standard_input,
 )
 from tests.unit.hostile import BRACKETS
 from tests.unit.typed import give_collection
@@ -181,14 +183,8 @@ def test_kernel_ends_an_abandoned_call(tmp_path: Path) -> None:
     """The node waits for a pipe that nobody writes."""
     os.mkfifo(tmp_path / "pipe")
     hang = "def main(request):\n    open(request).read()"
-    call = {
-        "sources": {"hang": hang},
-        "main": "hang",
-        "request": str(tmp_path / "pipe"),
-        "mark": "",
-        "limit": 1,
-        "reads": 0,
-    }
+    call = {"sources": pack_texts({"hang": hang}).data, "main": "hang", "request": str(tmp_path / "pipe"), "packed": {}}
+    call |= {"mark": "", "limit": 1, "reads": False}
     data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
     completed = subprocess.run(command, input=data, text=True, capture_output=True, check=False)
@@ -201,7 +197,8 @@ def test_call_that_only_reads_ends_when_nobody_awaits_its_reply(tmp_path: Path, 
     os.mkfifo(begins)
     os.mkfifo(ends)
     wait = "def main(request):\n    open(request[0], 'w').close()\n    open(request[1]).close()"
-    call = {"sources": {"wait": wait}, "main": "wait", "request": [str(begins), str(ends)], "mark": "", "limit": 0}
+    call = {"sources": pack_texts({"wait": wait}).data, "main": "wait", "request": [str(begins), str(ends)]}
+    call |= {"packed": {}, "mark": "", "limit": 0}
     data = f"exec({BOOTSTRAP!r})\n{json.dumps({**call, 'reads': reads})}".encode()
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -234,3 +231,18 @@ assert module_source.cache_info().misses == before
     command = [sys.executable, "-c", program, str(tmp_path / "collections")]
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
+
+
+def test_packed_fields_of_a_request_reach_the_node_as_texts() -> None:
+    reply = "import json\ndef main(request):\n    return {'fields': request}"
+    texts = {"supervisor.py": "# ü\n" * 10_000, "program/a.py": ""}
+    packed = pack_texts(texts)
+    assert len(packed.data) < len(texts["supervisor.py"]) / 20
+    call = {"sources": pack_texts({"reply": reply}).data, "main": "reply", "request": {"other": [1]}}
+    call |= {"packed": {"supervisor": packed.data}, "mark": REPLY_MARK, "limit": 0, "reads": False}
+    command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
+    data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
+    completed = subprocess.run(command, input=data, text=True, capture_output=True, check=True)
+    assert json.loads(completed.stdout[len(REPLY_MARK) :]) == {"fields": {"other": [1], "supervisor": texts}}
+    sent = json.loads(standard_input("_run.dispatch", {"supervisor": packed, "other": [1]}).partition(b"\n")[2])
+    assert sent["request"] == {"other": [1]} and sent["packed"] == {"supervisor": packed.data}

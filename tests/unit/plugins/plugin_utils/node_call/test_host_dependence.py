@@ -25,7 +25,7 @@ def test_names_are_followed_through_templates() -> None:
     assert {"settings", "fast", "interface", "links", "user"} <= reachable_names(TASK, variables)
 
 
-def test_text_that_is_no_template_reaches_nothing() -> None:
+def test_text_that_is_not_a_template_references_nothing() -> None:
     variables = {"__options": {"script": "inventory_hostname"}, "user": "interface"}
     assert not {"inventory_hostname", "interface"} & reachable_names(TASK, variables)
 

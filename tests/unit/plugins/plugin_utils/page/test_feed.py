@@ -81,7 +81,7 @@ def test_joining_node_replaces_the_lost_node() -> None:
     assert (row["name"], row["state"]) == ("fresh", "running") and feed.view.samples.newest["fresh"]
 
 
-SILENT = NodeCallError("gpu0 has not answered: Connection timed out")
+SILENT = NodeCallError("gpu0 has not responded: Connection timed out")
 
 
 def test_only_the_leading_node_is_queried_and_continues_at_its_cursor() -> None:

@@ -45,7 +45,7 @@ def test_targets_are_read(value: Any, expected: list[tuple[str, str, list[str]]]
         ([{"url": SLACK, "when": "now"}], "entry 1: unknown key 'when'"),
         ([{"kind": "slack"}], "entry 1: the URL is invalid"),
         ("smtps://me:s3cr3t@mail.example.org", "entry 1: the URL of a mail server must end with"),
-        ([SLACK] * 11, "launch_notify has 11 URLs; use 10"),
+        ([SLACK] * 11, "launch_notify has 11 URLs; use at most 10"),
         (7, "launch_notify must be a URL"),
     ],
 )

@@ -157,7 +157,7 @@ def hostile_repository(directory: Path) -> str:
     return git(directory, "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "rev-parse", "HEAD")
 
 
-def test_nothing_of_a_hostile_repository_is_executed(tmp_path: Path) -> None:
+def test_no_code_of_a_hostile_repository_is_executed(tmp_path: Path) -> None:
     source = tmp_path / "hostile" / "code"
     commit = hostile_repository(source)
     recorded = fingerprints(source, ["train.py"])
@@ -177,7 +177,7 @@ def test_checkout_below_the_records_is_not_used(tmp_path: Path) -> None:
     (source / "train.py").write_text("x = 2\n")
     code = RecordedCode(recorded, commit, None, tmp_path / "runs")
     directory, problems = restore_code(source, code, tmp_path / "target")
-    assert list(problems) == ["train.py"] and "in the directory of the records" in problems["train.py"]
+    assert list(problems) == ["train.py"] and "inside the directory of the records" in problems["train.py"]
     assert [path.name for path in directory.iterdir()] == [".gitattributes"]
 
 
@@ -185,7 +185,7 @@ def test_checkout_below_the_records_is_not_used(tmp_path: Path) -> None:
 def test_invalid_commit_is_refused(source: Path, tmp_path: Path, commit: str) -> None:
     code = RecordedCode({"a.py": "0"}, commit, None, tmp_path / "runs")
     _directory, problems = restore_code(source, code, tmp_path / "target")
-    assert problems == {"a.py": "the recorded commit is not one"}
+    assert problems == {"a.py": "the recorded commit is not a commit hash"}
 
 
 @pytest.mark.parametrize(
@@ -241,13 +241,13 @@ def test_large_files_are_refused_before_git_reads_them(source: Path) -> None:
     with (source / "data.bin").open("wb") as stream:
         stream.truncate(1 << 40)
     patch = make_patch(str(source), NAMES, commit)
-    assert patch.text == b"" and "1048576 MiB of files that are not committed" in patch.problem
+    assert patch.text == b"" and "1048576 MiB of uncommitted files" in patch.problem
 
 
 def test_many_files_are_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{make_patch.__module__}.MAX_CHANGED_FILES", 3)
     patch = make_patch(str(source), NAMES, git(source, "rev-parse", "HEAD"))
-    assert patch.text == b"" and "files that are not committed" in patch.problem
+    assert patch.text == b"" and "uncommitted files" in patch.problem
 
 
 def test_line_endings_are_kept(source: Path, tmp_path: Path) -> None:

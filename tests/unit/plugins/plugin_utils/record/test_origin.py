@@ -22,10 +22,10 @@ ORIGIN = {
 }
 
 
-def test_origin_is_described_in_lines() -> None:
+def test_origin_is_described_on_separate_lines() -> None:
     assert describe_origin(ORIGIN) == [
         "job file: /home/me/toy/job.yml",
-        "code: /home/me/toy, commit 3f786850e387, with changes that are not committed",
+        "code: /home/me/toy, commit 3f786850e387, with uncommitted changes",
         "requirements: requirements.txt, hash 9a3a45d01531",
     ]
     assert describe_origin({**ORIGIN, "dirty": False})[1] == "code: /home/me/toy, commit 3f786850e387"

@@ -35,7 +35,11 @@ def test_benchmark_report_has_figures_and_plots(tmp_path: Path) -> None:
     written = write_report(record, tmp_path / "logbook", START)
     page = check_page(written.page.read_text())
     assert "Figures of the benchmark" in written.page.read_text()
-    for arguments in ("pairs of nodes", "271 TFLOP/s: the best measured by others", "Left out: broadcast over all"):
+    for arguments in (
+        "pairs of nodes",
+        "271 TFLOP/s: the best result measured by others",
+        "Left out: broadcast over all",
+    ):
         assert arguments in page.text
     assert written.report["findings"][0]["id"] == "benchmark-wrong-copy"
     names = {path.name for path in (record / "plots").glob("benchmark-*.vl.json")}

@@ -42,7 +42,7 @@ def steady(_node: int, _gpu: int, _second: float) -> Sample:
     return (90.0, 36000.0, 70.0, 350.0)
 
 
-def test_gpu_figures_are_computed_from_its_samples(tmp_path: Path) -> None:
+def test_gpu_figures_are_computed_from_the_gpus_samples(tmp_path: Path) -> None:
     def sample(_node: int, _gpu: int, second: float) -> Sample:
         step = second / 15
         return (step, 1024.0 * (step + 1), 40 + step / 2, 100.5 + step)
@@ -119,7 +119,7 @@ def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
     ("sample", "ids", "expected_text"),
     [
         (idle_every_third, ["gpu-idle"], "all 4 GPUs: idle for up to 32% of the samples"),
-        (one_unused, ["gpu-unused"], "gpu0 GPU 1, gpu1 GPU 1: not busy in any of 41 samples"),
+        (one_unused, ["gpu-unused"], "gpu0 GPU 1, gpu1 GPU 1: never busy, in at least 41 samples"),
         (waiting, ["gpu-waiting"], "utilisation of 100 % at 30% of the power limit"),
         (one_slow, ["gpu-slow"], "gpu1 GPU 0: draws 210 W while the job works, the others 350 W (60%)"),
         (roomy, ["memory-room"], "at most 50% of a GPU's memory was used (gpu0 GPU 0)"),

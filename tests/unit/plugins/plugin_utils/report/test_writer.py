@@ -440,7 +440,7 @@ def test_value_printed_once_is_shown_and_is_not_a_curve(tmp_path: Path) -> None:
     page = check_page(content)
     assert report["printed_once"] == [{"name": "loss", "value": 15.0497}] and report["last_lines"] == []
     assert "Metrics" in headings(content) and "printed once" in page.text
-    assert "here are no curves: one value was printed of loss (15.05), and a curve needs two or more" in page.text
+    assert "here are no curves: only one value of loss (15.05) was printed, and a curve needs two or more" in page.text
     assert "step 20: loss 0.31" not in page.text
 
 

@@ -12,8 +12,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._s3.client import 
     ("kind", "message"),
     [
         ("NoCredentialsError", "no credentials for S3 were found"),
-        ("EndpointConnectionError", "Check that the endpoint is right"),
-        ("ConnectTimeoutError", "Check that the endpoint is right"),
+        ("EndpointConnectionError", "Check that the endpoint is correct"),
+        ("ConnectTimeoutError", "Check that the endpoint is correct"),
     ],
 )
 def test_errors_without_a_response_are_explained_and_have_no_code(kind: str, message: str) -> None:

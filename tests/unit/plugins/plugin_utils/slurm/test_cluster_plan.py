@@ -227,7 +227,7 @@ def test_complete_cluster_needs_no_changes() -> None:
         assert plan_cluster(NODES, changed, SlurmOptions())["incomplete"] == ["gpu2"], changes
 
 
-def test_another_node_invalidates_the_verification_of_all() -> None:
+def test_a_new_node_invalidates_the_verification_of_all_nodes() -> None:
     planned = plan()
     states = {node["name"]: as_planned(planned, node["name"]) for node in NODES} | {"gpu3": state()}
     nodes = [*NODES, {"name": "gpu3", "address": "10.0.0.13"}]

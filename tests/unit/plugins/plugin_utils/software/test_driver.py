@@ -251,7 +251,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         {"has": []},
         DesiredDriver(branch="570"),
         "nothing",
-        "it was not installed from packages, and is not changed",
+        "it was not installed from packages, and was left unchanged",
     ),
     (
         "by NVIDIA's installer, and it does not",

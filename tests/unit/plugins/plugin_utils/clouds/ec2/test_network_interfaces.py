@@ -71,11 +71,13 @@ def test_single_interface_has_a_public_address() -> None:
     assert efa == {**plain, "InterfaceType": "efa"}
 
 
-def test_cards_are_used_on_request_only() -> None:
+def test_cards_are_used_only_on_request() -> None:
     assert offers.choose_cards("all", (0, 1)) == (True, (0, 1))
     assert offers.choose_cards("auto", (0, 1)) == offers.choose_cards("required", (0, 1)) == (True, ())
     assert offers.choose_cards("none", (0, 1)) == offers.choose_cards("auto", ()) == (False, ())
-    assert "p4d.24xlarge has 4 network cards with EFA, and one" in describe_unused_cards("p4d.24xlarge", (0, 1, 2, 3))
+    assert "p4d.24xlarge has 4 network cards with EFA, but only one" in describe_unused_cards(
+        "p4d.24xlarge", (0, 1, 2, 3)
+    )
     assert describe_unused_cards("g5.8xlarge", (0,)) == ""
 
 

@@ -89,7 +89,7 @@ BUSY = refusal(429, "TOO_MANY_REQUESTS", "Slow down.")
         (refusal(404, "NOT_FOUND", "Not found"), paperspace.NotFoundError, ["404 NOT_FOUND: Not found", "api_url"]),
         (refusal(409, "CONFLICT"), paperspace.RequestError, ["HTTP 409 CONFLICT: No", "Check its values"]),
         (BUSY, paperspace.RateLimitError, ["HTTP 429 TOO_MANY_REQUESTS: Slow down", "a cache saves requests"]),
-        (refusal(500, "INTERNAL_SERVER_ERROR"), paperspace.ServerError, ["HTTP 500", "of Paperspace's service"]),
+        (refusal(500, "INTERNAL_SERVER_ERROR"), paperspace.ServerError, ["HTTP 500", "in Paperspace's service"]),
         (answer(b"", 502), paperspace.ServerError, ["HTTP 502: an empty body"]),
         (
             answer(b"<!DOCTYPE html><html><head><title>Just a\n moment...</title>", 503),

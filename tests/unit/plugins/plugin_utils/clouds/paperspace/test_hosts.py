@@ -93,7 +93,7 @@ def test_price_is_usage_plus_storage_rate_or_absent(usage: Any, storage: Any, pr
 @pytest.mark.parametrize(
     ("expected", "text"),
     [
-        ({"private_network": "twin"}, "2 networks are called 'twin': nw0000002 in ny2, nw0000003 in ams1. Give the id"),
+        ({"private_network": "twin"}, "2 networks are named 'twin': nw0000002 in ny2, nw0000003 in ams1. Set the id"),
         ({"private_network": "Mine"}, r"no network has the name or id 'Mine'; existing: mine \(nw0000001\), twin"),
         ({"private_network": "mine", "region": "ams1"}, r"'mine' in region ams1; existing: twin \(nw0000003\)"),
     ],
@@ -270,7 +270,7 @@ FIELD = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st
 
 
 @given(st.fixed_dictionaries({field: FIELD for field in machine(0) if field != "id"}))
-def test_any_machine_gives_printable_variables(fields: dict[str, Any]) -> None:
+def test_any_machine_has_printable_variables(fields: dict[str, Any]) -> None:
     for value in paperspace_hosts.host_variables(machine(0, **fields)).values():
         assert value is None or isinstance(value, (bool, int, float)) or (value.isprintable() and len(value) <= 255)
         json.dumps(value, allow_nan=False)

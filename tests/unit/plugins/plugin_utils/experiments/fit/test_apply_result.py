@@ -62,7 +62,12 @@ def test_launch_without_arguments_uses_those_of_the_search(tmp_path: Path, own: 
             "fit is an unfinished search, after 3 launches: continue it with the command",
         ),
         ({"result": 0}, "train.py", [], "fit is a search that found no batch: make the model smaller"),
-        ({}, "other.py", [], "fit is a search with train.py, and this run starts other.py: search with that, or"),
+        (
+            {},
+            "other.py",
+            [],
+            "fit is a search with train.py, but this run starts other.py: run a search with the same program, or",
+        ),
         ({}, "", [], "this run starts nothing"),
         (
             {},

@@ -134,7 +134,7 @@ def test_search_ends_with_0_if_batch_1_does_not_fit(cluster: Cluster) -> None:
     assert state["result"] == 0 and cluster.args[-1] == ["--batch", "1"]
 
 
-def test_overlong_and_refused_launches_end_the_search(cluster: Cluster) -> None:
+def test_launches_that_time_out_or_are_refused_end_the_search(cluster: Cluster) -> None:
     cluster.late = True
     with pytest.raises(ExperimentError, match="ran for 60 s and was stopped: give the script a step limit"):
         fit(cluster).search(JOB, SEARCH)
@@ -145,7 +145,7 @@ def test_overlong_and_refused_launches_end_the_search(cluster: Cluster) -> None:
 
 def test_changed_search_settings_are_refused_under_the_same_name(cluster: Cluster) -> None:
     fit(cluster).search(JOB, SEARCH)
-    with pytest.raises(ExperimentError, match="fit is a search with other settings"):
+    with pytest.raises(ExperimentError, match="fit is a search with different settings"):
         fit(cluster).search(JOB, {**SEARCH, "start": 16})
 
 
@@ -155,7 +155,7 @@ def test_changed_job_is_refused_and_earlier_result_is_labelled(cluster: Cluster)
     assert not any("earlier" in line for line in messages)
     assert "image one" not in (cluster.runs / "fit" / "fit.json").read_text()
     with pytest.raises(
-        ExperimentError, match="fit is a search with another job, or on other nodes: choose another name"
+        ExperimentError, match="fit is a search with a different job or on different nodes: choose another name"
     ):
         fit(cluster, common="image two").search(JOB, SEARCH)
     messages.clear()
@@ -166,5 +166,5 @@ def test_changed_job_is_refused_and_earlier_result_is_labelled(cluster: Cluster)
 def test_state_file_of_another_version_is_refused(cluster: Cluster) -> None:
     (cluster.runs / "fit").mkdir(parents=True)
     (cluster.runs / "fit" / "fit.json").write_text('{"version": 1}')
-    with pytest.raises(ExperimentError, match="fit.json was written by another version: choose another name"):
+    with pytest.raises(ExperimentError, match="fit.json was written by a different version: choose another name"):
         fit(cluster).search(JOB, SEARCH)

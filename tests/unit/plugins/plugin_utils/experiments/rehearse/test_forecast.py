@@ -111,7 +111,7 @@ def test_first_loss_of_the_second_start_decides_whether_it_resumed(ended: float,
         (
             [start(TWO_NODES, [], [], step_seconds=1.0, nnodes=2), FIRST],
             {},
-            "a step takes 2 s on 4 nodes, and 1 s on 2",
+            "a step takes 2 s on 4 nodes, but 1 s on 2",
         ),
     ],
 )

@@ -126,9 +126,9 @@ def test_interrupted_rehearsal_resumes_and_finished_one_is_refused(cluster: Clus
     conclude(cluster.runs / "r", None, None)
     with pytest.raises(ExperimentError, match="r is a rehearsal that has ended: choose another name"):
         play(cluster)
-    with pytest.raises(ExperimentError, match="r is a rehearsal that has other settings"):
+    with pytest.raises(ExperimentError, match="r is a rehearsal that has different settings"):
         play(cluster, steps=3)
-    with pytest.raises(ExperimentError, match="r is a rehearsal that has another job, or other nodes"):
+    with pytest.raises(ExperimentError, match="r is a rehearsal that has a different job or different nodes"):
         play(cluster, common="image two")
 
 
@@ -168,7 +168,7 @@ def test_failed_start_ends_the_rehearsal_with_its_error(cluster: Cluster) -> Non
     assert cluster.launched[2:] == ["r-all-2", "r-resumed"], "once the script is right it continues"
 
 
-def test_overlong_and_refused_launches_end_the_rehearsal(cluster: Cluster) -> None:
+def test_launches_that_time_out_or_are_refused_end_the_rehearsal(cluster: Cluster) -> None:
     cluster.late = True
     with pytest.raises(ExperimentError, match="r-two ran for 60 s and was stopped: let the script end after"):
         play(cluster)

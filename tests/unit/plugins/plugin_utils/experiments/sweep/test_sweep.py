@@ -175,10 +175,10 @@ def test_interrupt_during_a_batch_search_ends_the_sweep(cluster: Cluster) -> Non
     assert "s-a1-fit-b32" in cluster.stopped
 
 
-def test_overlong_and_refused_launches_are_skipped(cluster: Cluster) -> None:
+def test_launches_that_time_out_or_are_refused_are_skipped(cluster: Cluster) -> None:
     cluster.late_at, cluster.refused_at = "s-a1", "s-b"
     rows = {row["variant"]: row["why"] for row in sweep(cluster, ALL, timeout=30.0)["tables"][0]["rows"]}
-    assert rows["a1"] == "it ran for 40 s and was stopped: raise sweep_timeout, or let it do less"
+    assert rows["a1"] == "it ran for 40 s and was stopped: raise sweep_timeout, or reduce its work"
     assert rows["b"] == "it was not launched: nothing was started: busy on gpu1" and rows["a2"] == ""
 
 
@@ -187,7 +187,7 @@ def test_sweep_file_of_another_version_is_refused(cluster: Cluster, text: str) -
     (cluster.runs / "s").mkdir(parents=True)
     (cluster.runs / "s" / "sweep.json").write_text(text)
     with pytest.raises(
-        ExperimentError, match=r"sweep.json was written by another version: choose another name with -e run_id=NAME"
+        ExperimentError, match=r"sweep.json was written by a different version: choose another name with -e run_id=NAME"
     ):
         sweep(cluster, ALL)
 

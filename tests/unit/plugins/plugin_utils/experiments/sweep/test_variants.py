@@ -99,7 +99,7 @@ def test_variants_that_differ_only_in_nodes_are_of_the_same_kind() -> None:
         ([{"name": "a", "code": "."}], {}, "variant a: it sets code, but nothing reads it"),
         ([{"name": "a", "launch_run_id": "b"}], {}, "it sets launch_run_id, which is the same for all"),
         ([{"name": "a", "nnodes": 1, "launch_nnodes": 1}], {}, "it sets launch_nnodes twice"),
-        ([{"name": "a", "nnodes": 5}], {}, "it takes 5 nodes, but the inventory has 4"),
+        ([{"name": "a", "nnodes": 5}], {}, "it needs 5 nodes, but the inventory has 4"),
         ([{"name": "a", "args": "'"}], {}, "variant a: launch_args is the text"),
         (
             [{"name": "a", "args": "{batch_size}"}],

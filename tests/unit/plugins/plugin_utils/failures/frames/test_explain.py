@@ -196,7 +196,7 @@ CASES = [
         [("/job/loader.py", 'raise ValueError(f"File {path} not found.")')],
         "",
     ),
-    ("error-in-script", "KeyError: 'labels'", [("/job/train.py", 'target = batch["labels"]')], ""),
+    ("error-in-script", "KeyError: 'speaker'", [("/job/train.py", 'target = batch["speaker"]')], ""),
     (
         "package-refused",
         "ValueError: threshold must be positive",
@@ -217,7 +217,7 @@ def test_exception_is_explained_by_where_it_was_raised(
     assert without is None or without["id"] in {entry for rule in RULES for entry in rule.over}
 
 
-def test_raised_message_and_its_place_are_shown_with_their_certainty() -> None:
+def test_raised_message_and_its_location_are_shown_with_their_certainty() -> None:
     assert explained(
         frame("/job/loader.py", 'raise ValueError("no file")', "load", 75), error="ValueError: no file"
     ) == (
@@ -253,10 +253,10 @@ def test_exception_of_a_dataloader_worker_counts_with_its_own_frames() -> None:
             frame(f"{SITE}/torch/_utils.py", "raise exception"), error="KeyError: Caught KeyError in DataLoader worker."
         ),
         "Original Traceback (most recent call last):",
-        *frame("/job/data.py", 'return row["text"]', "__getitem__", 41).splitlines(),
-        "KeyError: 'text'",
+        *frame("/job/data.py", 'return row["speaker"]', "__getitem__", 41).splitlines(),
+        "KeyError: 'speaker'",
     ]
-    explanation = explain_failure("KeyError: Caught KeyError in DataLoader worker.\nKeyError: 'text'", lines)
+    explanation = explain_failure("KeyError: Caught KeyError in DataLoader worker.\nKeyError: 'speaker'", lines)
     assert explanation is not None and explanation["id"] == "error-in-script"
     assert "data.py:41 in __getitem__" in explanation["cause"]
 
@@ -270,7 +270,7 @@ def test_traceback_of_another_rank_or_without_a_head_is_found() -> None:
     assert explanation is not None and explanation["id"] == "raised-by-script"
 
 
-def test_dump_of_faulthandler_shows_where_a_process_crashed() -> None:
+def test_faulthandler_dump_shows_where_a_process_crashed() -> None:
     lines = [
         "Fatal Python error: Segmentation fault",
         "",

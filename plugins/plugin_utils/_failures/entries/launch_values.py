@@ -1,0 +1,82 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Failures because of an address, a port or a variable that a launcher got."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+TOPIC = "Addresses, ports and variables of a launch"
+TOO_LARGE = r"(?:6553[6-9]|655[4-9]\d|65[6-9]\d\d|6[6-9]\d{3}|[7-9]\d{4}|\d{6,10})"  # a port above 65535
+ENTRIES: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
+        id="rendezvous-endpoint-invalid",
+        title="The rendezvous endpoint has no host or port",
+        example="ValueError: The hostname of the rendezvous endpoint ':29500' must be a dot-separated list of labels",
+        texts=(
+            r"The hostname of the rendezvous endpoint '[^'\n]{0,300}' must be",
+            r"The port number of the rendezvous endpoint '[^'\n]{0,300}' must be",
+            r"The rendezvous endpoint '[^'\n]{0,300}' must be in",
+        ),
+        cause="The address in quotes is not HOST:PORT: the variable for the host or the port is empty or not set on "
+        "this "
+        "node.",
+        remedy="set it before the command: torchrun --rdzv_endpoint=ADDRESS_OF_THE_FIRST_NODE:29500, the same on all "
+        "nodes; muster sets it, so leave it out of launch_args",
+        source="HarderThenHarder/transformers_tasks#34",
+    ),
+    CatalogueEntry(
+        id="port-invalid",
+        title="The port is not a number between 1 and 65535",
+        example="OverflowError: bind(): port must be 0-65535.",
+        texts=(
+            r"\bport must be 0-65535",
+            r"Port could not be cast to integer value as '",
+            r"Port out of range 0-65535",
+            rf"Invoked with: '[^'\n]{{1,255}}', {TOO_LARGE}, ",
+            r"invalid literal for int\(\) with base 10: '(?:FREE_?PORT|PORT|MASTER_PORT)'",
+        ),
+        cause="MASTER_PORT, or the port of --dist-url, --master_port or init_method, is larger than 65535, or a "
+        "placeholder that was not replaced.",
+        remedy="use a port between 1024 and 65535, such as 29500: muster sets one, -e launch_master_port=29600 "
+        "another; "
+        "check MASTER_PORT, --master_port and tcp://ADDRESS:PORT in the script",
+        source="pytorch/pytorch#67172",
+    ),
+    CatalogueEntry(
+        id="shell-variable-unset",
+        title="The start script uses a variable that is not set",
+        example="run.sh: line 12: MASTER_ADDR: unbound variable",
+        texts=(r"line \d{1,6}: [A-Za-z_]\w{0,80}: (?:unbound variable|parameter (?:null or )?not set)",),
+        cause="The shell script ends at a variable that has no value (set -u): nobody has set it on this node.",
+        remedy='set it for the job: -e \'{"launch_environment": {"NAME": "VALUE"}}\'; or give it a default in the '
+        "script: ${NAME:-VALUE}",
+        source="aws-samples/aws-hpc-tutorials#448",
+    ),
+    CatalogueEntry(
+        id="store-mismatch",
+        title="Something else answers on the port of the rendezvous",
+        example="RuntimeError: Stop_waiting response is expected",
+        texts=(r"(?i:stop_waiting response is expected)",),
+        cause="The reply on the port of the rendezvous is not that of the store that this rank expects: the nodes have "
+        "different releases of torch, another program or job uses the port, or rank 0 ended in the meantime.",
+        remedy="use another port: -e launch_master_port=29600; ansible-playbook preflight.yml names nodes with another "
+        "torch; ansible-playbook logs.yml -e rank=0 shows whether rank 0 failed first",
+        source="pytorch/pytorch#114357",
+        weak=True,
+    ),
+    CatalogueEntry(
+        id="mpi-variables-exclusive",
+        title="Open MPI gets two settings that exclude each other",
+        example="Two mutually-exclusive MCA variables were specified.",
+        texts=(r"Two mutually-exclusive MCA variables were specified",),
+        cause="A list of interfaces to use and one of interfaces to leave out are set at the same time (if_include and "
+        "if_exclude), one of them in a file or variable, so that Open MPI ignores networks that it needs.",
+        remedy="keep one of them: remove the line of the file that `Source of value` names "
+        "(openmpi-mca-params.conf), or unset OMPI_MCA_btl_tcp_if_exclude before mpirun",
+        source="horovod/horovod#414",
+        refines=("mpi-network",),
+    ),
+)

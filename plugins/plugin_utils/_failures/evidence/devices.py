@@ -1,0 +1,189 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence on the devices of tensors, extensions that lack code for a GPU, and settings of frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.gpus import FEWER_RANKS, OWN_GPU
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
+
+TOPIC = "Devices, extensions and settings"
+TWO_GPUS = r"found at least two devices, cuda:(?P<first>\d{1,3}) and cuda:(?P<second>\d{1,3})"
+OWN_PACKAGES = ("torch", "torchvision", "torchaudio", "pytorch_lightning", "lightning", "accelerate", "transformers")
+
+
+def is_extension(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether a package other than torch and frameworks of Python code raised the error."""
+    return groups["package"] not in OWN_PACKAGES
+
+
+def not_the_second(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether a rank other than 1 failed: rank 1 may also see a single GPU as each rank does."""
+    return facts.rank != 1
+
+
+def nodes_differ(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether the nodes have different numbers of ranks."""
+    return len(set(facts.slots)) > 1
+
+
+def world_of_one(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether the batch sizes fit another number of ranks than the one that DeepSpeed counted."""
+    total, part = int(groups["total"]), int(groups["micro"]) * int(groups["steps"])
+    return part > 0 and total > part and total % part == 0
+
+
+RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="extension-without-kernel",
+        entries=("no-kernel-image",),
+        shows=(
+            r'File "[^"\n]{1,300}/(?:site|dist)-packages/(?P<package>[A-Za-z]\w{0,60})/[^"\n]{1,200}", line \d{1,9}, '
+            r"in \w{1,80}\n"
+            r"[^\n]{0,200}\n(?:[^\n]{0,60}[~^]{2,100}\n)?[^\n]{0,60}(?:Runtime|Accelerator)Error: (?:CUDA error: )?no "
+            r"kernel "
+            r"image",
+        ),
+        cause="The compiled code of {package} has no kernel for this GPU: it was built on a machine with another GPU "
+        "model, or for a list of architectures that lacks this one. torch itself is not the problem.",
+        remedy="build {package} again on a node with this GPU: TORCH_CUDA_ARCH_LIST=$(python -c 'import torch; "
+        'print("%d.%d" % torch.cuda.get_device_capability())\') pip install --force-reinstall --no-deps --no-cache-dir '
+        "--no-binary {package} --no-build-isolation {package}; list all architectures if the nodes have several models",
+        condition=is_extension,
+        certain=True,
+    ),
+    EvidenceRule(
+        id="one-gpu-per-task",
+        entries=("invalid-device-ordinal", "device-id-invalid"),
+        shows=(
+            r"(?:set_device\(|\.cuda\(|device\(|device_ids=\[)[^\n]{0,60}(?i:local_?rank|args\.gpu\b)",
+            r"\bsrun: |\bSLURM_|slurmstepd",
+        ),
+        cause="Slurm shows each task only its own GPU (--gpus-per-task=1 or --gpu-bind), which is device 0 there, and "
+        "the "
+        "script takes the GPU of the local rank; or more tasks were started on the node than it has GPUs.",
+        remedy="request the GPUs for the node: --gpus-per-node=N in place of --gpus-per-task, with --gpu-bind=none; or "
+        "let the script use local_rank % torch.cuda.device_count()",
+    ),
+    EvidenceRule(
+        id="more-local-ranks-than-gpus",
+        entries=("invalid-device-ordinal", "device-id-invalid"),
+        shows=(r"(?:set_device\(|\.cuda\(|device\(|device_ids=\[)[^\n]{0,60}(?i:local_?rank|LOCAL_RANK|args\.gpu\b)",),
+        unless=r"%\s{0,2}(?:torch\.cuda\.device_count|n_?gpu|num_gpus)|Visible devices|CUDA_VISIBLE_DEVICES: \[",
+        cause="More processes were started on this node than GPUs are visible to it: the script takes the GPU of the "
+        "local rank, and this one exceeds their number (CUDA_VISIBLE_DEVICES, the scheduler or the container may hide "
+        "some).",
+        remedy=FEWER_RANKS,
+        condition=not_the_second,
+    ),
+    EvidenceRule(
+        id="gpu-by-modulo-of-framework",
+        entries=("tensors-on-two-devices",),
+        shows=(TWO_GPUS, r"/(?:mmcv|mmengine|mmdet|mmseg|mmaction)/"),
+        cause="This rank's model is on one GPU and its input on another: mmcv selects the GPU by the rank modulo the "
+        "number of GPUs, which is not the local rank if the nodes have different numbers of GPUs.",
+        remedy="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) after init_dist, and device_ids=[LOCAL_RANK] for "
+        "MMDistributedDataParallel; upgrade mmcv or mmengine; or use the same number of ranks on each node: "
+        "-e nproc_per_node={ranks_per_node}",
+    ),
+    EvidenceRule(
+        id="gpu-by-modulo",
+        entries=("tensors-on-two-devices", "nccl-duplicate-gpu"),
+        shows=(),
+        cause="The nodes have different numbers of ranks, so that the rank modulo the number of GPUs is not the local "
+        "rank: model and input of this rank are on different GPUs.",
+        remedy=f"{OWN_GPU}, not rank % torch.cuda.device_count(); or the same number of ranks on each node: "
+        "-e nproc_per_node=N",
+        condition=nodes_differ,
+    ),
+    EvidenceRule(
+        id="model-spread-over-gpus",
+        entries=("tensors-on-two-devices",),
+        shows=(TWO_GPUS, r"device_map|/accelerate/hooks\.py|dispatch_model|hf_device_map"),
+        cause='The model is spread over all GPUs of the node (device_map="auto") although each GPU has a process of '
+        "its own: its layers are on cuda:{first} and cuda:{second}.",
+        remedy='device_map={{"": int(os.environ["LOCAL_RANK"])}} in from_pretrained, or no device_map at all; models '
+        "that are too large for one GPU: ZeRO 3 or FSDP",
+    ),
+    EvidenceRule(
+        id="tensor-on-first-gpu",
+        entries=("tensors-on-two-devices",),
+        shows=(
+            r"found at least two devices, (?=cuda:[1-9][^\n]{0,10}cuda:0|cuda:0[^\n]{0,10}cuda:[1-9])"
+            r"(?P<both>[^\n!]{1,40})",
+        ),
+        cause="A tensor is on GPU 0 instead of this rank's own ({both}): it was created or moved with .cuda() or "
+        '"cuda:0" before torch.cuda.set_device, or comes from a checkpoint that torch.load put on GPU 0.',
+        remedy=f"{OWN_GPU}; torch.load(..., map_location='cpu')",
+    ),
+    EvidenceRule(
+        id="tensor-on-cpu",
+        entries=("tensors-on-two-devices",),
+        shows=(
+            r"found at least two devices, (?=cpu|cuda:\d{1,3} and cpu)(?P<both>[^\n!]{1,40})!?(?: \(when checking "
+            r"argument for argument (?P<argument>\w{1,40}))?",
+        ),
+        cause="A tensor is still on the CPU while the others are on the GPU ({both}): an input, a label, or a tensor "
+        "that the model holds without registering it as a buffer.",
+        remedy="batch = {{name: value.to(device) for name, value in batch.items()}}; register tensors of a module with "
+        "self.register_buffer(...), and create new ones with device=x.device",
+    ),
+    EvidenceRule(
+        id="deepspeed-counts-one-rank",
+        entries=("deepspeed-batch-sizes",),
+        shows=(
+            r"world_size (?P<total>\d{1,7}) != (?P<micro>\d{1,7}) \* (?P<steps>\d{1,7}) \* 1\b",
+            r"in from_pretrained$|zero\.Init\(|partition_parameters\.py",
+        ),
+        cause="DeepSpeed counts 1 rank, but the batch sizes imply more ({total} = {micro} * {steps} * ranks): the "
+        "model is loaded (zero.Init in from_pretrained) before DeepSpeed's own communication is initialized, for "
+        "example after torch.distributed.init_process_group or in a Ray Trainer.",
+        remedy="call deepspeed.init_distributed(), or create TrainingArguments, before from_pretrained, and upgrade "
+        "accelerate; the batch sizes are right",
+        condition=world_of_one,
+        certain=True,
+    ),
+    EvidenceRule(
+        id="deepspeed-started-alone",
+        entries=("deepspeed-batch-sizes",),
+        shows=(r"world_size (?P<total>\d{1,7}) != (?P<micro>\d{1,7}) \* (?P<steps>\d{1,7}) \* 1\b",),
+        cause="DeepSpeed counts 1 rank, but the batch sizes imply more ({total} = {micro} * {steps} * ranks): the "
+        "script was started without a launcher for several ranks, or DeepSpeed reads the configuration before "
+        "torch.distributed is initialised.",
+        remedy='leave train_batch_size out of the configuration (with the Hugging Face Trainer: "auto"), so that it '
+        "follows from the number of ranks, and call deepspeed.init_distributed() before the configuration is read",
+        condition=world_of_one,
+    ),
+    EvidenceRule(
+        id="gradients-were-skipped",
+        entries=("no-gradients-to-check",),
+        shows=(
+            r"(?P<line>(?i:\bskip(?:s|ped|ping)?\b|loss is (?:0|nan|none)|\bNaN in\b|no valid|empty "
+            r"batch)[^\n]{0,120})",
+        ),
+        cause='A batch gave no gradients ("{line}" in the log), and the optimizer was stepped all the same, for which '
+        "the gradient scaler needs at least one.",
+        remedy="leave out scaler.step(optimizer) for such a batch, on all ranks alike: `if loss.requires_grad: "
+        "scaler.scale(loss).backward(); scaler.step(optimizer)`; and remove the sample (NaN, empty) from the data",
+    ),
+    EvidenceRule(
+        id="keys-of-wrapped-model",
+        entries=("checkpoint-entry-missing", "distributed-checkpoint-keys"),
+        shows=(
+            r"(?:KeyError: ['\"]?|Missing key in checkpoint state_dict: "
+            r")(?P<name>[\w.]{0,120}(?:_fsdp_wrapped_module|_orig_mod|"
+            r"_checkpoint_wrapped_module|(?<![\w])module)\.[\w.]{0,160})",
+        ),
+        cause="The names of the model and of the checkpoint differ: the model to load into is wrapped (FSDP, DDP, "
+        "torch.compile), which puts a prefix into its names ({name}), and the checkpoint was saved from the model "
+        "without it, or from another wrapper.",
+        remedy="save and load with the same object in the same state: get_state_dict(model, optimizer) and "
+        "set_state_dict of torch.distributed.checkpoint.state_dict remove such prefixes; under FSDP use the same "
+        "state_dict_type for both. Or load before the model is wrapped",
+    ),
+)

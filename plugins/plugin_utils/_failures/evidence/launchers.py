@@ -1,0 +1,462 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence on launchers: arguments that they reject, variables that are empty or not expanded, and wrong ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
+
+TOPIC = "What is wrong with a launcher's command"
+ARGUMENTS = ("arguments-rejected", "local-rank-unknown", "trainer-arguments-unknown", "rank-failed")
+LAUNCHER = (
+    r"(?P<launcher>torchrun|launch\.py|run\.py|accelerate(?: <command>)?|Accelerate CLI tool|deepspeed|runner\.py)"
+)
+VARIABLE = r"[^'\"\n]{0,60}(?:\$\{?[A-Za-z_]\w{0,60}\}?|\{\{[^\n}]{1,60}\}\}|%[A-Z_]{2,40}%)[^'\"\n]{0,60}"
+STARTS_RANKS = (
+    "muster starts torchrun on each node with these values, so leave them out of launch_args, and launch_launcher out "
+    "of the job"
+)
+UNDER_SLURM = r"\bsrun: |\bslurmstepd: |\bSLURM_\w"
+STORE = r"TCPStore\(|_create_c10d_store|_tcp_rendezvous_handler|_env_rendezvous_handler|init_process_group"
+IN_USE = r"[Aa]ddress already in use|EADDRINUSE|errno: 98\b"
+SEVERAL_RANK_0 = (
+    "Only rank 0 listens on the port, and this process is not the only one that takes itself for rank 0: the ranks "
+    "were not passed on to the processes, so several try to listen"
+)
+OWN_RANKS = (
+    "let muster start the ranks (leave launch_launcher out), and read RANK, LOCAL_RANK and WORLD_SIZE from the "
+    "environment"
+)
+NO_LOCAL_RANK = (
+    "launch with torchrun, which passes no --local_rank (leave launch_launcher out); deepspeed leaves it out with "
+    "-e launch_deepspeed_local_rank=false (deepspeed --no_local_rank)"
+)
+
+
+def not_first(_groups: Mapping[str, str], facts: RunFacts) -> bool:
+    """Return whether the rank that failed is not rank 0, as far as that is known."""
+    return bool(facts.rank)
+
+
+def beyond(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether a rank's number is not below the number of ranks."""
+    return int(groups["number"]) >= int(groups["size"])
+
+
+RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="launcher-variable-literal",
+        entries=ARGUMENTS,
+        shows=(
+            rf"error: argument (?P<option>--?[\w/ -]{{1,80}}): invalid \w{{1,20}} value: "
+            rf"['\"](?P<value>{VARIABLE})['\"]",
+        ),
+        cause="The option {option} got the text {value}: a variable that nothing has expanded. No shell read the "
+        "command, or the variable stood in single quotes, in YAML or in a list of arguments.",
+        remedy="run the command through a shell on each node, with the variable unquoted there: srun bash -c 'torchrun "
+        "--node_rank=$SLURM_NODEID ...'; or use a launcher that starts torchrun on every node itself (in NeMo-Run the "
+        f"SlurmExecutor instead of the LocalExecutor). {STARTS_RANKS}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="launcher-no-address",
+        entries=ARGUMENTS,
+        shows=(r"Using IP address of {1,3}for node (?P<node>[\w.:-]{1,255})",),
+        cause="The launcher's own arguments are wrong, not the script's: deepspeed found no address for the master "
+        "{node}, since `hostname -I`, which it runs there over SSH, printed none. --master_addr= is therefore empty.",
+        remedy="give the address: deepspeed --master_addr {first_address} ... (muster does so); or "
+        "make `ssh {node} hostname -I` print it (in the image: a hostname command that knows -I)",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="scontrol-missing",
+        entries=(*ARGUMENTS, "rendezvous-endpoint-invalid", "shell-variable-unset", "rendezvous-unreached"),
+        shows=(r"scontrol: (?:command )?not found",),
+        cause="The address of the first node is empty, since the command that should find it, scontrol, does not exist "
+        "where it runs: mostly inside a container.",
+        remedy="find the address outside the container, in the batch script before srun: export MASTER_ADDR=$(scontrol "
+        "show hostnames $SLURM_JOB_NODELIST | head -n 1). muster does not need scontrol on the nodes",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="endpoint-none",
+        entries=("rendezvous-endpoint-invalid",),
+        shows=(r"rendezvous endpoint '(?P<endpoint>None:\w{1,10}|\w{1,60}:None)'",),
+        cause="The launcher got no address or port of the first node ({endpoint}). With accelerate: an option without "
+        "a "
+        "value, such as --same_network or --multi_gpu, was given one, so that all options after it went to the script; "
+        "or main_process_ip is missing in its configuration.",
+        remedy="give accelerate's switches no value (--same_network, not --same_network true), and pass "
+        "--main_process_ip {first_address} --main_process_port 29500; or let muster start torchrun (leave "
+        "launch_launcher out)",
+    ),
+    EvidenceRule(
+        id="endpoint-without-host",
+        entries=("rendezvous-endpoint-invalid",),
+        shows=(r"rendezvous endpoint '(?P<endpoint>:\d{1,7}|[\w.-]{1,255}:)'",),
+        cause="The rendezvous endpoint is '{endpoint}': the variable for its host or its port is empty or not set on "
+        "this "
+        "node.",
+        remedy="set it before the command, the same on all nodes: --rdzv_endpoint={first_address}:29500 (Slurm: export "
+        "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)); muster sets it, so leave it out of "
+        "launch_args",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="variable-unset",
+        entries=("shell-variable-unset",),
+        shows=(r"line \d{1,6}: (?P<variable>[A-Za-z_]\w{0,80}): (?:unbound|parameter)",),
+        cause="The shell script uses the variable {variable}, which nobody has set on this node.",
+        remedy="""set it for the job: -e '{{"launch_environment": {{"{variable}": "VALUE"}}}}'; or give it a """
+        """default in """
+        "the script: ${{{variable}:-VALUE}}. muster sets MASTER_ADDR, MASTER_PORT, RANK, LOCAL_RANK and WORLD_SIZE for "
+        "each rank",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="variable-empty",
+        entries=("error-in-script", "package-failed", "package-refused"),
+        shows=(
+            r"int\(os\.(?:environ(?:\.get)?[\[(]|getenv\()['\"](?P<variable>\w{1,80})['\"]",
+            r"invalid literal for int\(\) with base 10: ''",
+        ),
+        cause="The variable {variable} is set, but empty, on this node: the command that should fill it printed "
+        "nothing.",
+        remedy="""give it a value: -e '{{"launch_environment": {{"{variable}": "VALUE"}}}}'; RANK, LOCAL_RANK, """
+        """WORLD_SIZE """
+        "and MASTER_PORT are set by torchrun for each rank (leave launch_launcher out), so remove them from the "
+        "script and the image",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="launcher-missing",
+        entries=("rank-variables-missing",),
+        shows=(r"environment variable (?P<variable>MASTER_ADDR|MASTER_PORT) expected, but not set",),
+        cause="The process has no {variable}: it was started by python, srun or mpirun itself, not by a launcher that "
+        "sets the variables of a rendezvous.",
+        remedy="leave launch_launcher out: torchrun starts one process per GPU and sets all of them. Under your own "
+        "srun "
+        "or mpirun: export MASTER_ADDR={first_address} MASTER_PORT=29500 before it",
+    ),
+    EvidenceRule(
+        id="launcher-address-empty",
+        entries=ARGUMENTS,
+        shows=(
+            r"--master[-_]addr(?:=(?= )| {1,4}(?=--))|argument --master[-_]addr(?:/--master[-_]addr)?: expected one",
+        ),
+        cause="--master_addr has no value: the variable in its place is empty or not set on this node, so that the "
+        "launcher takes the next argument for it. The script's arguments are not to blame.",
+        remedy="set the variable before the command, on each node: export MASTER_ADDR={first_address}; under Slurm "
+        "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1). "
+        f"{STARTS_RANKS}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="launcher-value-empty",
+        entries=ARGUMENTS,
+        shows=(
+            rf"{LAUNCHER}[^\n]{{0,40}}: error: argument (?P<option>--?[\w/ -]{{1,80}}): (?:invalid \w{{1,20}} value: "
+            r"(?:''|\"\"|'-{1,2}[^'\n]{1,60}')|expected one argument)",
+        ),
+        cause="The option {option} of {launcher} has no value: the variable in its place is empty or not set in this "
+        "shell, on this node.",
+        remedy="print the command before it runs (set -x), and set the variable on each node: `srun` and `ssh` do not "
+        f"source ~/.bashrc, and sudo drops variables. {STARTS_RANKS}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="nproc-unsupported",
+        entries=ARGUMENTS,
+        shows=(r"Unsupported nproc_per_node value: (?P<value>[^\n]{0,100})",),
+        cause="--nproc_per_node got '{value}', which is not a number, auto, gpu or cpu: a variable that is empty or "
+        "was "
+        "not expanded.",
+        remedy=f"give --nproc_per_node the number of GPUs per node, or gpu. {STARTS_RANKS}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="launcher-value-invalid",
+        entries=ARGUMENTS,
+        shows=(
+            rf"{LAUNCHER}[^\n]{{0,40}}: error: argument (?P<option>--?[\w/ -]{{1,80}}): invalid (?P<kind>\w{{1,20}}) "
+            rf"value: "
+            r"'(?P<value>[^'\n]{1,100})'",
+        ),
+        cause="The option {option} of {launcher} got '{value}', which is not of the type {kind}: a placeholder that "
+        "was not "
+        "replaced, a variable with something else, or a list of nodes.",
+        remedy=f"give {{option}} a number, the same on all nodes (only --node_rank counts 0, 1, ...). {STARTS_RANKS}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="deepspeed-local-rank-first",
+        entries=ARGUMENTS,
+        shows=(
+            r"'--local[-_]rank=\d{1,5}', '(?P<config>[^'\n]{1,300}\.(?:ya?ml|json|toml))'",
+            r"error: |not used by the HfArgumentParser",
+        ),
+        cause="deepspeed puts --local_rank=N before the script's arguments, and this script reads a configuration file "
+        "only if it is the first and only argument: it ignored {config} and misses what stands in it.",
+        remedy=NO_LOCAL_RANK,
+        certain=True,
+    ),
+    EvidenceRule(
+        id="local-rank-hyphen",
+        entries=ARGUMENTS,
+        shows=(r"unrecognized arguments: [^\n]{0,200}--local-rank\b", r"--local_rank\b"),
+        unless=r"--local_rank=\d",
+        cause="torch.distributed.launch of torch 2 passes --local-rank (with a hyphen), and the script's parser only "
+        "knows --local_rank (with an underscore).",
+        remedy="start the script with torchrun in place of python -m torch.distributed.launch, and let it read "
+        "int(os.environ['LOCAL_RANK']); muster uses torchrun (leave launch_launcher out). Or let it accept both: "
+        "parser.add_argument('--local_rank', '--local-rank', type=int, default=0)",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="local-rank-of-launch",
+        entries=ARGUMENTS,
+        shows=(
+            r"unrecognized arguments: [^\n]{0,200}(?P<option>--local[-_]rank)|"
+            r"HfArgumentParser: \['(?P<other>--local[-_]rank)",
+            r"--local-rank=\d|torch/distributed/launch\.py|torch\.distributed\.launch\b",
+        ),
+        cause="python -m torch.distributed.launch passes {option}{other}=N to each process, and the script's parser "
+        "does not "
+        "know it.",
+        remedy="start the script with torchrun, which passes no such argument but sets LOCAL_RANK (muster does so: "
+        "leave launch_launcher out); or add parser.add_argument('--local-rank', '--local_rank', type=int, default=0)",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="local-rank-required",
+        entries=ARGUMENTS,
+        shows=(r"arguments are required: [^\n]{0,100}--local[-_]rank",),
+        cause="The script requires --local_rank, which torch.distributed.launch and deepspeed pass and torchrun does "
+        "not.",
+        remedy="in the script: parser.add_argument('--local_rank', type=int, default=int(os.environ.get('LOCAL_RANK', "
+        "0)))",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="launcher-script-missing",
+        entries=ARGUMENTS,
+        shows=(rf"{LAUNCHER}[^\n]{{0,40}}: error: the following arguments are required: training_script",),
+        cause="{launcher} found no script in its arguments: an option without a value took it (an empty variable), or "
+        "the "
+        "command ended before it, mostly at a space after the backslash of a continued line.",
+        remedy="print the command before it runs (set -x): give each option its value, with = (--nnodes=2), and remove "
+        f"spaces after a backslash at the end of a line. {STARTS_RANKS}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="argument-blank",
+        entries=ARGUMENTS,
+        shows=(r"unrecognized arguments: (?:[^\n]{1,200} )?\\?[ \t]{0,8}$",),
+        cause="An argument consists of a blank only: there is a space after the backslash at the end of a line of the "
+        "command, so that the command ends there.",
+        remedy=r"remove the spaces after each \ at the end of a line: sed -i 's/\\ *$/\\/' SCRIPT.sh",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="launcher-arguments-rejected",
+        entries=ARGUMENTS,
+        shows=(rf"{LAUNCHER}[^\n]{{0,40}}: error: (?P<what>[^\n]{{1,160}})",),
+        unless=r"training_script\.py: error: ",
+        cause="The launcher {launcher} rejects its own arguments, before the script has started: {what}. It is an "
+        "option "
+        "of another release of the launcher, misspelt, or one of the script's that stands before the script's name.",
+        remedy="put the launcher's options before the script's name and the script's after it, and compare the "
+        "former with the launcher's --help in the job's environment (older torchrun spells them with _). With muster "
+        "leave the launcher's out",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="ssh-port-closed",
+        entries=("ssh-refused",),
+        shows=(r"ssh: connect to host (?P<host>\S{1,255}) port (?P<port>\d{1,5}): Connection refused",),
+        cause="No SSH server listens on port {port} of {host}: it is not running (as in most containers), or has "
+        "another "
+        "port.",
+        remedy="leave launch_launcher out: torchrun needs no SSH between nodes. Otherwise start sshd there; if it has "
+        "another port, put `Port N` for {host} into ~/.ssh/config of the first node (deepspeed --ssh_port N)",
+    ),
+    EvidenceRule(
+        id="ssh-unreachable",
+        entries=("ssh-refused",),
+        shows=(
+            r"ssh: connect to host (?P<host>\S{1,255}) port (?P<port>\d{1,5}): (?P<reason>Connection timed out|"
+            r"No route to host|Network is unreachable)",
+        ),
+        cause="The first node does not reach {host}, port {port} ({reason}): the machine is down, the address is "
+        "wrong, or "
+        "a firewall or security group closes the port.",
+        remedy="ansible-playbook preflight.yml tests the connections between all nodes; open the port, or leave "
+        "launch_launcher out: torchrun needs no SSH between nodes",
+    ),
+    EvidenceRule(
+        id="ssh-host-unknown",
+        entries=("ssh-refused",),
+        shows=(r"Host key verification failed",),
+        cause="The first node does not know the host key of the other one, and nobody can answer ssh's question, or "
+        "the "
+        "machine was reinstalled and has another key.",
+        remedy="ansible-playbook site.yml --tags ssh_mesh writes the host keys of all nodes; by hand: ssh-keyscan "
+        "HOST >> "
+        "~/.ssh/known_hosts (after ssh-keygen -R HOST for a reinstalled one)",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="ssh-to-host",
+        entries=("ssh-refused",),
+        shows=(r"host=(?P<host>[\w.:-]{1,255}) was not reachable via ssh",),
+        cause="The first node cannot log in to {host} by SSH without a password: it has no key there (also where "
+        "{host} is "
+        "the first node itself), the name is unknown, or the SSH server has another port. deepspeed hides ssh's "
+        "message.",
+        remedy="ansible-playbook site.yml --tags ssh_mesh gives the nodes keys for each other and for themselves; "
+        "`ssh {host} hostname` on the first node shows ssh's message. torchrun needs no SSH between nodes (leave "
+        "launch_launcher out)",
+    ),
+    EvidenceRule(
+        id="rank-beyond-world",
+        entries=(
+            "rendezvous-unreached",
+            "ranks-missing",
+            "store-time-out",
+            "nccl-start-waits",
+            "nccl-invalid-argument",
+            "gloo-timed-out",
+            "package-failed",
+        ),
+        shows=(r"GLOBAL_RANK: (?P<number>\d{1,6}), MEMBER: \d{1,6}/(?P<size>\d{1,6})",),
+        cause="The ranks are numbered wrongly: this process is rank {number} of {size}, so that nobody is rank 0, and "
+        "all "
+        "wait for it. Lightning multiplies the variable NODE_RANK (or GROUP_RANK), which the environment sets, with "
+        "the number of devices, as if it were one of several nodes.",
+        remedy="unset NODE_RANK GROUP_RANK before the start (env -u NODE_RANK -u GROUP_RANK python ...); with several "
+        "nodes, Trainer(num_nodes=N) must be their number, and NODE_RANK must run from 0",
+        condition=beyond,
+        certain=True,
+    ),
+    EvidenceRule(
+        id="ranks-twice",
+        entries=(
+            "rendezvous-unreached",
+            "ranks-missing",
+            "store-time-out",
+            "nccl-start-waits",
+            "address-in-use",
+            "store-reused",
+        ),
+        shows=(
+            r"GLOBAL_RANK: (?P<number>\d{1,6}), MEMBER: \d{1,6}/(?P<size>\d{1,6})\n(?:[^\n]{0,300}\n){0,12}?[^\n]{0,60}"
+            r"GLOBAL_RANK: (?P=number), MEMBER: ",
+        ),
+        cause="Two processes are rank {number} of {size}: the scheduler started one task per node (or per GPU), and "
+        "Lightning started its own processes in each of them, as on a single node.",
+        remedy="under Slurm: #SBATCH --ntasks-per-node=GPUS and --nodes as in Trainer(devices=GPUS, num_nodes=NODES), "
+        "started with srun; or let muster start the ranks with torchrun",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="torchrun-per-task",
+        entries=("address-in-use",),
+        shows=(
+            IN_USE,
+            r"static_tcp_rendezvous\.py|launcher/api\.py|torch/distributed/run\.py|c10d_rendezvous_backend\.py|"
+            r"bin/torchrun\b",
+            rf"{UNDER_SLURM}|\[\d{{1,5}},\d{{1,5}}\]<std(?:err|out)>|horovodrun|\bmpirun\b",
+        ),
+        cause="Several torchrun of the same node listen on one port: srun, mpirun or horovodrun starts a torchrun in "
+        "each "
+        "of its tasks, and there is more than one task per node. If there is only one, another job holds the port.",
+        remedy="start one torchrun per node: #SBATCH --ntasks-per-node=1 (mpirun --map-by ppr:1:node), with "
+        "--nproc_per_node=GPUS and --node_rank=$SLURM_NODEID; or start the script without torchrun, one task per GPU. "
+        "If "
+        "another job holds the port: -e launch_master_port=29600",
+    ),
+    EvidenceRule(
+        id="several-rank-0-deepspeed",
+        entries=("address-in-use",),
+        shows=(IN_USE, STORE, r"deepspeed"),
+        condition=not_first,
+        cause=f"{SEVERAL_RANK_0}. With a single node, deepspeed starts the script directly, also inside each of "
+        "Slurm's tasks, where every process then believes to be the only one.",
+        remedy="start deepspeed once per node: srun --ntasks-per-node=1 (it starts the ranks itself); or deepspeed "
+        f"--force_multi with a launcher of its own (--launcher slurm). With muster: {OWN_RANKS}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="several-rank-0-mpi",
+        entries=("address-in-use",),
+        shows=(IN_USE, STORE, r"mpirun|mpiexec|\bOMPI_|\bMPI_|\bmpi\b|node_id: 0, local_rank: 0, (?:dist_)?rank: 0"),
+        condition=not_first,
+        cause=f"{SEVERAL_RANK_0}. mpirun tells a process its rank only in OMPI_COMM_WORLD_RANK (PMI_RANK), and a "
+        f"script "
+        "that does not read it uses the default node and rank 0.",
+        remedy="pass each process its own number: --node_id $OMPI_COMM_WORLD_RANK with one process per node (the "
+        "option that this script has for it), or RANK=$OMPI_COMM_WORLD_RANK and WORLD_SIZE=$OMPI_COMM_WORLD_SIZE. With "
+        f"muster: {OWN_RANKS}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="several-rank-0",
+        entries=("address-in-use",),
+        shows=(IN_USE, STORE),
+        condition=not_first,
+        cause=f"{SEVERAL_RANK_0}.",
+        remedy=f"{OWN_RANKS}. With your own launcher: --node_rank 0, 1, ... on the nodes, RANK=$SLURM_PROCID under "
+        f"srun "
+        "(or one task per node if it starts torchrun), RANK=$OMPI_COMM_WORLD_RANK under mpirun",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="several-rank-0-slurm",
+        entries=("address-in-use",),
+        shows=(IN_USE, STORE, UNDER_SLURM),
+        cause="Most likely several tasks take themselves for rank 0, and only one of them can listen on the port: "
+        "each got "
+        "the same RANK or --node_rank 0. Otherwise another job on the node uses the port.",
+        remedy="give each task its own rank: RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS in "
+        "the "
+        "task (srun bash -c '...'), or one task per node with torchrun --node_rank=$SLURM_NODEID; and a port per job: "
+        "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))",
+    ),
+    EvidenceRule(
+        id="slurm-tasks-missing",
+        entries=("slurm-variables-missing",),
+        shows=(r"KeyError: ['\"](?P<variable>SLURM_(?:NTASKS|NPROCS))['\"]",),
+        cause="Slurm sets {variable} only for a job that asks for a number of tasks (--ntasks), and this one does not: "
+        "--ntasks-per-node alone does not set it everywhere.",
+        remedy="add #SBATCH --ntasks=N (nodes x tasks per node), or export "
+        "{variable}=$((SLURM_NNODES * SLURM_NTASKS_PER_NODE)) before the start. Outside Slurm, let the script read "
+        "WORLD_SIZE, which torchrun sets",
+    ),
+    EvidenceRule(
+        id="slurm-option-missing",
+        entries=("slurm-variables-missing",),
+        shows=(
+            r"KeyError: ['\"](?P<variable>SLURM_(?:NTASKS_PER_NODE|CPUS_PER_TASK|GPUS_PER_NODE|GPUS_PER_TASK|GPUS|"
+            r"CPUS_PER_GPU|MEM_PER_NODE|MEM_PER_CPU|MEM_PER_GPU))['\"]",
+        ),
+        cause="Slurm sets {variable} only if the job uses the option of the same name, and this one does not.",
+        remedy="add the option to the batch script, in lower case with hyphens: SLURM_NTASKS_PER_NODE is #SBATCH "
+        "--ntasks-per-node=N, SLURM_CPUS_PER_TASK is --cpus-per-task=N; or give the script a default "
+        "(os.environ.get)",
+    ),
+    EvidenceRule(
+        id="slurm-plugin-of-lightning",
+        entries=("slurm-variables-missing",),
+        shows=(r"KeyError: ['\"](?P<variable>SLURM_\w{1,40})['\"]", r"environments/slurm\w{0,20}\.py|SLURMEnvironment"),
+        cause="Lightning takes this for a job of Slurm, because of plugins=[SLURMEnvironment(...)] or variables of an "
+        "allocation (SLURM_NTASKS), but srun did not start the process: {variable} is not set.",
+        remedy="remove plugins=[SLURMEnvironment(...)] from the Trainer; inside an allocation, unset SLURM_NTASKS "
+        "SLURM_JOB_NAME first, or start it with srun",
+        certain=True,
+    ),
+)

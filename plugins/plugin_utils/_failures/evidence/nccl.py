@@ -1,0 +1,229 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence in the log of NCCL: the state of a link, the status of a transfer, the address of a container, the peer."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.network import (
+    HOST_NETWORK,
+    NCCL_SOCKETS,
+    NCCL_WAITS,
+    OF_MUSTER,
+    RENDEZVOUS,
+    not_of_a_node,
+    several_nodes,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+
+TOPIC = "What NCCL's log shows"
+PEER = r"(?P<peer>[\w.:%-]{3,80})<\d{1,5}>"
+STATUS = r"Got completion [^\n]{0,120}with (?:error |status=)(?:IBV_\w{1,40}\()?"
+TRAINED = (
+    r"\b(?:steps?|iter|iteration|epoch|batch)\b[ =:\[#(]{0,8}\d|\bloss\b'?[ =:]{1,3}-?\d|\d%\||\d(?:it/s|s/it)\b|"
+    r"\[\d{1,2}:\d\d<"
+)
+LEAVE_OUT = "leave that node out (-e nodes=A,B) and launch again from the last checkpoint"
+NO_GPUDIRECT = """-e '{{"launch_environment": {{"NCCL_NET_GDR_LEVEL": "LOC"}}}}'"""
+LINK = (
+    "`ibqueryerrors` and `ibdiagnet` (RoCE: `ethtool -S` and `mlxlink -d mlx5_0 -m -c`) show the port, its error "
+    "counters and its cable or transceiver"
+)
+
+RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="transfer-lost-later",
+        entries=("rdma-timed-out",),
+        shows=(rf"{STATUS}12\b", TRAINED, rf"Got completion from peer {PEER}"),
+        cause="The RDMA network worked and then lost a packet for good: the link to {peer} went down or is faulty, a "
+        "switch is congested, or the node or rank there has failed. The settings are not to blame.",
+        remedy=f"look at the ranks on {{peer}} first (ansible-playbook logs.yml -e fetch=true); if none failed there, "
+        f"{LEAVE_OUT}; {LINK}. For short interruptions, a longer limit: "
+        """-e '{{"launch_environment": {{"NCCL_IB_TIMEOUT": "23"}}}}'""",
+    ),
+    EvidenceRule(
+        id="transfer-of-gpu-memory",
+        entries=("rdma-transfer-failed",),
+        shows=(rf"{STATUS}(?P<status>4|9|10|11)\b",),
+        # On the receiving side, status 4 also follows from different MTUs.
+        unless=rf"{STATUS}(?:12|1)\b|{STATUS}4\b[^\n]{{0,80}}\(Recv\)",
+        cause="The RDMA adapter could not access the memory of a GPU (status {status}, a protection or access error): "
+        "GPUDirect RDMA does not work between this adapter and this GPU, because of ACS or the IOMMU, or of drivers "
+        "that do not fit (nvidia_peermem, OFED).",
+        remedy=f"{NO_GPUDIRECT} does without GPUDirect RDMA. To use it: load nvidia_peermem of the installed driver on "
+        "all nodes (sudo modprobe nvidia_peermem), update OFED and NCCL, and disable ACS (`sudo lspci -vvv | grep "
+        "ACSCtl` must not show SrcValid+)",
+    ),
+    EvidenceRule(
+        id="transfer-cancelled",
+        entries=("rdma-transfer-failed",),
+        shows=(rf"{STATUS}5\b[^\n]{{0,160}}", rf"Got completion from peer {PEER}"),
+        unless=rf"{STATUS}(?:1|2|3|4|6|7|8|9|10|11|12|13)\b",
+        cause="The transfer to {peer} was cancelled (status 5) because the connection had failed before: the rank "
+        "there ended, or another rank's log has the first error with another status.",
+        remedy="look for the first error in the logs of the ranks on {peer}: ansible-playbook logs.yml -e fetch=true, "
+        "then grep -rn 'NCCL WARN' over the fetched files. If no rank failed, the link did: "
+        f"{LINK}",
+    ),
+    EvidenceRule(
+        id="container-as-host",
+        entries=RENDEZVOUS,
+        shows=(r"connect to \((?P<host>(?=[0-9]{0,11}[a-f])[0-9a-f]{12}), \d{1,5}\)",),
+        cause="The rendezvous is announced as {host}, the name of a container, which only exists inside it: other "
+        "nodes "
+        "cannot resolve or reach it, and inside it may resolve to an address on which nobody listens.",
+        remedy=f"{HOST_NETWORK}; or announce an address: torchrun --local-addr=$(hostname -i) --rdzv_endpoint="
+        "{first_address}:29500",
+    ),
+    EvidenceRule(
+        id="name-of-container",
+        entries=("nccl-system-error", "nccl-connection-failed", "nccl-internal-error"),
+        shows=(
+            r"^(?:\[?\d{0,3}[\]:]? ?)(?P<host>(?=[0-9]{0,11}[a-f])[0-9a-f]{12}):\d{1,7}:\d{1,7} \[\d{1,2}\]",
+            r"\beth0:(?P<address>\d{1,3}(?:\.\d{1,3}){3})<",
+            r"(?:[Cc]onnect(?:ion)?|socket\.cc:\d{1,5} -> |bootstrap\.cc:\d{1,5} -> |include/socket\.h)",
+        ),
+        unless=r"Got completion|ibv_|Duplicate GPU|Connect to 127\.",
+        condition=not_of_a_node,
+        cause="The ranks run in containers with a network of their own (host name {host}, address {address}): the "
+        "ports "
+        "that NCCL opens there are not those of the machine.",
+        remedy=HOST_NETWORK,
+    ),
+    EvidenceRule(
+        id="adapters-mixed",
+        entries=("rdma-connection-failed", "rdma-timed-out"),
+        shows=(
+            r"NET/IB : Using [^\n]{0,400}\[\d{1,2}\](?P<first>\w{1,20}:\d)/IB\b[^\n]{0,400}"
+            r"\[\d{1,2}\](?P<second>\w{1,20}:\d)/RoCE|"
+            r"NET/IB : Using [^\n]{0,400}\[\d{1,2}\](?P<third>\w{1,20}:\d)/RoCE\b[^\n]{0,400}"
+            r"\[\d{1,2}\](?P<fourth>\w{1,20}:\d)/IB\b",
+        ),
+        cause="NCCL uses adapters of two kinds on this node, InfiniBand ({first}{fourth}) and RoCE ({second}{third}), "
+        "and "
+        "connects one kind with the other, which cannot work.",
+        remedy="""name those of one kind, the same on all nodes: -e '{{"launch_environment": {{"NCCL_IB_HCA": """
+        """"={first}{fourth}"}}}}' with all InfiniBand ports, separated by commas; `ibv_devinfo | grep -E """
+        "'hca_id|link_layer|state'` lists them",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="gid-missing",
+        entries=("rdma-connection-failed",),
+        shows=(r"ibv_modify_qp failed with error (?P<reason>No data available|No such device)",),
+        cause="The address (GID) that NCCL uses does not exist on the adapter ({reason}): NCCL_IB_GID_INDEX has no "
+        "entry "
+        "there, the interface has no address, or the container does not see the interface of the adapter.",
+        remedy="`show_gids` on each node (in the container) lists the GIDs: set the index of RoCE v2 with the IPv4 "
+        "address "
+        """of the node, the same on all nodes: -e '{{"launch_environment": {{"NCCL_IB_GID_INDEX": "3"}}}}'; """
+        """containers """
+        "need the host's network and --device=/dev/infiniband",
+    ),
+    EvidenceRule(
+        id="dmabuf-unsupported",
+        entries=("rdma-gpu-memory",),
+        shows=(r"ibv_reg_dmabuf_mr\w{0,12} failed with error (?P<reason>[\w ]{1,60})",),
+        cause="The driver of the RDMA adapter cannot register GPU memory through DMA-BUF ({reason}), and this release "
+        "of "
+        "NCCL does not fall back to nvidia_peermem.",
+        remedy="""-e '{{"launch_environment": {{"NCCL_DMABUF_ENABLE": "0"}}}}' uses nvidia_peermem instead (sudo """
+        "modprobe nvidia_peermem on each node); newer releases of OFED and NCCL support it",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="shm-not-writable",
+        entries=("nccl-shared-memory",),
+        shows=(r"NCCL WARN [^\n]{0,80}(?:shm_open|shared memory)[^\n]{0,200}Permission denied",),
+        cause="This user may not create files in /dev/shm, through which the ranks of a node communicate.",
+        remedy="sudo chmod 1777 /dev/shm on that node, or in the image; without it, more slowly: "
+        """-e '{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}'""",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="shm-not-shared",
+        entries=("nccl-shared-memory",),
+        shows=(r"attaching to shared memory segment [^\n]{0,200}No such file or directory",),
+        cause="A rank does not find the shared memory that another rank of its node created in /dev/shm: the ranks "
+        "run in "
+        "containers that do not share it, or something removed the file (RemoveIPC of systemd, a cleanup).",
+        remedy="run the containers of a node with --ipc=host (launch_container_options), or all ranks of a node in one "
+        """container; -e '{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}' does without it; RemoveIPC=no in """
+        "/etc/systemd/logind.conf",
+    ),
+    EvidenceRule(
+        id="interface-loopback",
+        entries=NCCL_SOCKETS,
+        shows=(
+            r"Using (?:interface )?(?:\[\d\])?lo:127\.\d",
+            r"[Cc]onnection refused|[Cc]onnection closed|socket\.cc:\d{1,5} -> |bootstrap\.c[cu]:\d{1,5} -> ",
+        ),
+        condition=several_nodes,
+        cause="NCCL uses the loopback interface lo, which leads each node to itself: NCCL_SOCKET_IFNAME names or "
+        "allows "
+        "it, such as ^docker0, which replaces the default that leaves out lo as well.",
+        remedy=f"{OF_MUSTER}. By hand: the interface that leads to the other nodes, or NCCL_SOCKET_IFNAME=^lo,docker",
+    ),
+    EvidenceRule(
+        id="setting-of-one-node",
+        entries=("nccl-sizes-differ",),
+        shows=(
+            r"(?P<variable>NCCL_(?:ALGO|PROTO|BUFFSIZE|NTHREADS|MIN_NCHANNELS|MAX_NCHANNELS|MIN_CTAS|MAX_CTAS|LL_THRESHOLD|"
+            r"CROSS_NIC|NSOCKS_PERTHREAD|SOCKET_NTHREADS|P2P_NET_CHUNKSIZE|NET_PLUGIN|TOPO_FILE|TUNER_PLUGIN))"
+            r" set (?:by environment )?to (?P<value>[\w,:/^-]{1,80}(?:\.\w{1,20}){0,4})",
+        ),
+        cause="{variable} is set to {value} on this node, and both ends of a transfer must agree on it: another node "
+        "has "
+        "no or another value, so that the sizes of their messages differ.",
+        remedy="remove {variable} from the image, ~/.bashrc and /etc/nccl.conf, or set it for all nodes: "
+        """-e '{{"launch_environment": {{"{variable}": "{value}"}}}}'""",
+    ),
+    EvidenceRule(
+        id="sizes-at-bootstrap",
+        entries=("nccl-sizes-differ",),
+        shows=(
+            r"bootstrap\.cc:\d{1,5}|bootstrap\w{0,20}: ?[Mm]essage truncated|received \d{1,12} bytes instead of "
+            r"\d{1,3}\b",
+        ),
+        cause="The ranks set up different communicators at the same time: they call new_group, or their first "
+        "collectives, in different orders or with different members; or the nodes have different releases of NCCL.",
+        remedy="call new_group on all ranks, in the same order, also for groups of which a rank is no member; "
+        "ansible-playbook preflight.yml names nodes whose versions differ",
+    ),
+)
+# After the rules on connections: the network may be why a connection was closed.
+LAST_TOPIC = "What the addresses in a log show"
+LAST_RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="address-of-container",
+        entries=(*NCCL_SOCKETS, *NCCL_WAITS, "gloo-full-mesh", *RENDEZVOUS),
+        shows=(r"(?<![\d.])(?P<address>172\.17\.\d{1,3}\.\d{1,3})(?![\d.])",),
+        condition=not_of_a_node,
+        cause="The ranks run in containers with a network of their own: {address} is an address of Docker's bridge, "
+        "which the containers on other nodes cannot reach.",
+        remedy=f"{HOST_NETWORK}. Outside containers, {OF_MUSTER}",
+    ),
+    EvidenceRule(
+        id="peer-ended",
+        entries=("nccl-peer-gone", "nccl-internal-error", "nccl-system-error"),
+        shows=(rf"(?:Connection closed by remote peer|Call to (?:recv|send|read|write)\w{{0,4}} (?:from|to)) {PEER}",),
+        unless=rf"{STATUS}|port error",
+        cause="The connection to the rank on {peer} was closed: that rank ended or was killed first, or, if no rank "
+        "there shows an error, the network of that node failed.",
+        remedy="look at the log of the ranks on {peer}: ansible-playbook logs.yml -e fetch=true; if they show no "
+        "error, "
+        "`sudo dmesg -T | grep -iE 'killed process|xid|link'` on that node, and leave it out (-e nodes=A,B)",
+    ),
+    EvidenceRule(
+        id="bootstrap-failed",
+        entries=("nccl-system-error", "nccl-internal-error"),
+        shows=(r"socket\.cc:\d{1,5} -> [236]\b", r"bootstrap\.cc:\d{1,5} -> [236]\b"),
+        unless=r"NCCL WARN",
+        cause="NCCL's first connection to another rank failed without a message: a firewall drops or rejects it (NCCL "
+        "uses "
+        "any free port), the interface is one that does not lead to the other nodes, or that rank has ended.",
+        remedy="ansible-playbook preflight.yml tests each connection in both directions. If all are open, "
+        f"{OF_MUSTER}; then look for a rank that ended first: ansible-playbook logs.yml -e fetch=true",
+    ),
+)

@@ -1,0 +1,281 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence on how ranks came out of step: a decision of one rank, a skipped batch, a save or evaluation of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.activity import (
+    ACTIVITIES,
+    EVALUATING,
+    SAVING,
+    SAVING_SHARDED,
+    SERVING,
+    Activity,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
+
+TOPIC = "How the ranks came out of step"
+DIFFER = ("ranks-pass-different-sizes", "ranks-out-of-step", "rank-behind")
+SHORT_LIMIT = 600  # seconds: the default of NCCL's operations
+STOP = (
+    r"(?P<line>(?i:early[ _-]?stop|no improvement|(?:did|has) not improve|\bpatience\b|stopping (?:training|early)|"
+    r"should_stop|training stopped)[^\n]{0,100})"
+)
+SKIP = (
+    r"(?P<line>(?i:\bskip(?:s|ped|ping)?\b|\bno valid\b|\binvalid (?:batch|sample)|\bempty (?:batch|sample)|"
+    r"\bdropping (?:the )?(?:batch|sample))[^\n]{0,120})"
+)
+CULPRIT = r"\b(?:alone|behind|apart): rank (?P<rank>\d{1,7})\b"
+SKIP_TOGETHER = (
+    "skip a batch on all ranks or on none: skip = torch.tensor(float(skip), device=device); "
+    "torch.distributed.all_reduce(skip), and skip it on every rank if the sum is not 0; or give such a batch a loss of "
+    "0 * output.sum(), whose backward runs as usual"
+)
+STOP_TOGETHER = (
+    "let all ranks stop at the same step: stop = torch.tensor(int(stop), device=device); "
+    "torch.distributed.broadcast(stop, 0) sends the decision of rank 0; or compute the metric from values that were "
+    "all-reduced (self.log(..., sync_dist=True) in Lightning)"
+)
+SAVE_ON_ALL = (
+    "call the function that saves on all ranks, outside any `if rank == 0`: model.state_dict() under FSDP, "
+    "trainer.save_model(), "
+    "accelerator.get_state_dict(model), engine.save_checkpoint(); only the writing belongs to rank 0. If the script "
+    "already does, upgrade transformers, accelerate and peft. A longer timeout does not help"
+)
+SAME_STEPS = (
+    "give all ranks the same number of batches: DataLoader(drop_last=True) with DistributedSampler, a fixed number of "
+    "steps for streaming data, or `with model.join():`"
+)
+# A frame of the script or a framework, but not of torch, whose checkpoint functions are others.
+FRAME = (
+    r'File "(?![^"\n]{{0,300}}/torch/)[^"\n]{{1,300}}", line \d{{1,9}}, in \w{{1,80}}\n'
+    r"[^\n]{{0,20}}?\b(?P<function>\w{{0,40}}(?:{pattern})\w{{0,40}})\("
+)
+OUTPUT = (
+    r"(?:still worked, whose last output was: |gave up waiting for it, its last output: )"
+    r"(?P<output>(?=[^\n;]{{0,200}}(?:{pattern}))[^\n;]{{1,200}}); "
+    r"[^\n]{{0,200}}Timeout\(ms\)=(?P<seconds>\d{{1,3}})000\b"
+)
+CALLED = (
+    r"Rank \d{1,7} is running (?:inconsistent )?collective: CollectiveFingerPrint\([^\n]{0,60}OpType=(?P<name>\w{1,60})"
+)
+
+
+def is_short(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether the limit of an operation is below the default."""
+    return int(groups["seconds"]) < SHORT_LIMIT
+
+
+def are_gradients(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether two shapes are those of buckets of gradients: one large dimension."""
+    return min(len(groups["first"]), len(groups["second"])) > 4
+
+
+def same_operation(groups: Mapping[str, str], _facts: RunFacts) -> bool:
+    """Return whether two ranks call the same operation."""
+    return groups["name"] == groups["second"]
+
+
+def of_short_limit(activity: Activity) -> EvidenceRule:
+    """Return the rule for a rank that was at work longer than a limit that the script sets."""
+    return EvidenceRule(
+        id=f"short-limit-while-{activity.name.replace(' ', '-')}",
+        entries=("rank-still-worked", "rank-still-saved"),
+        shows=(OUTPUT.format(pattern=activity.output),),
+        cause=f"This rank was still {activity.name} ({{output}}) when the others gave up waiting for it: the script "
+        "sets a timeout of only {seconds} s.",
+        remedy="raise the limit above the duration of that work: init_process_group(timeout=timedelta(hours=1)), or "
+        "leave timeout out (NCCL's default is 10 minutes); otherwise shorten the work, or let all ranks share it",
+        condition=is_short,
+    )
+
+
+def of_own_work(activity: Activity) -> EvidenceRule:
+    """Return the rule for the only rank in another collective, whose last output shows what it did alone."""
+    return EvidenceRule(
+        id=f"out-of-step-while-{activity.name.replace(' ', '-')}",
+        entries=DIFFER,
+        shows=(rf"{CULPRIT}, its last output: (?P<output>(?=[^\n;]{{0,160}}(?:{activity.output}))[^\n;]{{1,160}});",),
+        cause=f"Rank {{rank}} was {activity.name} ({{output}}) while the others were at another point of the script, "
+        "in different collectives: only this rank ran that code, or the ranks decided differently, from values that "
+        "are not the same on all of them.",
+        remedy=f"decide alike on all ranks when to save (from an all-reduced value, or broadcast what rank 0 decides): "
+        f"{SAVE_ON_ALL}"
+        if activity in (SAVING, SAVING_SHARDED)
+        else "run that code on all ranks at the same step, decided by a number that all of them share (the step, not "
+        "the time), or on none; in code for one rank call no collective and not the wrapped model (use model.module)",
+    )
+
+
+def of_last_work(activity: Activity, name: str, remedy: str) -> EvidenceRule:
+    """Return the rule for a rank that was still at work after others had ended."""
+    return EvidenceRule(
+        id=f"ended-while-other-{name}",
+        entries=("rank-ended-early",),
+        shows=(
+            r"while rank (?P<waiter>\d{1,7}) waited for it \(its last output: "
+            rf"(?P<output>(?=[^\n;]{{0,160}}(?:{activity.output}))[^\n;]{{1,170}}?)\)[,:]",
+        ),
+        cause=f"Rank {{waiter}} alone was still {activity.name} ({{output}}), which needs all ranks, and waited for "
+        "this rank, which had already reached the end of the script.",
+        remedy=remedy,
+    )
+
+
+RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="batches-differ",
+        entries=("rank-ended-early", "rank-never-arrived"),
+        shows=(r", loops: (?P<own>\d{1,9} steps on rank \d{1,7}), (?P<other>\d{1,9} on rank \d{1,7})",),
+        cause="The ranks have different numbers of batches ({own}, {other}): some still train while the others wait "
+        "for them, or have ended.",
+        remedy=SAME_STEPS,
+        certain=True,
+    ),
+    EvidenceRule(
+        id="stopped-alone",
+        entries=("rank-ended-early",),
+        shows=(r"while rank (?P<waiter>\d{1,7}) waited for it", STOP),
+        unless=r"(?:KeyboardInterrupt|SIGTERM)",
+        cause='This rank alone decided to stop ("{line}") and left the loop, while rank {waiter} began the next step '
+        "and waited for it: the decision is made on one rank only, or from values that differ between the ranks.",
+        remedy=STOP_TOGETHER,
+    ),
+    of_last_work(SAVING, "saved", SAVE_ON_ALL),
+    of_last_work(
+        EVALUATING,
+        "evaluated",
+        "let all ranks evaluate, each its part of the data; if only rank 0 shall do it, with the inner model "
+        "(model.module under DDP), and let the others wait at a barrier instead of ending",
+    ),
+    EvidenceRule(
+        id="batch-skipped",
+        entries=DIFFER,
+        shows=(CULPRIT, SKIP),
+        cause='Rank {rank} skipped a batch ("{line}") that all others trained on: it did not exchange the gradients of '
+        "that step, and its next collective met theirs, so that the ranks have been out of step since then.",
+        remedy=SKIP_TOGETHER,
+    ),
+    *map(of_own_work, (SAVING_SHARDED, SAVING)),  # also a line such as "new best val loss, saving"
+    *map(of_own_work, (activity for activity in ACTIVITIES if activity not in (SERVING, SAVING_SHARDED, SAVING))),
+    EvidenceRule(
+        id="generation-differs",
+        entries=DIFFER,
+        shows=(r"wait in different collectives: [^\n;]{0,200}ALLGATHER", r"(?i:\bgenerat(?:e|ing)\b|\brollout)"),
+        cause="The ranks generate texts of different lengths with a sharded model (FSDP, ZeRO 3): one of them has "
+        "finished and went on, while another still gathers weights for its next token.",
+        remedy="model.generate(..., synced_gpus=True) (ds3_gather_for_generation=True in trl), which keeps all ranks "
+        "in "
+        "step until the last one has finished",
+    ),
+    EvidenceRule(
+        id="rank-without-backward",
+        entries=("ranks-pass-different-sizes",),
+        shows=(r"\brank (?P<rank>\d{1,7}) passes 1 elements[^\n;]{0,160}, alone: rank (?P=rank)\b",),
+        cause="Rank {rank} reduces a single number (a barrier, a metric, a count) while all others still exchange "
+        "gradients: it left its loop before them because it had fewer batches, or skipped one.",
+        remedy=f"{SAME_STEPS}; {SKIP_TOGETHER}",
+    ),
+    EvidenceRule(
+        id="rank-with-more-batches",
+        entries=("ranks-pass-different-sizes",),
+        shows=(r"passes 1 elements[^\n;]{0,160}, alone: rank (?P<rank>\d{1,7})\b",),
+        cause="Rank {rank} still exchanges gradients while all others reduce a single number (a barrier or a metric at "
+        "the end of the epoch): it has more batches than they.",
+        remedy=SAME_STEPS,
+    ),
+    EvidenceRule(
+        id="fingerprint-at-save",
+        entries=("collectives-differ",),
+        shows=(CALLED, FRAME.format(pattern="save|ckpt|checkpoint")),
+        cause="This rank is in {function}, which saves a checkpoint and waits there in {name} for the others, which "
+        "are in a different collective: the ranks do not decide alike when to save, for example by the time that has "
+        "passed, or only this rank calls it.",
+        remedy="decide by the number of the step, which is the same on all ranks, or send the decision of rank 0 to "
+        "the others (torch.distributed.broadcast), and call {function} on all of them; checkpoints by time within an "
+        "epoch: turn them off",
+    ),
+    EvidenceRule(
+        id="fingerprint-at-evaluation",
+        entries=("collectives-differ",),
+        shows=(CALLED, FRAME.format(pattern="eval|valid|test_epoch|predict|generate")),
+        cause="This rank evaluates ({function}, in {name}) while others are at another point of the script: only some "
+        "ranks evaluate at this step, or they have different numbers of batches there.",
+        remedy="let all ranks evaluate at the same step with the same number of batches (drop_last=True, or pad); for "
+        "rank 0 alone use the inner model (model.module) without any collective",
+    ),
+    EvidenceRule(
+        id="fingerprint-of-gradients",
+        entries=("collectives-differ",),
+        shows=(
+            CALLED,
+            r"Tensor shapes: (?P<first>\d{1,15}) ?vs (?P<second>\d{1,15})\s{0,4}(?:Tensor|$)",
+        ),
+        unless=r"Op type: ",
+        cause="The ranks exchange gradients of different sizes ({first} and {second} numbers in {name}): on one rank "
+        "some layers took no part in the loss, such as the image encoder in a batch of text only, or the models "
+        "differ.",
+        remedy="give every rank the same kinds of samples in each step, or run the unused layers on a dummy input and "
+        "add 0 * output.sum() to the loss; find_unused_parameters=True helps if all ranks may leave out layers",
+        condition=are_gradients,
+    ),
+    EvidenceRule(
+        id="fingerprint-of-sizes",
+        entries=("collectives-differ",),
+        shows=(CALLED, r"Tensor shapes: (?P<first>[\d, ]{1,60}?) {0,2}vs (?P<second>[\d, ]{1,60})"),
+        unless=r"Op type: ",
+        cause="All ranks call {name}, but with tensors of different shapes ({first} and {second}): a last or padded "
+        "batch that is shorter on one rank, or a length that the number of ranks does not divide.",
+        remedy="pad to the same shape on all ranks (accelerator.pad_across_processes, or a length that is a multiple "
+        "of the number of ranks), or drop_last=True; objects: all_gather_object",
+    ),
+    EvidenceRule(
+        id="fingerprint-of-sequence",
+        entries=("collectives-differ",),
+        shows=(CALLED, r"Sequence number: (?P<first>\d{1,12}) ?vs (?P<second>\d{1,12})"),
+        cause="The ranks have called different numbers of collectives ({first} and {second}): some skipped a call or "
+        "a batch, or made one more inside `if rank == 0`; this one is in {name}.",
+        remedy=f"make the same calls on every rank; {SKIP_TOGETHER}",
+    ),
+    EvidenceRule(
+        id="fingerprint-of-other-shape",
+        entries=("collectives-differ",),
+        shows=(
+            rf"{CALLED}[^\n]{{0,4}}TensorShape=\[(?P<first>[\d, ]{{1,60}})\]",
+            r"; rank (?P<other>\d{1,7}) calls (?P<second>\w{1,60}) \[(?P<shape>[\d, ]{1,60})\]$",
+        ),
+        cause="All ranks call {name}, but with tensors of different shapes ({first} here, {shape} on rank {other}): a "
+        "batch is smaller on one rank (the last one, or one from which samples were dropped), or lengths differ.",
+        remedy="keep the size of batches equal: drop_last=True, another sample in place of a bad one (not a shorter "
+        "batch), or padding to one length (accelerator.pad_across_processes); objects: all_gather_object",
+        condition=same_operation,
+    ),
+    EvidenceRule(
+        id="fingerprint-of-other-rank",
+        entries=("collectives-differ",),
+        shows=(CALLED, r"; rank (?P<other>\d{1,7}) calls (?P<second>\w{1,60}) \[[\d, ]{0,60}\]$"),
+        cause="The ranks are at different points of the script: this one calls {name}, rank {other} {second}. Only "
+        "some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have fewer batches.",
+        remedy="compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}): the call that only "
+        f"one of them makes belongs outside of its branch. {SAME_STEPS}",
+    ),
+    EvidenceRule(
+        id="fingerprint-of-operations",
+        entries=("collectives-differ",),
+        shows=(
+            CALLED,
+            r"but Rank (?P<other>\d{1,7}) is running collective: CollectiveFingerPrint\([^\n]{0,60}OpType="
+            r"(?P<second>\w{1,60})",
+        ),
+        cause="The ranks are at different points of the script: this one calls {name}, rank {other} {second}. Only "
+        "some ranks run a branch (logging, saving, evaluating inside `if rank == 0`), or have fewer batches.",
+        remedy="compare the tracebacks of both ranks (ansible-playbook logs.yml -e rank={other}): the call that only "
+        f"one of them makes belongs outside of its branch. {SAME_STEPS}",
+    ),
+    *map(of_short_limit, ACTIVITIES),
+)

@@ -1,0 +1,323 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rules for known messages of libraries: data sets, checkpoints, trackers, hubs and configurations."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
+
+TOPIC = "Data sets, checkpoints and services of libraries"
+RULES: tuple[FrameRule, ...] = (
+    FrameRule(
+        id="sampler-and-shuffle",
+        title="A DataLoader gets both a sampler and shuffle",
+        message=r"sampler option is mutually exclusive with shuffle|expected unspecified "
+        r"(?:shuffle|sampler|batch_sampler) option",
+        cause="{where} passes shuffle or a sampler to a DataLoader that does not take it: {message}",
+        remedy="with DistributedSampler: DataLoader(shuffle=False, sampler=sampler) and "
+        "DistributedSampler(shuffle=True); "
+        "with an IterableDataset neither: split and shuffle inside the data set",
+    ),
+    FrameRule(
+        id="dataset-without-length",
+        title="A streamed data set has no length",
+        message=r"has no len\(\)|does not implement __len__|has no attribute '__len__'",
+        cause="{where} needs the length of a data set that has none: it is streamed (IterableDataset).",
+        remedy="set a number of steps instead of epochs: max_steps=N for the Trainer, limit_train_batches=N in "
+        "Lightning, "
+        "steps_per_epoch in your own loop",
+        certain=False,
+    ),
+    FrameRule(
+        id="shards-too-few",
+        title="A data set has fewer files than workers",
+        message=r"fewer shards than workers|No samples found in dataset; perhaps you have|not enough shards|number of "
+        r"shards[^\n]{0,60}"
+        r"(?:less|smaller|fewer) than|shards? (?:count|number)[^\n]{0,40}divisible",
+        cause="{where}: the data set has fewer files (shards) than there are DataLoader workers on all ranks, so that "
+        "some get no sample.",
+        remedy="use fewer workers (num_workers times the number of ranks at most the number of shards), write smaller "
+        "shards, or resampled=True with a fixed epoch (webdataset: with_epoch(N))",
+    ),
+    FrameRule(
+        id="data-files-missing",
+        title="A data set has no files",
+        exceptions=("DataFilesNotFoundError", "EmptyDatasetError", "FileNotFoundError"),
+        message=r"No (?:\(supported\) )?data files? (?:found )?(?:in|at)|doesn't contain any data files|Couldn't find "
+        r"any data file at|"
+        r"Unable to find '",
+        cause="{where}: {message}. The directory is empty or missing on this node, its files have other extensions, or "
+        "the name was meant for the Hub.",
+        remedy="`ls` the path on that node; give the format and files: load_dataset('json', "
+        "data_files='/path/*.jsonl'); "
+        "copy the data to all nodes: ansible-playbook stage_data.yml",
+    ),
+    FrameRule(
+        id="dataset-configuration",
+        title="A data set has several configurations",
+        message=r"Config name is missing|BuilderConfig '[^'\n]{1,80}' not found|Please pick one among the available "
+        r"configs",
+        cause="{where}: {message}",
+        remedy="pass one of the names that the message lists as the second argument: load_dataset(NAME, CONFIGURATION)",
+    ),
+    FrameRule(
+        id="json-types-differ",
+        title="Lines of a JSON data set have different types",
+        message=r"JSON parse error: (?P<what>[^\n]{1,200})|Error parsing JSON|Expected (?:object|array) or value",
+        packages=("pyarrow", "datasets", "pandas"),
+        cause="{where}: a file of the data set is not JSON of one kind of lines: {message}",
+        remedy="each line must be one object with the same types in each field: look at the line that the message "
+        "names "
+        "(sed -n NUMBERp FILE), and write null instead of mixed types; or read it with pandas and make the columns "
+        "strings first",
+    ),
+    FrameRule(
+        id="column-missing",
+        title="A data set lacks a column",
+        exceptions=("KeyError", "ValueError"),
+        message=r"(?:Column \[?['\"]?(?P<name>[\w -]{1,60})['\"]?\]? (?:not in|doesn't exist|does not exist)|Column "
+        r"name \[?['\"]?\w{1,60}"
+        r"['\"]?\]? not in the dataset|not in index|Current columns in the dataset)[^\n]{0,300}",
+        cause="{where} reads a column that the data set does not have: {message}",
+        remedy="print dataset.column_names; rename it (dataset.rename_column) or set the option for it "
+        "(dataset_text_field, --text_column, columns in dataset_info.json)",
+    ),
+    FrameRule(
+        id="sample-key-missing",
+        title="A sample or batch lacks an entry",
+        exceptions=("KeyError",),
+        message=r"KeyError: ['\"](?P<name>text|messages|prompt|chosen|rejected|input_ids|labels?|image|images|"
+        r"pixel_values|"
+        r"attention_mask|input|output|instruction|content|conversations|audio|caption|target|loss|logits)['\"]",
+        cause="{where} reads the entry '{name}', which the sample, batch or output does not have: the data has other "
+        "names of columns, or the Trainer removed a column that the model does not take.",
+        remedy="print the keys before that line (sample.keys()); rename the column, set the option for its name, or "
+        "remove_unused_columns=False",
+        certain=False,
+    ),
+    FrameRule(
+        id="hdf5-shared",
+        title="An HDF5 file is used by several processes",
+        packages=("h5py",),
+        message=r"Can't (?:synchronously )?read data|bad object header|addr overflow|Can't (?:synchronously )?open "
+        r"object|wrong B-tree|"
+        r"inflate\(\) failed|unable to open object|bad local heap",
+        cause="{where}: h5py reads garbage: a file that was opened in the main process is used by several DataLoader "
+        "workers, or another process still writes it.",
+        remedy="open it in each worker when it is first used (in __getitem__: if self.file is None: self.file = "
+        "h5py.File(path, 'r')); try num_workers=0; `h5ls FILE` shows whether the file itself is whole",
+        certain=False,
+    ),
+    FrameRule(
+        id="lmdb-environment",
+        title="An LMDB data set cannot be opened or read",
+        packages=("lmdb",),
+        message=r"LockError|mdb_txn_begin|already open in this "
+        r"process|MDB_READERS_FULL|MDB_BAD_RSLOT|MDB_MAP_FULL|MDB_INVALID|No such "
+        r"file|MDB_CORRUPTED|"
+        r"Cannot allocate memory",
+        cause="{where}: {message}. An LMDB environment must be opened by each worker itself, for reading only, and "
+        "must "
+        "be complete on this node.",
+        remedy="lmdb.open(path, readonly=True, lock=False, readahead=False, max_readers=2048) when a worker first "
+        "reads, "
+        "not in __init__; MDB_MAP_FULL: a larger map_size when it is written; `ls -l` data.mdb on that node",
+        certain=False,
+    ),
+    FrameRule(
+        id="image-too-large",
+        title="An image has too many pixels for Pillow",
+        message=r"DecompressionBombError|exceeds limit of \d{1,12} pixels",
+        cause="{where}: an image of the data is larger than Pillow's limit.",
+        remedy="PIL.Image.MAX_IMAGE_PIXELS = None at the top of the module of the data set, or shrink such images "
+        "before",
+    ),
+    FrameRule(
+        id="chat-template-missing",
+        title="The tokenizer has no chat template",
+        message=r"chat_template is not set|does not have a chat template|no template argument was passed",
+        cause="{where} formats messages, and this tokenizer has no chat template: it is that of a base model, or its "
+        "chat_template.jinja was not copied.",
+        remedy="use the tokenizer of the instruct model, set tokenizer.chat_template, or pass the option of the "
+        "framework "
+        "(--template, clone_chat_template of trl)",
+    ),
+    FrameRule(
+        id="saved-with-newer-numpy",
+        title="A file was saved with numpy 2",
+        exceptions=("ModuleNotFoundError",),
+        message=r"No module named 'numpy\._core",
+        cause="{where} reads a file that was saved with numpy 2, and numpy 1 is installed here.",
+        remedy="put numpy>=2 into the job's requirements, then ansible-playbook site.yml --tags python_env; or save "
+        "the "
+        "file again with numpy 1",
+        over=("module-missing",),
+    ),
+    FrameRule(
+        id="collate-function-unbound",
+        title="A method is passed in place of a function",
+        exceptions=("TypeError",),
+        message=r"(?P<name>[\w.]{1,100})\(\) missing 1 required positional argument: "
+        r"'(?P<argument>batch|data|samples|examples|"
+        r"features|x)'",
+        source=r"self\.collate_fn\(|collate_fn\(data\)",
+        cause="The DataLoader calls {name} with the batch only: a method was passed as collate_fn by its class instead "
+        "of an object, so that the batch became `self`.",
+        remedy="pass the method of the object: collate_fn=dataset.collate_fn, or make it a @staticmethod",
+    ),
+    FrameRule(
+        id="class-not-unpickled",
+        title="A checkpoint needs the code with which it was saved",
+        exceptions=("AttributeError", "ModuleNotFoundError"),
+        message=r"Can't get attribute '(?P<name>\w{1,80})' on|No module named",
+        source=r"torch\.load\(|pickle\.loads?\(|_load\(|unpickler\.load\(|pickle_module\.load",
+        cause="{where}: the checkpoint holds whole objects, not only tensors, and their class or module is not there "
+        "under the name with which it was saved: {message}",
+        remedy="load it with the same code and packages as it was saved with, and save model.state_dict() "
+        "instead of the model from now on",
+        over=("module-missing",),
+    ),
+    FrameRule(
+        id="distributed-checkpoint-sizes",
+        title="A distributed checkpoint has tensors of other sizes",
+        message=r"Size mismatch between saved (?P<saved>torch\.Size\(\[[\d, ]{0,60}\]\)) and current: "
+        r"(?P<current>torch\.Size\(\[[\d, ]"
+        r"{0,60}\]\)) for (?P<name>[\w.]{1,200})",
+        cause="{name} has the size {saved} in the checkpoint and {current} in this model: the model has another "
+        "configuration (vocabulary, hidden size, layers) than the one that was saved.",
+        remedy="resume with the configuration of the run that saved it; after a change of the vocabulary load the old "
+        "model first and call resize_token_embeddings then",
+    ),
+    FrameRule(
+        id="write-cut-off",
+        title="A file could not be written completely",
+        message=r"basic_ios::clear: iostream error|basic_filebuf::(?:xsputn|_M_convert_to_external) error|file write "
+        r"failed",
+        cause="{where}: a file could not be written: the disk or the quota is full, or the network drive failed.",
+        remedy="`df -h` and `quota -s` for the directory on that node; remove old checkpoints, keep fewer of them "
+        "(save_total_limit), or save to another drive",
+    ),
+    FrameRule(
+        id="wandb-config-changed",
+        title="Weights & Biases refuses to change a value",
+        message=r"Attempted to change value of key \"?(?P<name>[\w./-]{1,80})",
+        cause="{where} sets {name} of the run's configuration to another value than before: several ranks log to one "
+        "run, or a run is resumed with another configuration.",
+        remedy="call wandb.init and wandb.config on rank 0 only; or wandb.config.update(values, allow_val_change=True)",
+    ),
+    FrameRule(
+        id="tracker-parameter-changed",
+        title="MLflow refuses to change a parameter",
+        message=r"Changing param values is not allowed|RESOURCE_ALREADY_EXISTS|INVALID_PARAMETER_VALUE",
+        packages=("mlflow",),
+        cause="{where}: MLflow refuses the request ({message}): several ranks log to the same run or create the same "
+        "experiment at once, or a run is resumed with other parameters.",
+        remedy="log on rank 0 only (report_to=[] on the others); to resume with other parameters start a new run: "
+        "unset "
+        "MLFLOW_RUN_ID",
+        certain=False,
+    ),
+    FrameRule(
+        id="hub-token-missing",
+        title="There is no token for the Hugging Face Hub",
+        message=r"[Tt]oken is required|no token found|LocalTokenNotFoundError|You must (?:login|be "
+        r"authenticated)|don't have the rights "
+        r"to create|403 Forbidden: (?:You don't have|Authorization error)",
+        packages=("huggingface_hub", "transformers", "datasets", "diffusers"),
+        cause="{where} writes to the Hub or reads something private, and the job has no token with that right: "
+        "{message}",
+        remedy="create a token with the right to write, export HF_TOKEN in your shell and pass it on: "
+        """-e '{{"launch_pass_environment": ["HF_TOKEN"]}}'; without it: push_to_hub=False""",
+    ),
+    FrameRule(
+        id="tensorboard-missing",
+        title="TensorBoard is not installed",
+        message=r"TensorBoard logging requires TensorBoard|No module named 'tensorboard'|requires tensorboard to be "
+        r"installed|"
+        r"TensorBoardCallback requires",
+        cause="{where} logs to TensorBoard, which is not installed in the job's environment.",
+        remedy="add tensorboard to the job's requirements, then ansible-playbook site.yml --tags python_env; or "
+        'report_to="none" (logger=False in Lightning)',
+        over=("module-missing",),
+    ),
+    FrameRule(
+        id="registry-name-unknown",
+        title="A name of a configuration is not registered",
+        message=r"KeyError: ['\"](?P<name>[\w.]{1,80}) is not in the (?P<registry>[\w:. ]{1,60}) registry",
+        cause="The configuration names {name}, which no imported module registers as {registry} ({where}): the package "
+        "or project file that defines it was not imported, is of another release, or the name is misspelt.",
+        remedy="custom_imports = dict(imports=['MODULE'], allow_failed_imports=False) in the configuration, or install "
+        "the package that defines it (mmdet, mmseg, mmpretrain) in the release that the project requires",
+    ),
+    FrameRule(
+        id="extension-of-mmcv",
+        title="mmcv was installed without its operations",
+        message=r"No module named 'mmcv\._ext'|MMCV==(?P<have>[\w.]{1,20}) is used but incompatible\. Please install "
+        r"(?P<want>[^\n]{1,60})",
+        cause="{where}: {message}. mmcv is installed without its compiled operations (mmcv-lite), or in a release that "
+        "does not fit mmdet, mmseg or another package.",
+        remedy="install the build for this torch and CUDA in the release that the message names: `pip install -U "
+        "openmim "
+        "&& mim install 'mmcv>=2.0.0,<2.2.0'` in the job's environment on all nodes",
+        over=("module-missing",),
+    ),
+    FrameRule(
+        id="cuda-versions-of-packages",
+        title="Two packages are built for different CUDA releases",
+        message=r"compiled with different CUDA versions|have different CUDA versions|has CUDA (?:V|v)ersion[:=]? "
+        r"?[\d.]{2,6} and \w{4,20} has",
+        cause="{where}: {message}",
+        remedy="install all of them for one CUDA: ansible-playbook site.yml --tags python_env,pytorch reinstalls "
+        "torch, "
+        "torchvision and torchaudio together; torch_scatter and others: from "
+        "https://data.pyg.org/whl/torch-VERSION+cuVERSION.html",
+    ),
+    FrameRule(
+        id="module-hidden-by-file",
+        title="A file of the project hides a package",
+        exceptions=("AttributeError", "ImportError"),
+        message=r"partially initialized module '(?P<module>[\w.]{1,80})'[^\n]{0,200}(?:circular "
+        r"import\)|\((?P<file>/[^\n)]{1,200})\))",
+        cause="{where} imports {module}, which is still being imported: a file or directory of the project has the "
+        "name "
+        "of a package ({module}.py), or two modules of the project import each other.",
+        remedy="rename the project's file if `python -c 'import {module}; print({module}.__file__)'` shows it instead "
+        "of the package (and remove its __pycache__); otherwise move one import into the function that needs it",
+        over=("import-name-missing", "torch-name-missing"),
+    ),
+    FrameRule(
+        id="protobuf-mismatch",
+        title="protobuf does not match the generated code of a package",
+        message=r"Descriptors cannot (?:not )?be created directly|cannot import name 'runtime_version' from "
+        r"'google\.protobuf'|"
+        r"Detected incompatible Protobuf Gencode/Runtime|'FieldDescriptor' object has no attribute",
+        cause="{where}: the code of a package was generated for another release of protobuf than the installed one.",
+        remedy='protobuf<=3.20.3 for "Descriptors cannot be created", protobuf>=5.26 for "runtime_version", in the '
+        "job's requirements, then ansible-playbook site.yml --tags python_env; or upgrade the package in the traceback "
+        "(onnx, tensorboard, wandb)",
+        over=("import-name-missing",),
+    ),
+    FrameRule(
+        id="metric-lock",
+        title="A metric of evaluate waits for files of other ranks",
+        message=r"Couldn't acquire lock on|Expected to find locked file",
+        packages=("evaluate", "datasets"),
+        cause="{where}: the ranks put their parts of a metric together through files with locks in one cache, which "
+        "does "
+        "not work across nodes, nor on many network drives: {message}",
+        remedy="evaluate.load(NAME) without num_process and process_id, and gather the predictions yourself: "
+        "accelerator.gather_for_metrics(...), then metric.compute on rank 0 only",
+    ),
+    FrameRule(
+        id="table-broken",
+        title="A line of a CSV file has another number of fields",
+        exceptions=("ParserError",),
+        message=r"Error tokenizing data\. C error: (?P<what>[^\n]{1,120})",
+        cause="{where}: a CSV file has a line that does not fit the others ({what}): a separator or quote within a "
+        "field, another separator than the comma, or a file that is cut off.",
+        remedy="look at that line on the node (sed -n NUMBERp FILE); pd.read_csv(path, sep=..., quotechar=..., "
+        "on_bad_lines='warn'); if the file is an incomplete copy, copy it again",
+    ),
+)

@@ -1,0 +1,123 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Order the lines of a log: a line that states a cause comes before an error that only reacts to it.
+
+A rank that cannot resolve a name prints a warning, tries again, and ends with a timeout many lines later. The timeout
+is the error, and the warning is the cause. Programs also print such warnings and continue, so a warning counts only if
+nothing healthy follows it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ansible_collections.muster.training.plugins.module_utils._run.error_text import LINE_PREFIX, PROGRESS
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
+
+# An error that only reports that another program failed, whose own message is above it.
+REPORT = re.compile(r"(?:subprocess\.)?CalledProcessError: Command ")
+MAX_LINE = 500  # characters of a line in which to look for a sign of health
+# A line as an exception ends, in contrast to one that quotes it.
+EXCEPTION = re.compile(rf"{LINE_PREFIX}[A-Za-z_][\w.]{{0,100}}(?:Error|Exception): ")
+# Output of a program that went on: it connected, tries again, or trains.
+WENT_ON = re.compile(
+    r"\bretry|\btrying again|\brecovered\b|Rendezvous complete|socket has connected to|Connected all (?:rings|trees)|"
+    r"Init COMPLETE|All distributed processes registered|process group (?:is )?(?:ready|initiali[sz]ed)|"
+    r"[Dd]istributed (?:init|setup|training) (?:done|complete)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Precedence:
+    """Entries whose message, although programs may also survive it, comes before the reactions to it.
+
+    Attributes:
+        roots: Ids of recoverable entries.
+        reactions: Ids of the entries that may follow from them.
+        disproved: Matches a log that shows that the message was harmless, or "".
+        ends: Whether the message may also explain an end without an error of its own.
+    """
+
+    roots: tuple[str, ...]
+    reactions: tuple[str, ...]
+    disproved: str = ""
+    ends: bool = False
+
+
+RENDEZVOUS = (
+    "rendezvous-unreached",
+    "rendezvous-closed",
+    "rendezvous-ids-differ",
+    "ranks-missing",
+    "store-time-out",
+    "store-reset",
+    "store-gone",
+)
+START = (*RENDEZVOUS, "nccl-start-waits", "gloo-full-mesh", "gloo-peer-gone", "nccl-peer-gone")
+ENDED = ("rank-failed", "launcher-terminated", "session-closed", "slurm-cancelled")
+PRECEDENCES: tuple[Precedence, ...] = (
+    Precedence(
+        roots=("name-unknown",),
+        reactions=(*START, *ENDED, "mpi-network", "mpi-daemon-missing", "ssh-refused"),
+        # The name has been resolved, as IPv4 if not as IPv6, if a connection to its address was tried.
+        disproved=r"client socket has failed to connect to \[?[^\n]{1,255}\(errno: (?!97\b)\d",
+        ends=True,
+    ),
+    Precedence(roots=("address-in-use",), reactions=(*START, *ENDED)),
+    Precedence(
+        roots=("rdma-link-lost",), reactions=("nccl-time-out", "nccl-watchdog-stuck", "nccl-peer-gone"), ends=True
+    ),
+    Precedence(roots=("efa-device-missing", "nccl-nvls"), reactions=("nccl-peer-gone",)),
+    Precedence(roots=("slurm-controller-away",), reactions=ENDED),
+)
+BY_ROOT = {root: precedence for precedence in PRECEDENCES for root in precedence.roots}
+
+
+def is_disproved(entry: CatalogueEntry, lines: list[str]) -> bool:
+    """Return whether other lines of the log show that the message of an entry was harmless."""
+    precedence = BY_ROOT.get(entry.id)
+    if precedence is None or not precedence.disproved:
+        return False
+    pattern = re.compile(precedence.disproved)
+    return any(pattern.search(line[:MAX_LINE]) for line in lines)
+
+
+def explains_reaction(root: CatalogueEntry, line: str, reaction: CatalogueEntry, lines: list[str]) -> bool:
+    """Return whether the message of an entry is the cause of an error that only reacts to an earlier failure.
+
+    Args:
+        root: The recoverable entry.
+        line: Its line.
+        reaction: The entry of the error that ended the rank.
+        lines: The end of the log.
+    """
+    precedence = BY_ROOT.get(root.id)
+    listed = precedence is not None and reaction.id in precedence.reactions
+    if root.kind != "root" or root.weak or not (listed or (reaction.kind == "consequence" and EXCEPTION.match(line))):
+        return False
+    return not went_on(root, lines)
+
+
+def explains_end(root: CatalogueEntry, lines: list[str]) -> bool:
+    """Return whether the message of a recoverable entry is the cause of an end without an error of its own."""
+    precedence = BY_ROOT.get(root.id)
+    return precedence is not None and precedence.ends and not went_on(root, lines)
+
+
+def went_on(root: CatalogueEntry, lines: list[str]) -> bool:
+    """Return whether a program went on after the last message of an entry, or the log shows that it was harmless."""
+    later = [line[:MAX_LINE] for line in lines_after(root, lines)]
+    return is_disproved(root, lines) or any(PROGRESS.search(line) or WENT_ON.search(line) for line in later)
+
+
+def lines_after(entry: CatalogueEntry, lines: list[str]) -> list[str]:
+    """Return the lines after the last one that an entry's expressions match."""
+    patterns = [re.compile(text) for text in entry.texts]
+    for index in range(len(lines) - 1, -1, -1):
+        if any(pattern.search(lines[index]) for pattern in patterns):
+            return lines[index + 1 :]
+    return lines

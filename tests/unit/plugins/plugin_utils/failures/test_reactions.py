@@ -1,0 +1,123 @@
+"""A line that states a cause comes before an error that only reacts to it, unless the program went on after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
+from ansible_collections.muster.training.plugins.plugin_utils._failures.reactions import (
+    PRECEDENCES,
+    explains_reaction,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import with_stated_cause
+
+ENTRIES = {entry.id: entry for entry in CATALOGUE}
+CAUSES = {
+    "name-unknown": "[c10d] The IPv4 network addresses of (gpu-a, 29500) cannot be retrieved (gai error: -2 - Name or)",
+    "address-in-use": "RuntimeError: Address already in use",
+    "disk-full": "OSError: [Errno 28] No space left on device",
+    "permission-denied": "PermissionError: [Errno 13] Permission denied: '/data/out'",
+    "cuda-out-of-memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "host-out-of-memory": "MemoryError: Unable to allocate 9.31 GiB for an array",
+    "module-missing": "ModuleNotFoundError: No module named 'deepspeed'",
+    "arguments-rejected": "train.py: error: unrecognized arguments: --batch-size 16",
+    "mount-died": "OSError: [Errno 107] Transport endpoint is not connected: '/data'",
+    "ssh-refused": "gpu2: Permission denied (publickey,password).",
+}
+REACTIONS = {
+    "rendezvous-unreached": "RendezvousConnectionError: The connection to the C10d store has failed.",
+    "ranks-missing": "DistStoreError: Timed out after 901 seconds waiting for clients. 1/2 clients joined.",
+    "store-gone": "[c10d] recvValue failed on SocketImpl(fd=3): Connection reset by peer",
+    "nccl-peer-gone": "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting",
+    "launcher-terminated": "torch.distributed.elastic.multiprocessing.api.SignalException: Process 29 got signal: 15",
+    "rank-failed": "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+}
+TRACEBACK = ["Traceback (most recent call last):", '  File "run.py", line 3, in main', "    check_output(command)"]
+CONTINUED = ["step 20 loss 0.3", "Epoch 2:  38%|███▊      | 1190/3130", "Retrying in 1 s", "[c10d] Rendezvous complete"]
+
+
+def found(error: str, lines: list[str]) -> str:
+    explanation = explain_failure(error, lines)
+    return explanation["id"] if explanation else ""
+
+
+@pytest.mark.parametrize("reaction", REACTIONS)
+@pytest.mark.parametrize("cause", CAUSES)
+def test_earlier_cause_comes_before_the_reaction_that_ended_the_rank(cause: str, reaction: str) -> None:
+    lines = ["starting", CAUSES[cause], "waiting", REACTIONS[reaction]]
+    assert found(REACTIONS[reaction], lines) == cause
+
+
+@pytest.mark.parametrize("reaction", ["rendezvous-unreached", "ranks-missing", "nccl-peer-gone"])
+@pytest.mark.parametrize("cause", [name for name in CAUSES if ENTRIES[name].recoverable])
+@pytest.mark.parametrize("continued", CONTINUED)
+def test_message_after_which_the_program_went_on_is_not_the_cause(cause: str, reaction: str, continued: str) -> None:
+    lines = [CAUSES[cause], continued, REACTIONS[reaction]]
+    assert found(REACTIONS[reaction], lines) == reaction
+
+
+def test_name_that_was_resolved_after_all_is_not_the_cause() -> None:
+    unresolved = (
+        "[c10d] The IPv6 network addresses of (gpu-a, 29500) cannot be retrieved (gai error: -2 - Name or service)"
+    )
+    refused = "[c10d] The client socket has failed to connect to [gpu-a]:29500 (errno: 111 - Connection refused)."
+    error = "DistNetworkError: The client socket has timed out after 600s while trying to connect to (gpu-a, 29500)."
+    assert found(error, [unresolved]) == "name-unknown"
+    assert found(error, [unresolved, refused]) == "rendezvous-unreached"
+    no_ipv6 = "[c10d] The client socket has failed to connect to [gpu-a]:29500 (errno: 97 - Address family)."
+    assert found(error, [no_ipv6, unresolved]) == "name-unknown"
+    assert found(error.replace("gpu-a", "gpu-b"), [unresolved]) == "rendezvous-unreached"
+
+
+@pytest.mark.parametrize(
+    ("line", "entry"),
+    [
+        ("ssh: Could not resolve hostname node-0: Name or service not known", "name-unknown"),
+        ("train.py: error: unrecognized arguments: --batch-size 16", "arguments-rejected"),
+        ("OSError: [Errno 28] No space left on device", "disk-full"),
+        ("nothing", ""),
+    ],
+)
+def test_failure_of_another_program_is_explained_by_its_own_message(line: str, entry: str) -> None:
+    error = "subprocess.CalledProcessError: Command '['ssh node-0 hostname -I']' returned non-zero exit status 255."
+    assert found(error, [line, *TRACEBACK, error]) == (entry or "program-failed")
+
+
+def test_end_without_a_message_is_explained_by_a_name_that_nobody_knows() -> None:
+    assert found("ended with exit code 1, its last output: bye", [CAUSES["name-unknown"], "bye"]) == "name-unknown"
+    assert found("ended with exit code 1, its last output: bye", [CAUSES["name-unknown"], "step 3 loss 1"]) == ""
+
+
+def test_hint_says_more_than_a_reaction() -> None:
+    lines = [
+        "n1:9:19 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.5<51> with error 5, opcode 0, vendor err 249"
+    ]
+    assert found(REACTIONS["nccl-peer-gone"], lines) == "rdma-transfer-failed"
+
+
+def test_reactions_and_causes_are_entries_of_their_kinds() -> None:
+    for precedence in PRECEDENCES:
+        assert {*precedence.roots, *precedence.reactions} <= set(ENTRIES)
+        for name in precedence.roots:
+            assert ENTRIES[name].kind == "root" and ENTRIES[name].recoverable, name
+
+
+def test_a_reaction_is_no_cause_of_another_one() -> None:
+    reaction = ENTRIES["nccl-time-out"]
+    assert not explains_reaction(ENTRIES["store-reset"], "RuntimeError: Connection reset by peer", reaction, [])
+
+
+def failure(rank: int, error: str, lines: list[str]) -> dict[str, Any]:
+    return {"rank": rank, "error": error, "last_lines": lines, "since": float(rank), "weight": 2}
+
+
+def test_rank_whose_log_states_the_cause_is_named_before_one_that_only_waited() -> None:
+    waited = failure(0, REACTIONS["ranks-missing"], ["starting"])
+    lost = failure(1, REACTIONS["rendezvous-unreached"], ["starting"])
+    caused = failure(2, REACTIONS["rendezvous-unreached"], [CAUSES["name-unknown"]])
+    assert with_stated_cause(waited, [waited, lost, caused]) is caused
+    assert with_stated_cause(waited, [waited, lost]) is None
+    assert with_stated_cause(caused, [waited, caused]) is None
