@@ -209,7 +209,8 @@ def test_short_rate_limit_is_waited_out_and_a_long_one_is_reported(hub: HubServe
     assert result["fetched"] == 5
     hub.faults = [rate_limit_fault(3600, path="/api/")]
     assert re.search(
-        r"accepts no more requests for 3600 s \(429\). Run this again after \d\d:\d\d:\d\d UTC", nodes.fetch_error()
+        r"accepts no more requests for the next 3600 s \(429\). Run this again after \d\d:\d\d:\d\d UTC",
+        nodes.fetch_error(),
     )
     hub.faults = []
     assert nodes.fetch()["changed"] is False
@@ -229,7 +230,7 @@ def test_fetch_survives_cut_connections(hub: HubServer, nodes: HubCluster) -> No
 
 def test_failing_hub_is_reported_and_next_run_completes(hub: HubServer, nodes: HubCluster) -> None:
     hub.storage_faults = [HubFault(status=503)]
-    assert "answered 503" in nodes.fetch_error(patience=0.5)
+    assert "responded with 503" in nodes.fetch_error(patience=0.5)
     hub.storage_faults = []
     assert "fault" not in nodes.fetch()
     nodes.distribute()
@@ -288,5 +289,5 @@ def test_full_disk_is_reported_and_next_run_completes(hub: HubServer, nodes: Hub
 
 def test_path_traversal_in_hub_file_names_is_refused(hub: HubServer, nodes: HubCluster) -> None:
     hub.repositories["model", "org/tiny"].commit({"../../../evil": b"1"})
-    assert "names '../../../evil' in org/tiny, which is invalid" in nodes.fetch_error()
+    assert "lists '../../../evil' in org/tiny, which is invalid" in nodes.fetch_error()
     assert not list(nodes.root.rglob("evil"))
