@@ -142,14 +142,14 @@ def log_of_failure(report: NodeReport) -> str:
 def last_output(report: NodeReport) -> tuple[str, str]:
     """Return the log of the rank that failed first, and its last lines.
 
-    For a node that was ended or on which no rank failed, those of its first rank: they show what it was doing while
-    others waited for it, or why it ended before them.
+    For a node that was ended, those of its first rank: they show what it was doing while others waited for it. If no
+    rank failed there, those of the first rank that ended well: they show why it ended before others.
     """
     log = log_of_failure(report)
     if log:
         return log, last_lines(log)
     stopped = [rank for rank in report["ranks"] if report["ended_by_us"] and rank["exit_code"] != 0]
-    shown = stopped or report["ranks"]
+    shown = stopped or [rank for rank in report["ranks"] if rank["exit_code"] == 0]
     if not shown:
         return "", ""
     log = str(shown[0]["log"])

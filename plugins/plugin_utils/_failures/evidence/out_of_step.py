@@ -198,6 +198,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"wait in different collectives: (?=[^\n;]{0,300}BROADCAST)(?=[^\n;]{0,300}ALLREDUCE)"
             r"(?P<list>[^\n;]{1,160})",
         ),
+        unless=r"\bbehind: rank",
         cause="Some ranks begin the next forward pass, in which DDP broadcasts buffers, while others still exchange "
         "gradients or reduce a number ({list}): the ranks have different numbers of batches, some skipped one, or only "
         "some evaluate with the wrapped model.",
