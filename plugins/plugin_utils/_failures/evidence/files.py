@@ -40,6 +40,7 @@ DOWNLOAD_ONCE = (
     f"remove the file, and {RANK_0_FIRST}; download=False on the other ranks; or download it once before the job"
 )
 
+
 def not_rank_0(_groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the rank that failed is known not to be rank 0."""
     return bool(facts.rank)

@@ -38,7 +38,9 @@ FULL = (
     "of which 141.25 MiB is free. Including non-PyTorch memory, this process has 79.00 GiB memory in use. Of the "
     "allocated memory {} is allocated by PyTorch, and {} is reserved by PyTorch but unallocated."
 )
-LAYOUT = "RuntimeError: params[182] in this process with sizes [256, 256, 1, 1] appears not to match {} of the same param"
+LAYOUT = (
+    "RuntimeError: params[182] in this process with sizes [256, 256, 1, 1] appears not to match {} of the same param"
+)
 BATCH = (
     "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
     "gradient_acc_step * world_size {} != {} * {} * {}"
@@ -81,7 +83,9 @@ def cause(error: str, lines: list[str] | None = None, facts: RunFacts = NOTHING)
 
 
 def test_check_for_cuda_names_the_warning_before_it() -> None:
-    check = raised(ASSERTED, frame("/job/train.py", "main", 'assert torch.cuda.is_available(), "Megatron requires CUDA."'))
+    check = raised(
+        ASSERTED, frame("/job/train.py", "main", 'assert torch.cuda.is_available(), "Megatron requires CUDA."')
+    )
     assert "newer CUDA than the node's driver" in cause(ASSERTED, [OLD_DRIVER, *check])
     assert "nvidia-smi -L" in cause(ASSERTED, check)
     other = "AssertionError: hidden size must be divisible by the number of GPUs"
@@ -119,7 +123,8 @@ def test_global_batch_is_not_divisible() -> None:
 
 
 def test_fields_that_are_not_permitted_are_named() -> None:
-    text = cause(FIELDS, raised(FIELDS, frame("/job/train.py", "main", "deepspeed.initialize()")))
+    package = frame(f"{SITE}/deepspeed/runtime/config.py", "_initialize_params", "get_bfloat16_config(param_dict)")
+    text = cause(FIELDS, raised(FIELDS, frame("/job/train.py", "main", "deepspeed.initialize()"), package))
     assert "loss_scale is the first of 2 errors for DeepSpeedBF16Config" in text
 
 
