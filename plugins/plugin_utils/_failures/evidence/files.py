@@ -51,7 +51,8 @@ RULES: tuple[EvidenceRule, ...] = (
         id="file-not-created",
         entries=("package-failed", "package-refused"),
         shows=(r"RuntimeError: File (?P<path>[^\n]{1,200}) cannot be opened\b", r"PyTorchFileWriter|, in save$"),
-        cause="torch.save cannot create the file {path}: the disk or the quota is full, its directory does not exist, or "
+        cause="torch.save cannot create the file {path}: the disk or the quota is full, its directory does not "
+        "exist, or "
         "this user may not write there. torch does not say which.",
         remedy="on that node: `df -h DIRECTORY` and `df -i DIRECTORY` (full?), `ls -ld DIRECTORY` (missing, or of "
         "another user?), `quota -s`; free space or save elsewhere, and os.makedirs(directory, exist_ok=True) before it",
@@ -64,7 +65,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"['\"]?(?P<path>/[^\s'\"]{1,300})",
             r"\b(?:dist_checkpointing|save_checkpoint|save_to_checkpoint|in save\w{0,40}$)",
         ),
-        cause="This rank does not see {path}, which another rank has just created for the checkpoint: it is on a disk of "
+        cause="This rank does not see {path}, which another rank has just created for the checkpoint: it is on a "
+        "disk of "
         "that node only, or on a shared drive (NFS) that caches the contents of directories for some seconds.",
         remedy="save to a drive that all nodes share: `ls -ld` that directory on each node tells; ansible-playbook "
         "site.yml --tags data mounts one. If it is shared over NFS, mount it with lookupcache=none or actimeo=0 (noac) "

@@ -346,7 +346,8 @@ RULES: tuple[EvidenceRule, ...] = (
         id="world-size-too-large",
         entries=("ranks-missing",),
         shows=(JOINED,),
-        cause="The script waits for {size}{expected} processes, and the whole run has fewer ({joined}{clients} joined): "
+        cause="The script waits for {size}{expected} processes, and the whole run has fewer ({joined}{clients} "
+        "joined): "
         "it passes a world_size of its own to init_process_group, such as torch.cuda.device_count() or a constant, or "
         "its options or configuration set one.",
         remedy="leave world_size and rank out of init_process_group, so that it reads those of the launcher, or take "
@@ -358,7 +359,8 @@ RULES: tuple[EvidenceRule, ...] = (
         id="world-size-of-script",
         entries=("ranks-missing",),
         shows=(JOINED, r"init_process_group\([^\n]{0,200}\bworld_size ?= ?(?!int\(os\.)"),
-        cause="The script passes a world_size of its own to init_process_group, {size}{expected}, and {joined}{clients} "
+        cause="The script passes a world_size of its own to init_process_group, {size}{expected}, and "
+        "{joined}{clients} "
         "processes joined: most likely only these were started, and its number is another one, such as "
         "torch.cuda.device_count(). Otherwise the job was not started on the other nodes.",
         remedy="leave world_size and rank out of init_process_group, so that it reads those of the launcher, or take "
