@@ -26,7 +26,8 @@ from tests.explain.cases import GRADES
 WORDS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "roles/init/files/muster.py"))["COMMANDS"]
 HEALTHY = Path(__file__).resolve().parent / "unit" / "fixtures" / "healthy_logs"
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-# Sets of failures that were unseen when they were measured, judged by hand, and how they do since they have been seen.
+# Sets of failures that were unseen when they were measured, judged by hand, and their results since they have been
+# seen.
 UNSEEN = MEASURED.with_name("unseen.json")
 OPTION = r"(?:-e '\{[^']*\}'|(?:--tags|-e) [\w=.,]*\w(?:\.\.\.)?)"
 COMMAND = re.compile(rf"(?:\w+=\.\.\. )?ansible-playbook \w+\.yml(?: {OPTION})*|{OPTION}")

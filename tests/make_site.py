@@ -18,7 +18,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 """The target of a link or of a picture."""
-# Markdown files that are no pages: a file that a test stages, and the end of the site's first page.
+# Markdown files that are not pages: a file that a test stages, and the end of the site's first page.
 NOT_PAGES = {"extensions/molecule/data/files/README.md", "docs/site/contents.md"}
 KINDS = {
     "roles": ("Roles", ("role",)),

@@ -55,7 +55,7 @@ def main():
 if __name__ == "__main__":
     (record(main) if "record" in sys.argv else main)()
 """
-# Name: arguments of the program, number of nodes with two ranks each, options of torchrun
+# Name: arguments of the program, number of nodes with two ranks each, torchrun options
 CASES: dict[str, tuple[list[str], int, list[str]]] = {
     "raise": (["raise", "1"], 1, []),
     "raise_with_record": (["raise", "1", "record"], 1, []),

@@ -34,11 +34,11 @@ GET_PIP_VERSIONS = ("24_2", "25_2")  # file names in ansible-core 2.19 and in 2.
 # same programs on the same files with any ansible-core.
 BY_CORE = ("action-plugin-docs", "ansible-doc", "compile", "ignores", "import", "runtime-metadata", "validate-modules")
 
-# What a user gets. ruff and mypy look at the tests; pylint takes as long for them as for all of this.
+# The files that a user gets. ruff and mypy check the tests; pylint takes as long for them as for all of this.
 SHIPPED = ("plugins/.*", "roles/.*", "examples/.*")
-# ruff, which formats too, and yamllint have looked for the same.
+# ruff, which also formats, and yamllint have already checked for the same.
 LEFT_OUT = ("pep8", "yamllint")
-# Run nodes, and no controller: no plugin of a controller is imported with them, which is what takes long.
+# These run nodes only: the controller's plugins, whose import takes long, are not imported with them.
 OF_NODES = ("3.8", "3.9", "3.10")
 
 

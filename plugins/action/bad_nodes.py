@@ -53,7 +53,7 @@ def identity_of(reply: Any) -> dict[str, Any]:
 
 
 def without_node(entries: list[BadNode], node: str, identity: Mapping[str, Any]) -> list[BadNode]:
-    """Return the entries without those of a node: of its name, or of its machine under another name."""
+    """Return the entries except those of a node, which has the same name or, under another name, the same machine."""
     return [entry for entry in entries if entry["node"] != node and not (identity and matches(entry, node, identity))]
 
 

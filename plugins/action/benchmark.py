@@ -199,13 +199,13 @@ def judge_benchmark(args: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 
 class ActionModule(ActionBase):
-    """Reads and writes records of the controller."""
+    """Reads and writes records on the controller."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Plan, suspect or judge."""
+        """Plan the measurements, plan which to repeat, or judge the results."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(

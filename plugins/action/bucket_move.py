@@ -106,7 +106,10 @@ class BucketMove:
         client.create_bucket(Bucket=self.args["target"], **location)
 
     def run(self, check: bool) -> dict[str, Any]:
-        """Compare, copy, compare again. Raises MoveError and boto3's errors."""
+        """Compare the buckets, copy the objects, compare again and return the result.
+
+        Raise MoveError and boto3's errors.
+        """
         args, display = self.args, Display()
         if args["source"] == args["target"]:
             raise MoveError(f"source and target are both {args['source']}. Choose another name for the target")
@@ -168,7 +171,7 @@ class BucketMove:
         }
 
     def copy(self, route: Route, plan: Survey) -> None:
-        """Copy, and show the progress."""
+        """Copy the planned objects, and show the progress."""
         display, progress = Display(), MoveProgress()
         started = last_shown = time.monotonic()
 

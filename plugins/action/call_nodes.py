@@ -10,6 +10,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.all_nodes import (
@@ -18,8 +19,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._node_call.all_nod
     raise_error,
     run_in_threads,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.child_processes import ending_child_processes
 
-ACTIONS = ["node_facts", "run_logs", "training_run"]
+ACTIONS = ["node_facts", "node_runs", "run_join", "run_logs", "run_stacks", "training_run"]
 ARGUMENT_SPEC = {
     "action": {"type": "str", "choices": ACTIONS, "required": True},
     "options": {"type": "dict", "required": True},
@@ -27,6 +29,7 @@ ARGUMENT_SPEC = {
     "nodes": {"type": "list", "elements": "str"},
     "results": {"type": "dict", "default": {}},
 }
+OF_ALL_NODES = ("by_node", "complete")
 DEFAULT_FORKS = 5  # Ansible's default
 
 
@@ -34,6 +37,11 @@ def options_of(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the action on a node."""
     own = {option: values[name] for option, values in args["options_by_node"].items() if name in values}
     return {**args["options"], **own}
+
+
+def without_results_by_node(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node's result without the fields of all nodes' results: a node must not speak for the others."""
+    return {field: value for field, value in result.items() if field not in OF_ALL_NODES}
 
 
 class ActionModule(ActionBase):
@@ -51,14 +59,16 @@ class ActionModule(ActionBase):
         if args["nodes"] is None:
             result = args["results"].get(name)
             if result is None:
-                return self.node_action(self._connection, options_of(name, args), args["action"]).run(None, task_vars)
+                action = self.node_action(self._connection, options_of(name, args), args["action"])
+                return without_results_by_node(action.run(None, task_vars))
             raise_error(result)
-            return dict(result)
+            return without_results_by_node(result)
         connections = NodeConnections(self, task_vars, args["nodes"])
         if self._task.check_mode or self._task.delegate_to or not connections.is_supported():
             return {"changed": False, "complete": False, "by_node": {}}
         calls = {name: self.call(connections, name, args) for name in args["nodes"]}
-        results = run_in_threads(calls, int(task_vars.get("ansible_forks") or DEFAULT_FORKS))
+        with ending_child_processes():
+            results = run_in_threads(calls, int(task_vars.get("ansible_forks") or DEFAULT_FORKS))
         return {
             "changed": any(result.get("changed") for result in results.values()),
             "complete": not any(map(is_failure, results.values())),
@@ -67,7 +77,10 @@ class ActionModule(ActionBase):
 
     def call(self, connections: NodeConnections, name: str, args: Mapping[str, Any]) -> Any:
         """Return a function that runs the action on a node."""
-        connection = connections.connect(name)
+        try:
+            connection = connections.connect(name)
+        except AnsibleError as error:  # of this node only
+            return functools.partial(raise_error, {"error": error.message, "unreachable": False})
         action = self.node_action(connection, options_of(name, args), args["action"])
         return functools.partial(action.run, None, connections.variables(name))
 

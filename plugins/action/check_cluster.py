@@ -72,13 +72,13 @@ def render(table: RankTable, findings: list[Finding]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Check nodes by their facts, and return the findings."""
+    """Action plugin that judges nodes by their facts."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Show all findings."""
+        """Show all findings and return them."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

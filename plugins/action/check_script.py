@@ -30,7 +30,7 @@ ARGUMENT_SPEC = {
 
 
 def candidate_directories(directory: str, extra_vars: Iterable[Any]) -> list[Path]:
-    """Return the directories that may have the script: those of job files, the code's, and the current one."""
+    """Return the directories that may contain the script: those of the job files and the code, and the current one."""
     job_directories = [Path(str(value)[1:]).expanduser().parent for value in extra_vars if str(value).startswith("@")]
     bases = [*job_directories, Path.cwd()]
     code = Path(directory).expanduser()

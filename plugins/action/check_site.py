@@ -96,7 +96,7 @@ class ActionModule(ActionBase):
         hosts: Mapping[str, Mapping[str, Any]],
         task_vars: Mapping[str, Any],
     ) -> list[str]:
-        """Return one sentence for each tag, switch and variable without effect."""
+        """Return one sentence for each tag, switch and variable that has no effect."""
         only, skip = list(task_vars["ansible_run_tags"]), list(task_vars["ansible_skip_tags"])
         is_on = functools.cache(lambda role: self._is_on(role, hosts))
         switched_on = {name for name, value in typed.items() if boolean(value, strict=False)}
@@ -125,7 +125,7 @@ class ActionModule(ActionBase):
         ]
 
     def _describe_wrong_values(self, hosts: Iterable[str], task_vars: Mapping[str, Any]) -> list[str]:
-        """Return the values that a role's documentation does not allow, for all roles that leave this to check_site."""
+        """Return the values that a role's documentation does not allow, for all roles that leave this check to it."""
         play, skip, extra = self._task.get_play(), set(task_vars["ansible_skip_tags"]), load_extra_vars(self._loader)
         manager = play.get_variable_manager()
         variables_by_host = {
@@ -242,7 +242,7 @@ def collection_roles(play: Any, names: Container[str]) -> list[PlayRole]:
 def describe_misspelled_variables(
     roles: Iterable[PlayRole], hosts: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> list[str]:
-    """Return one sentence for each misspelled variable of a role, and where to find the right names."""
+    """Return one sentence for each misspelled variable of a role, which says where to find the correct names."""
     all_options = {name for path in (COLLECTION / "roles").iterdir() for name in documented_options(path)}
     messages: dict[str, None] = {}
     for role in roles:
@@ -253,7 +253,7 @@ def describe_misspelled_variables(
 
 
 def other_roles_options(roles: set[str]) -> dict[str, str]:
-    """Return the options of the collection's other roles, with their roles."""
+    """Return the options of the collection's other roles, and the role of each."""
     paths = [path for path in (COLLECTION / "roles").iterdir() if path.name not in roles]
     return {name: path.name for path in paths for name in documented_options(path)}
 

@@ -38,7 +38,10 @@ EPHEMERAL_PORTS = range(32768, 61000)  # Linux's default net.ipv4.ip_local_port_
 
 
 def host_entry(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an inventory host in the rank table's form. Slots that will be counted on the node are 1 for now."""
+    """Return an inventory host in the rank table's form.
+
+    If the slots will be counted on the node, they are 1 for now.
+    """
     slots = variables.get("node_slots")
     return {
         "name": name,
@@ -63,7 +66,7 @@ def choose(
     """Return the run's nodes in rank order: name, address, and slots from the inventory.
 
     Includes node_rank, renumbered, if the inventory prescribes the order, because some launchers have their own order.
-    Raises AnsibleActionFail with all problems in the group.
+    Raise AnsibleActionFail with all problems in the group.
     """
     members = group_members(group, groups)
     unknown_names = [name for name in names if name not in members]
@@ -110,13 +113,13 @@ def write_token(directory: str) -> str:
 
 
 class ActionModule(ActionBase):
-    """Choose the nodes of a run from the inventory."""
+    """Action plugin that chooses the nodes of a run from the inventory."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the nodes."""
+        """Return the nodes, and the path of the file with the token."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

@@ -34,7 +34,7 @@ ARGUMENT_SPEC = {
     "confirm": {"type": "bool", "default": False},
 }
 CONFIRM_SIZE = 10**9  # bytes to fetch without confirmation
-MAX_UNLISTED = 100  # names of a node
+MAX_UNLISTED = 100  # file names that a node may list
 MAX_SUGGESTED = 5
 MAX_NAME = 100  # characters
 
@@ -58,7 +58,7 @@ def summarize(files: Mapping[str, list[OutputFile]], count: int, size: int, dupl
 
 
 def describe_unlisted(replies: Mapping[str, Any]) -> list[str]:
-    """Return lines on files in the working directory that the job may have written, which are not fetched."""
+    """Return lines about files in the working directory that the job may have written and that are not fetched."""
     counts: Counter[str] = Counter()
     for reply in replies.values():
         entries = reply.get("unlisted") if isinstance(reply, Mapping) else None
@@ -87,7 +87,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return which files to compare, or which to fetch."""
+        """Return the files to compare or to fetch."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         display = Display()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module choose_runs: a table of all runs, and the old ones. Connects to no node."""
+"""Controller side of the module choose_runs: shows all runs, and chooses the old ones. Connects to no node."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def parse_age(text: str) -> float:
-    """Return an age such as 30d, 12h, 90m or 2w in seconds. Raises AnsibleActionFail if it is invalid."""
+    """Return an age such as 30d, 12h, 90m or 2w in seconds. Raise AnsibleActionFail if it is invalid."""
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
     if match is None:
         raise AnsibleActionFail(
@@ -42,7 +42,7 @@ def parse_age(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """Return the number of runs to keep. Raises AnsibleActionFail if it is not a number."""
+    """Return the number of runs to keep. Raise AnsibleActionFail if it is not a number."""
     if not re.fullmatch(r"\d{1,6}", text):
         raise AnsibleActionFail(
             f"keep is {ascii(text)[:40]}: set the number of newest runs to keep, such as -e keep=20"
@@ -51,7 +51,7 @@ def parse_count(text: str) -> int:
 
 
 def merge_runs(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return each run once, newest first: its nodes, its total size there, and its result.
+    """Return each run once, newest first, with its nodes, its total size on them, and its result.
 
     If nodes disagree, the values that favor keeping a run win: the latest start, and every node that any of them names.
     """
@@ -79,7 +79,7 @@ def merge_runs(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
 def old_runs(runs: list[dict[str, Any]], keep: str, older_than: str, replied: set[str], now: float) -> list[str]:
     """Return the ids of runs to remove: beyond the newest `keep`, and older than `older_than`, if both are set.
 
-    A run that is or may be active is never returned: `replied` lacks nodes that did not reply.
+    A run is never returned if it is active, or may be active on a node that is not in `replied`.
     """
     if not keep and not older_than:
         return []
@@ -136,7 +136,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Show the runs, and return the old ones."""
+        """Show the runs, and return the ids of old ones."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if args["grep"] and (args["keep"] or args["older_than"]):

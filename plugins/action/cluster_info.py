@@ -35,7 +35,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def read_overview(args: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the module's result, and the lines to show. Raises PlanRefusedError, CloudError, QueryError."""
+    """Return the module's result, and the lines to show. Raise PlanRefusedError, CloudError, QueryError."""
     display = Display()
     cloud_type = find_cloud(args["provider"])
     ttl = limit_seconds(normalize_limit("ttl", args["ttl"]))

@@ -39,9 +39,10 @@ def find_skip_reason(
     busy_is_right: bool,
     gpus: tuple[int, ...] = (),
 ) -> str:
-    """Return why differing code is not copied now, as code_left of launch_plan; empty if it is copied.
+    """Return why differing code is not copied now, as a value of launch_plan's code_left, or "" if it is copied.
 
-    A running job keeps its code, and a run that cannot start needs none. facts_by_node: of the nodes that have replied.
+    A running job keeps its code, and a run that cannot start needs none. facts_by_node: the facts of the nodes that
+    have replied.
     gpus: those of the job; a run on other GPUs continues.
     """
     if requested == "as_is":
@@ -54,7 +55,7 @@ def find_skip_reason(
 
 
 def uses_code(address: str, facts: Mapping[str, Any], gpus: tuple[int, ...]) -> bool:
-    """Return whether a run on other GPUs of a node works in the directory of the code."""
+    """Return whether a run on other GPUs of a node uses the directory of the code."""
     code = (facts.get("code") or {}).get("path") or ""
     return any(
         not share_gpus(run["gpus"], gpus) and f"{run['working_directory']}/".startswith(f"{code}/")
@@ -74,7 +75,7 @@ def render_differences(code: Mapping[str, Any], differing: Mapping[str, Mapping[
 
 
 class ActionModule(ActionBase):
-    """Compare the code on this machine with the nodes' facts about their copies."""
+    """Action plugin that compares the code on this machine with the nodes' facts about their copies."""
 
     _supports_check_mode = True
     _requires_connection = False

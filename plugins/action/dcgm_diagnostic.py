@@ -18,7 +18,7 @@ CALL_GRACE_PERIOD = 30.0  # seconds beyond the diagnostic's own timeout
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node."""
+    """Action plugin that makes one call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True

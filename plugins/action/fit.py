@@ -30,8 +30,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._user_error import
 if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import SearchState
 
-# The methods import the search and what it needs of reports themselves: every launch loads this file, for a task that
-# most launches skip, and those imports take 0.1 s.
+# The methods themselves import the search and the report functions that it needs: every launch loads this file for a
+# task that most launches skip, and those imports take 0.1 s.
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["searched", "taken"], "default": "searched"},
     "program": {"type": "str", "default": ""},
@@ -92,7 +92,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Search."""
+        """Search for the largest batch, or apply the result of a search."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -125,7 +125,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"the job cannot be planned:\n{error}") from error
 
     def search(self, args: dict[str, Any], runs: Path, task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Search for the largest batch that fits, by launches."""
+        """Search for the largest batch that fits by launching the job."""
         from ansible_collections.muster.training.plugins.plugin_utils._experiments.fit.fit import (
             BatchSearch,
             FitJob,

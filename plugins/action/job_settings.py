@@ -76,7 +76,10 @@ class ActionModule(ActionBase):
         return {"changed": False, "variables": variables}
 
     def _evaluate_job(self, job: Mapping[str, Any], source: str) -> dict[str, Any]:
-        """Return the job's values without templates. Raise UserError with the key of a value that has no result."""
+        """Return the job's values without templates.
+
+        Raise UserError with the key of a value that cannot be evaluated.
+        """
         values: dict[str, Any] = {}
         for key, value in job.items():
             parts = value.items() if isinstance(value, Mapping) else [("", value)]
@@ -103,12 +106,12 @@ class ActionModule(ActionBase):
 
 
 def absolute_path(path: str, directory: Path) -> str:
-    """Return a path without `..` and ~; a relative one starts at the directory."""
+    """Return a path without `..` and ~; a relative path is resolved against the directory."""
     return os.path.normpath(directory / Path(path).expanduser())
 
 
 def root_cause(error: BaseException) -> str:
-    """Return the message of the exception that caused another one, in one line."""
+    """Return the message of an exception's root cause, on one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     return " ".join(str(error).split())

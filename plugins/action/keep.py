@@ -45,7 +45,7 @@ JOIN_TIMEOUT = 600.0  # seconds for join.yml
 
 
 class PlaybookSteps:
-    """The steps of keep, each a playbook in its own process."""
+    """The steps of keep, each of which runs a playbook in its own process."""
 
     def __init__(
         self, args: dict[str, Any], runner: AnsiblePlaybookRunner, sources: Sequence[str], loader: Any
@@ -95,7 +95,7 @@ class PlaybookSteps:
     def play(
         self, name: str, log: str, variables: dict[str, Any], timeout: float, options: Sequence[str] = ()
     ) -> PlaybookResult:
-        """Run a playbook with the same options as this one."""
+        """Run a playbook with the same options as the current playbook."""
         self.runner.argv = [*self.argv, *options]
         return self.runner.play(name, log, variables, timeout)
 

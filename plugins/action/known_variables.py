@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
     describe_unknown_variables,
     documented_options,
     find_wrong_values,
+    read_entry_points,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
     reject_unused_options,
@@ -35,6 +36,7 @@ ARGUMENT_SPEC = {
     "short_names": {"type": "list", "elements": "str", "default": []},
     "settled": {"type": "list", "elements": "str", "default": []},
     "values": {"type": "bool", "default": False},
+    "entry_point": {"type": "str", "default": "main"},
 }
 
 
@@ -88,7 +90,8 @@ class ActionModule(ActionBase):
         if problems:
             raise AnsibleActionFail("\n".join(problems))
         if args["values"]:
-            problems = find_wrong_values(role, lambda name: self._templar.template(task_vars[name]), task_vars)
+            entry_point = read_entry_points(role)[args["entry_point"]]
+            problems = find_wrong_values(entry_point, lambda name: self._templar.template(task_vars[name]), task_vars)
             if problems:
                 raise AnsibleActionFail(
                     "\n".join([*problems, f"{role / 'defaults' / 'main.yml'} lists the variables."])

@@ -132,7 +132,7 @@ def hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: 
 
 
 def render_restarts(job: Job, table: RankTable, prices: Mapping[str, float | None], currency: str) -> list[str]:
-    """Render whether the run restarts by itself, and the spares with their price."""
+    """Render whether the run restarts automatically, and the spares with their price."""
     if not job.restarts:
         return []
     spares = table.nodes[table.nnodes - job.spares :]
@@ -179,13 +179,13 @@ def render_contract(contract: Contract, job: Job, table: RankTable, seconds: flo
 
 
 def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
-    """Return job, table and findings. Raises ValueError if the arguments or the nodes are invalid."""
+    """Return the job, the rank table and the findings. Raise ValueError if the arguments or the nodes are invalid."""
     job = read_job(args)
     return job, *run_checks(args, job)
 
 
 def read_origin(job: Any, code: Mapping[str, Any]) -> JobOrigin:
-    """Return the origin, on this machine, of the job, with the code as in list_code."""
+    """Return the origin of the job on this machine, with the code as listed by list_code."""
     file = find_job_file(job)
     source = str(code.get("source") or "")
     checkout = CheckoutQuery(source).result() if os.path.isdir(source) else None
@@ -193,7 +193,7 @@ def read_origin(job: Any, code: Mapping[str, Any]) -> JobOrigin:
 
 
 class ActionModule(ActionBase):
-    """Plan a run from nodes, their facts and a job."""
+    """Action plugin that plans a run from nodes, their facts and a job."""
 
     _supports_check_mode = True
     _requires_connection = False

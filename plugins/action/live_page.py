@@ -48,7 +48,7 @@ CHECK_INTERVAL = 1.0  # seconds between checks of whether the terminal still exi
 
 
 def tunnel_hint(port: int) -> list[str]:
-    """Return how to reach the page from another machine, if the user is logged in from one."""
+    """Return instructions for reaching the page from another machine, if the user is logged in from one."""
     if not os.environ.get("SSH_CONNECTION"):
         return []
     name = f"{os.environ.get('USER', 'USER')}@{os.uname().nodename}"
@@ -110,6 +110,6 @@ class ActionModule(ActionBase):
         """Print the URL."""
         for line in tunnel_hint(server.port):
             Display().display(line)
-        # not into ANSIBLE_LOG_PATH, which others may read: the URL has the token
+        # not into ANSIBLE_LOG_PATH, which others may read: the URL contains the token
         Display().display(f"page: {server.url(run_id)}", screen_only=True)
         Display().display("Only a browser that has this URL can open it. Ctrl-C stops the page, but no run.")

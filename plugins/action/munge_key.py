@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module munge_key. The key is sent to standard input, so that it is never in a file here."""
+"""Controller side of the module munge_key.
+
+The key is sent over standard input, so that it is never stored in a file on this machine.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ ARGUMENT_SPEC: dict[str, Any] = {"key": {"type": "str", "default": "", "no_log":
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node."""
+    """Action plugin that makes one call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True

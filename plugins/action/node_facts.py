@@ -35,8 +35,8 @@ PARTS = [
     "checkpoints",
     "provenance",
 ]
-# Seconds for a call to a slow node: 10 to log in, 6 for mounts that hang, 10 for nvidia-smi. Nodes queried in turns
-# are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence mode.
+# Seconds for a call to a slow node: 10 to log in, 6 for mounts that hang, 10 for nvidia-smi. Nodes that are queried one
+# after another are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence mode.
 SLOW_CALL = 30
 LATER_BATCH = 15
 STARTS_PER_SECOND = 4  # calls that a slow controller starts per second; 20 are usual with 16 forks
@@ -101,7 +101,7 @@ def has_import_test(request: Mapping[str, Any]) -> bool:
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One read-only call to the node."""
+    """Action plugin that makes one read-only call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -113,7 +113,7 @@ class ActionModule(ActionBase):
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if "connections" in request["parts"] and not (request["probe"] and request["address"] and request["peers"]):
             raise AnsibleActionFail("the part 'connections' needs probe, address and peers")
-        request["node"] = task_vars["inventory_hostname"]
+        request.update(node=task_vars["inventory_hostname"], reads=True)
         try:
             request["args"] = parse_arguments(request["args"], self._loader)
         except ValueError:  # launch_plan and check_cluster report it, once for all nodes
@@ -132,7 +132,7 @@ class ActionModule(ActionBase):
         try:
             reply = call_node(self, ENTRY, request, task_vars)
         except AnsibleError as error:
-            # Return it, so that with failed_when and ignore_unreachable a later task judges it, once.
+            # Return the failure, so that, with failed_when and ignore_unreachable, a later task judges it once.
             if self._task.ignore_unreachable and (
                 isinstance(error, AnsibleConnectionFailure) or match_failure(str(error))
             ):

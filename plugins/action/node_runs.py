@@ -22,7 +22,7 @@ ARGUMENT_SPEC = {
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node."""
+    """Action plugin that makes one call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -32,5 +32,5 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        request.update(node=task_vars["inventory_hostname"], check=self._task.check_mode)
+        request.update(node=task_vars["inventory_hostname"], check=self._task.check_mode, reads=not request["remove"])
         return call_node(self, "_run.list_runs", request, task_vars, PACK_CALL_TIMEOUT)

@@ -65,7 +65,7 @@ prepare_calls(ENTRY)
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One read-only call to the node."""
+    """Action plugin that makes one read-only call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True

@@ -20,7 +20,7 @@ ARGUMENT_SPEC = {
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node."""
+    """Action plugin that makes one call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True

@@ -61,7 +61,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def package_diff(result: dict[str, Any]) -> dict[str, str]:
-    """Return the changes of an installation, one package per line."""
+    """Return the packages that an installation changes as a diff, with one package per line."""
     return {
         "before": "".join(f"{name}\n" for name in result.get("removed", [])),
         "after": "".join(f"{name}\n" for name in result.get("installed", [])),

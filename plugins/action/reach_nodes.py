@@ -48,7 +48,7 @@ def verdict(unreached: list[str], nodes: list[str], root: bool) -> str:
 
 
 def exclusion_hint(unreached: list[str], nodes: list[str]) -> str:
-    """Return how to continue without the unreached nodes, or "" if none would remain."""
+    """Return the option that continues without the unreached nodes, or "" if none would remain."""
     if len(unreached) == len(nodes):
         return ""
     exclusions = ":".join(f"!{name}" for name in unreached[:MAX_NAMES])
@@ -56,7 +56,7 @@ def exclusion_hint(unreached: list[str], nodes: list[str]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Run the command `true` on nodes, from one task."""
+    """Action plugin that runs the command `true` on several nodes, in one task."""
 
     _supports_check_mode = True
     _requires_connection = False

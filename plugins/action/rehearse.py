@@ -67,7 +67,7 @@ def count_nodes(nnodes: str, nodes: Sequence[str], machines: int) -> int:
 
 
 def user_of_job(extra_vars: Mapping[str, Any], job: object, node_variables: Mapping[str, Any]) -> Any:
-    """Return the user who runs a job, as in a launch: of the command line, of the job file, or of the project."""
+    """Return the user who runs a job, as in a launch: from the command line, the job file or the project."""
     in_job = job if isinstance(job, Mapping) else {}
     return extra_vars.get("launch_user", in_job.get("user", node_variables.get("launch_user", "")))
 
@@ -124,7 +124,7 @@ class ActionModule(ActionBase):
         return str(self._templar.template(user) or "")
 
     def job(self, args: dict[str, Any], machines: int) -> RehearsalJob:
-        """Return the job to rehearse. Raise UserError if that is impossible."""
+        """Return the job to rehearse. Raise UserError if it cannot be rehearsed."""
         error_message, arguments = "", dict[str, list[str]]()
         try:
             nnodes = count_nodes(args["nnodes"], args["nodes"], machines)

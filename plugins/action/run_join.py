@@ -78,7 +78,7 @@ def leader_reply(replies: Mapping[str, Any], name: str, run_id: str) -> tuple[st
 
 
 def price_of(name: str, hostvars: Any) -> float | None:
-    """Return the price of a node per hour, or None if it is unknown. Raise UserError if it is not a price."""
+    """Return the hourly price of a node, or None if it is unknown. Raise UserError if it is not a price."""
     try:
         return read_price(name, hostvars[name].get("node_price_per_hour") if name in hostvars else None)
     except ValueError as error:
@@ -88,8 +88,8 @@ def price_of(name: str, hostvars: Any) -> float | None:
 def check_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]], hostvars: Any) -> None:
     """Raise ValueError if a replacement node differs from the inventory.
 
-    The node that leads the run says which these are, but names and addresses come from the inventory: the record of the
-    run, and with it each command, would name other machines.
+    The node that leads the run names the replacements, but names and addresses must come from the inventory: otherwise,
+    the run's record, and with it every command, could refer to other machines.
     """
     for rank, node in enumerate(nodes[: len(plan["nodes"])]):
         name = node["name"]
@@ -104,7 +104,7 @@ def check_replacements(plan: Plan, nodes: Sequence[Mapping[str, Any]], hostvars:
 
 
 def update_record(record: Path, plan: Plan, node_rank: int, facts: Mapping[str, Any], price: float | None) -> None:
-    """Write the plan with the new node into the run's record, so that other commands ask that node."""
+    """Write the plan with the new node into the run's record, so that other commands query that node."""
     node = plan["nodes"][node_rank]
     node["identity"], node["hardware"] = extract_identity(facts), extract_hardware(facts)
     if price is not None:
@@ -113,7 +113,7 @@ def update_record(record: Path, plan: Plan, node_rank: int, facts: Mapping[str, 
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node."""
+    """Action plugin that makes one call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -138,7 +138,7 @@ class ActionModule(ActionBase):
         return self.start(args, request, task_vars)
 
     def start(self, args: dict[str, Any], request: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Start the supervisor on the new node, as at the launch of the run."""
+        """Start the supervisor on the new node, as when the run was launched."""
         _leader, reply = leader_reply(args["replies"], args["name"], args["run_id"])
         record, node_rank = Path(args["record"]), reply["node_rank"]
         environment: dict[str, object] = {str(name): str(value) for name, value in reply["environment"].items()}

@@ -37,7 +37,7 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
 }
 MAX_MEASURED = 512 << 20  # bytes; a node packs less than half of this
-MAX_DEPTH = MAX_DIRECTORY_DEPTH + 8  # directories of a name; a node walks no deeper
+MAX_DEPTH = MAX_DIRECTORY_DEPTH + 8  # directories in a name; a node searches no deeper
 MAX_FILES = 100_000  # files in one archive; a node with 16 ranks that was restarted 100 times has a few thousand
 
 
@@ -78,10 +78,10 @@ def unpack(archive: IO[bytes], target: Path, folder: str, limit: int | None = No
         archive: The archive, a .tar.gz.
         target: Directory for the files.
         folder: The directory below the target that all files of this node are in, such as node1.
-        limit: Most bytes of all files, None if only the disk space limits them.
+        limit: Maximum total size of the files in bytes, or None if only the disk space limits it.
 
     Raises:
-        AnsibleActionFail: If a name leads out of the folder, or there are too many or too large files.
+        AnsibleActionFail: If a name leads out of the folder, there are too many files, or they are too large.
     """
     with tarfile.open(fileobj=archive, mode="r:gz") as tar:
         size = 0
@@ -136,14 +136,14 @@ def node_folder(record: Path, node: str) -> str:
 
 
 def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
-    """Return which files of a run a node has omitted, or an empty string."""
+    """Return a message about the files of a run that a node has omitted, or an empty string."""
     files = [file for file in left_out["files"] if file["kept"] == 0]
     if not files:
         return ""
     size = sum(file["size"] for file in files)
     other_count = left_out["count"] - len(left_out["files"]) + len(files) - 1
     suffix = "" if other_count == 0 else " and 1 other" if other_count == 1 else f" and {other_count} others"
-    # fetch.yml copies what the job wrote, and no logs
+    # fetch.yml copies the job's output files, not the logs
     logs = [is_internal(file["file"], {}) for file in files]
     commands = [f"ansible-playbook fetch.yml -e run_id={run_id}"] if not all(logs) else []
     commands += [f"ansible-playbook logs.yml -e run_id={run_id} -e fetch=true"] if any(logs) else []

@@ -50,13 +50,13 @@ OPERATIONS = {"listed": "tell", "compared": "compare", "fetched": "hand_out"}
 
 
 class PartError(Exception):
-    """A reason why a file cannot be fetched, as a message."""
+    """A file cannot be fetched; the message explains why."""
 
 
 def write_part(target: Path, output: OutputFile, offset: int, length: int, reply: Any) -> None:
     """Append a part from a node to the local part of a file; give the file its name once it is complete.
 
-    Raises PartError if the part is not the requested one, OSError if it cannot be written here.
+    Raise PartError if the part is not the requested one, or OSError if it cannot be written on this machine.
     """
     problem = reply.get("problem") if isinstance(reply, dict) else "no reply"
     try:
@@ -89,7 +89,7 @@ def partial_files(target: Path) -> Iterator[Path]:
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node; for fetching, one per 16 MiB."""
+    """Action plugin that makes one call to the node or, to fetch files, one per 16 MiB."""
 
     _supports_check_mode = True
     _requires_connection = True

@@ -53,7 +53,7 @@ DIRECTORY = "profiles"  # directory in the record
 
 
 def parse_ranks(text: str) -> list[int]:
-    """Parse ranks such as "0,3-5"; return [] for all ranks. Raise AnsibleActionFail."""
+    """Parse ranks such as "0,3-5"; return [] for all ranks. Raise AnsibleActionFail if they are invalid."""
     ranks: list[int] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part)
@@ -69,7 +69,7 @@ def parse_ranks(text: str) -> list[int]:
 
 
 def trace_name(rank: int | str) -> str:
-    """Return the file name of a rank's trace in a record. rank: "*" for a pattern."""
+    """Return the file name of a rank's trace in a record, or a glob pattern if `rank` is "*"."""
     return f"rank-{rank}.json.gz"
 
 
@@ -136,7 +136,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def write_piece(stream: Any, piece: Any, node: str) -> bool:
-        """Append a piece of a trace; return whether it is the last one. Raise AnsibleActionFail."""
+        """Append a piece of a trace; return whether it is the last one. Raise AnsibleActionFail if it is invalid."""
         try:
             if conforms(piece, PIECE):
                 stream.write(base64.b64decode(piece["data"], validate=True))
@@ -174,7 +174,7 @@ class ActionModule(ActionBase):
             for entry in profile["ranks"]
         ]
         for path in set(directory.glob(trace_name("*"))) - {trace.path for trace in traces}:
-            path.unlink()  # of an earlier profile
+            path.unlink()  # a file of an earlier profile
         errors = merge_traces(traces, directory / "timeline.json.gz")
         profile["missing"] += [f"rank {rank} in the timeline: {error}" for rank, error in errors.items()]
         profile["timeline"] = f"{DIRECTORY}/timeline.json.gz"

@@ -48,7 +48,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot i
 from ansible_collections.muster.training.plugins.plugin_utils._record.snapshot import PATCH_FILE
 from ansible_collections.muster.training.plugins.plugin_utils._user_error import UserError
 
-# The functions that judge a run import what they need for it themselves: a launch loads this file before it starts the
+# The functions that judge a run import their dependencies themselves: a launch loads this file before it starts the
 # job, and those imports take 0.05 s.
 ARGUMENT_SPEC = {
     "state": {
@@ -178,7 +178,10 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
 
 
 def find_record(directory: Path, args: dict[str, Any], members: list[str]) -> dict[str, Any]:
-    """Return the record that a command refers to, as read_record(), and whether it may be active. Explain why."""
+    """Return the record that a command refers to, as read_record() does, and whether it may be active.
+
+    Display why it was chosen.
+    """
     if args["run_id"] or args["purpose"] == "last":
         return {**read_record(directory, args["run_id"], members), "is_active": True}
     chosen = choose_run(directory, members, args["active"], args["purpose"] == "stop")
@@ -193,7 +196,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     record = directory / args["run_id"]
     plan, reads = current_plan(record, args["plan"]), args["reads"]
     master = plan["nodes"][0]["name"]
-    # even if it came only after the watch had lost the node
+    # even if the result arrived only after the watch had lost the node
     result = final_result(plan, args["result"], reads)
     active_runs = [run for run in reads.values() if run is not None and run["state"] in UNFINISHED_STATES]
     if result is None and (active_runs or not any(reads.values())):
@@ -218,7 +221,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def current_plan(record: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    """Return the plan in a record, which has the nodes that joined the run since its launch; otherwise this plan."""
+    """Return the plan in a record, which includes nodes that joined the run since its launch, or else `plan`."""
     try:
         recorded = json.loads((record / "plan.json").read_text(encoding="utf-8"))
         is_same = recorded["run_id"] == plan["run_id"] and len(recorded["nodes"]) == len(plan["nodes"])
@@ -270,7 +273,7 @@ def trusted_result(plan: dict[str, Any], result: Any) -> dict[str, Any] | None:
 
 
 def find_rank(plan: dict[str, Any], rank: int | None) -> tuple[int, int] | None:
-    """Return node_rank and local rank of a rank of a plan."""
+    """Return the node_rank and the local rank of a rank in a plan."""
     if rank is None:
         return None
     for node_rank, node in enumerate(plan["nodes"]):
@@ -375,7 +378,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def show_bad_nodes(path: Path | None, plan: dict[str, Any], verdict: dict[str, Any]) -> None:
-    """Record the nodes that a new verdict blames for broken hardware, and show that."""
+    """Record the nodes that a new verdict blames for broken hardware, and show their names."""
     from ansible_collections.muster.training.plugins.plugin_utils._record.remember import remember_bad_nodes
 
     for line in remember_bad_nodes(path, plan, verdict) if path is not None else []:

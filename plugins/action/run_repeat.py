@@ -108,7 +108,7 @@ def read_snapshot(record: Path) -> dict[str, Any]:
 
 
 def repository_names(entries: Any) -> list[str]:
-    """Return the names of models and datasets from the variables of the role hugging_face: texts or mappings."""
+    """Return the names of models and datasets in the variables of the role hugging_face, texts or mappings."""
     entries = entries if isinstance(entries, list) else []
     return [str(entry.get("name", "")) if isinstance(entry, Mapping) else str(entry) for entry in entries]
 
@@ -337,7 +337,7 @@ class ActionModule(ActionBase):
             return {"changed": True, "snapshot": str(record / FILE)}
         try:
             self.write_files(record)
-        except Exception as error:  # a run is worth more than its snapshot
+        except Exception as error:  # a missing snapshot must not prevent a run
             Display().warning(f"this run cannot be repeated with --like: {FILE} could not be written: {error}")
             return {"snapshot": ""}
         return {"changed": True, "snapshot": str(record / FILE)}

@@ -55,7 +55,7 @@ def node_groups(replies: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node, or none if it shows an earlier result."""
+    """Action plugin that makes one call to the node, or none if it shows an earlier result."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -71,6 +71,7 @@ class ActionModule(ActionBase):
             **{name: args[name] for name in ("run_id", "runs_directory", "user")},
             "operation": "stacks",
             "node": task_vars["inventory_hostname"],
+            "reads": True,
         }
         return call_node(self, "_run.dispatch", request, task_vars, CALL_TIMEOUT)
 
@@ -98,7 +99,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def write(path: Path, document: dict[str, Any]) -> None:
-        """Write the stacks into the record. Raise AnsibleActionFail."""
+        """Write the stacks into the record. Raise AnsibleActionFail if they cannot be written."""
         try:
             path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         except OSError as error:

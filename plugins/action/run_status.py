@@ -105,7 +105,7 @@ def format_metrics(metrics: list[dict[str, Any]]) -> str:
 
 
 def write_json(file: str, status: Any) -> None:
-    """Write a status or the result of a query for programs. Raises AnsibleActionFail if the file cannot be written."""
+    """Write a status or the result of a query for programs. Raise AnsibleActionFail if the file cannot be written."""
     try:
         Path(file).write_text(json.dumps(status, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
@@ -155,7 +155,7 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
 
 
 def describe_exited_ranks(nodes: list[dict[str, Any]]) -> str:
-    """Return which ranks have exited while others run, or an empty string if none have."""
+    """Return a message about ranks that have exited while others run, or an empty string if none have."""
     active = [node for node in nodes if node["state"] == "running" and node["ranks"]]
     ages = {int(rank): age for node in active for rank, age in node["ended_ranks"].items()}
     spans = [{"name": node["node"], "first_rank": node["ranks"][0], "slots": len(node["ranks"])} for node in active]

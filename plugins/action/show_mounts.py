@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module show_mounts: which mounts of data each node has. Opens no connections."""
+"""Controller side of the module show_mounts: which data mounts each node has. Opens no connections."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def build_rows(name: str, reply: Any) -> list[dict[str, Any]]:
 
 
 def render(rows: list[dict[str, Any]]) -> str:
-    """Render the table, and below it how many mounts can be used."""
+    """Render the table, followed by the number of usable mounts."""
     lines = [("NODE", "MOUNT", "STATE", "FREE", "SOURCE")]
     for row in rows:
         state = f"{row['state']}: {row['message']}" if row["message"] else row["state"]
@@ -77,7 +77,7 @@ def render(rows: list[dict[str, Any]]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Show the mounts of nodes from facts that were read before."""
+    """Action plugin that shows the mounts of nodes from facts that were read before."""
 
     _supports_check_mode = True
     _requires_connection = False

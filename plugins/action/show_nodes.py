@@ -92,7 +92,7 @@ def render(rows: list[dict[str, Any]]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Show machines and their GPUs from facts that were read before."""
+    """Action plugin that shows machines and their GPUs from facts that were read before."""
 
     _supports_check_mode = True
     _requires_connection = False

@@ -65,7 +65,7 @@ NODES = {"nodes": [{"name": NAME, "address": str}], "batch": NAME}
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node, or one for each change in the queue."""
+    """Action plugin that makes one call to the node, or one for each change in the queue."""
 
     _supports_check_mode = True
     _requires_connection = True

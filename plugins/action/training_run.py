@@ -78,7 +78,7 @@ def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dic
 
 
 class ActionModule(ActionBase):
-    """Action plugin. One call to the node."""
+    """Action plugin that makes one call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -89,7 +89,10 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         request.update(
-            operation=OPERATIONS[request["state"]], node=task_vars["inventory_hostname"], check=self._task.check_mode
+            operation=OPERATIONS[request["state"]],
+            node=task_vars["inventory_hostname"],
+            check=self._task.check_mode,
+            reads=request["state"] is None,
         )
         if request["run_id"] and not SAFE_RUN_ID.match(request["run_id"]):
             raise AnsibleActionFail(

@@ -253,9 +253,9 @@ class ActionModule(ActionBase):
             if not reply["active"]:
                 return {
                     "changed": False,
-                    # nodes: it is the status of the node that leads the run, which alone has the result
+                    # nodes: the status of the node that leads the run, the only one that has the result
                     "lost": (reply["result"] is None and (status["state"] == "died" or "nodes" in status))
-                    or bool((reply["result"] or {}).get("cut_off")),  # then others may lead the run
+                    or bool((reply["result"] or {}).get("cut_off")),  # then another node may lead the run
                     "result": reply["result"],
                     "status": status,
                     "said": reported,

@@ -81,7 +81,7 @@ REPORT_OWN_PROGRESS = tuple(  # they report their own progress
 )
 PAUSES = ("pause", "ansible.builtin.pause")
 CONTROL = {number: None for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
-PREPARATORY = (  # a role that is switched off has nothing else
+PREPARATORY = (  # a role that is switched off runs only these tasks
     *("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact"),
     "known_variables",
 )
@@ -180,7 +180,7 @@ def role_of(task: Any) -> str:
 
 
 def outer_role_of(task: Any) -> str:
-    """Return the name of the role that the play lists: that of the task, or the one that included its role."""
+    """Return the name of the role that the play lists: the task's role, or the role that included it."""
     name, parent = role_of(task), getattr(task, "_parent", None)
     while parent is not None:
         name, parent = role_of(parent) or name, getattr(parent, "_parent", None)
@@ -188,7 +188,7 @@ def outer_role_of(task: Any) -> str:
 
 
 def parts_of(task: Any, role: str) -> str:
-    """Return which parts of its role a play imported (ROLE_parts), or an empty string for a role without parts."""
+    """Return the parts of its role that a play imported (ROLE_parts), or an empty string for a role without parts."""
     parent, value = getattr(task, "_parent", None), None
     while parent is not None:
         value = (getattr(parent, "vars", None) or {}).get(f"{role}_parts", value)
@@ -234,7 +234,7 @@ def unless_verbose(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class CallbackModule(Default):
-    """Show one line per role, and each failure once."""
+    """Callback plugin that shows one line per role, and each failure once."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -282,14 +282,14 @@ class CallbackModule(Default):
         self._display.display("\n".join(lines), color=color, stderr=self.query)
 
     def say_in_role(self, text: str) -> None:
-        """Show a message; in a play with roles, below the name of its role, whose own line follows at its end."""
+        """Show a message; in a play with roles, below the name of its role, whose line follows when the role ends."""
         if self.with_roles and self.stage.role:
             first, *others = text.splitlines() or [""]
             text = "\n".join([f"  {self.stage.role:<18}{first}", *(f"{'':<20}{line}" for line in others)])
         self.say(text)
 
     def location(self, nodes: Iterable[str]) -> str:
-        """Return the nodes of an event in inventory order, or an empty string if these are all of several nodes."""
+        """Return the nodes of an event in inventory order, or "" if these are all nodes of a play with several."""
         node_set = set(nodes)
         everywhere = len(node_set) > 1 and len(node_set) == len(self.nodes)
         return "" if everywhere else self.names(node_set)

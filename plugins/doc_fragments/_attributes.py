@@ -9,7 +9,7 @@ A module documents where it deviates.
 
 from __future__ import annotations
 
-# Of all modules; fragments of a provider, which come first in a module, name its group as well.
+# Attributes of all modules. The fragment of a provider, which precedes this one in a module, also names its group.
 IN_ALL = r"""
   action_group:
     description: Use C(group/muster.training.all) in C(module_defaults) to set defaults for this module.

@@ -22,7 +22,7 @@ options:
     description:
       - Why differing code was not copied. Empty if it was copied and the facts of all nodes were read again.
       - V(as_is) means at the user's request, V(later) that a check never copies code, V(refused) that a node does not
-        answer or is busy, V(in_use) that a run on other GPUs of a node works in that directory, which prevents the
+        respond or is busy, V(in_use) that a run on other GPUs of a node works in that directory, which prevents the
         start.
       - With V(later) and V(refused), files that the copy will add, such as the script, count as present.
     type: str

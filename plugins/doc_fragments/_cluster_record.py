@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where the journal of a cluster and the records of its runs are stored."""
+"""Locations of a cluster's journal and of the records of its runs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ options:
     required: true
   format:
     description:
-      - V(deepspeed) for C(deepspeed --hostfile). Writes only lines that DeepSpeed and Open MPI read alike; anything
+      - V(deepspeed) for C(deepspeed --hostfile). Writes only lines that DeepSpeed and Open MPI read in the same way;
+        anything
         else is an error that names the hosts.
       - V(openmpi) for C(mpirun --hostfile) of Open MPI. Start it on the first node. Version 4 gives the first ranks to
         the host it runs on, wherever that host is listed.

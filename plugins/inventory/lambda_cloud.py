@@ -44,7 +44,7 @@ options:
     type: str
     default: https://cloud.lambda.ai/api/v1
   region:
-    description: Select instances of this region, for example V(us-east-1). If empty, of all regions.
+    description: Select instances of this region, for example V(us-east-1). If empty, those of all regions.
     type: str
     default: ''
   user:

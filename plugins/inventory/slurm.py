@@ -169,7 +169,7 @@ class InventoryModule(ConstructedInventory):
         return completed.stdout
 
     def _resolve(self, names: list[str]) -> dict[str, str]:
-        """Return the address of each name as the login host resolves it, without unresolvable names."""
+        """Return the address of each name as the login host resolves it, omitting names that cannot be resolved."""
         script = 'for name; do echo "# $name"; getent ahostsv4 "$name"; done; true'
         addresses: dict[str, str] = {}
         for start in range(0, len(names), NAMES_AT_ONCE):

@@ -49,7 +49,7 @@ _Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 @dataclass(frozen=True)
 class RankTableProblem:
-    """A problem of the input, and the host or file line that has it (None: the input as a whole)."""
+    """A problem with the input, and the host or file line concerned (None: the input as a whole)."""
 
     host: str | None
     problem: str

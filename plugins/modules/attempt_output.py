@@ -11,10 +11,11 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Show the output of a rank in one attempt of a run
 description:
-  - Shows the output of a rank in one attempt of a run that restarts by itself. If the attempt is the current one, its
+  - Shows the output of a rank in one attempt of a run that restarts automatically. If the attempt is the current one,
+    its
     output is followed until it ends.
   - Run it on all nodes of the run. The node that had the rank in this attempt shows the output, the others show
-    nothing. A spare or another node may have had it than in the first attempt.
+    nothing. It may be a spare, or a different node from that in the first attempt.
   - Nothing is shown in check mode.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes

@@ -13,7 +13,7 @@ short_description: Manage the machines that no run uses because their hardware f
 description:
   - Shows and changes C(bad-nodes.json) next to the inventory. M(muster.training.run_record) adds a machine to it when a
     run failed because of its hardware, M(muster.training.launch_plan) and M(muster.training.check_cluster) refuse it.
-  - A machine is recognized by its GPUs, its serial number or its machine id, also under another name.
+  - A machine is recognized by its GPUs, its serial number or its machine id, even under another name.
   - Runs on the controller, and connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes

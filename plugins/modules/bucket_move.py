@@ -13,7 +13,8 @@ short_description: Copy an S3 bucket to another region
 description:
   - Creates a bucket in the region and has S3 copy all objects into it, in parallel. No object passes through the
     machine that runs Ansible. Metadata, tags and storage classes are kept.
-  - Run again after an interruption, it continues where it stopped. Objects that exist in the target with the same size
+  - If run again after an interruption, it continues where it stopped. Objects that exist in the target with the same
+    size
     and checksum are skipped.
   - Finally verifies that the number, sizes and checksums of the objects match.
   - The source is never changed, and nothing is deleted. Only current versions of objects are copied, without

@@ -26,7 +26,7 @@ options:
   action:
     description: Name of the module.
     type: str
-    choices: [node_facts, run_logs, training_run]
+    choices: [node_facts, node_runs, run_join, run_logs, run_stacks, training_run]
     required: true
   options:
     description: Options of the module on all nodes.

@@ -98,7 +98,7 @@ findings:
   elements: dict
   contains:
     severity:
-      description: V(error), V(warning), or V(note), which is only worth knowing.
+      description: V(error), V(warning), or V(note), which is merely informative.
       type: str
       sample: error
     id:

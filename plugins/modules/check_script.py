@@ -11,10 +11,10 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Check whether a training script is ready for several nodes
 description:
-  - Reads a Python script and the modules of its project that it imports, and reports what fails or is wrong on several
-    nodes, with the code to write instead. Nothing of the script is executed.
+  - Reads a Python script and the modules of its project that it imports, and reports code that fails or gives wrong
+    results on several nodes, with the code to write instead. Nothing of the script is executed.
   - Runs on the controller, connects to nothing and changes nothing. Does not fail on findings; see RV(error_count).
-  - Frameworks that do part of the work are recognized. Lightning, the Trainer of transformers, accelerate, DeepSpeed.
+  - Frameworks that do part of the work are recognized (Lightning, the Trainer of transformers, accelerate, DeepSpeed).
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow

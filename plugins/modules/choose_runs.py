@@ -36,7 +36,7 @@ options:
     default: ""
   grep:
     description:
-      - Show only the runs with this text in their name, job, directory or outcome; capitals do not matter. Cannot be
+      - Show only the runs with this text in their name, job, directory or outcome; case is ignored. Cannot be
         combined with O(keep) and O(older_than).
     type: str
     default: ""

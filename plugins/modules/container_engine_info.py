@@ -72,12 +72,12 @@ label:
   sample: ""
 root:
   description: Directory in which the engine stores images.
-  returned: if an engine answers
+  returned: if an engine responds
   type: str
   sample: /var/lib/docker
 free:
   description: Free space there, in bytes.
-  returned: if an engine answers
+  returned: if an engine responds
   type: int
   sample: 64424509440
 archive:

@@ -172,7 +172,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "credentials": {
         "type": "dict",
         # for the whole dictionary: Ansible logs its repr() to the journal, where it would not recognize a secret that
-        # holds a quote or a backslash
+        # contains a quote or a backslash
         "no_log": True,
         "options": {
             "access_key": {"type": "str", "no_log": True},

@@ -17,8 +17,8 @@ description:
   - With C(script) or C(module), the project's C(launch_args), C(launch_no_python) and other program are not used, and
     with other C(code) neither its C(code_directory), C(code_repository), C(launch_working_directory) nor its
     requirements, since they belong to another program.
-  - A relative path after C(code) starts at the directory of the job file.
-  - Connects to nothing. Fails if a value of the job cannot be evaluated, with its key.
+  - A relative path after C(code) is resolved against the directory of the job file.
+  - Connects to nothing. Fails if a value of the job cannot be evaluated, and names its key.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow

@@ -48,10 +48,14 @@ options:
     default: []
   values:
     description:
-      - Also fail if a value is not one of the choices that the role documents for its entry point C(main).
+      - Also fail if a value is not one of the choices that the role documents for O(entry_point).
       - Ansible's own validation of a role runs on each host, which costs a launch 0.1 s per dozen nodes.
     type: bool
     default: false
+  entry_point:
+    description: The tasks of the role whose values are checked with O(values).
+    type: str
+    default: main
 """
 
 EXAMPLES = r"""

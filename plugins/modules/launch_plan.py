@@ -74,7 +74,8 @@ options:
     default: ""
   name:
     description:
-      - Beginning of a generated O(run_id), of at most 40 characters. Others than letters, digits, C(.), C(_) and C(-)
+      - Beginning of a generated O(run_id), of at most 40 characters. Characters other than letters, digits, C(.), C(_)
+        and C(-)
         are replaced. If empty, the script's name.
     type: str
     default: ""
@@ -110,7 +111,7 @@ options:
     type: int
   restarts:
     description:
-      - How often the whole run may restart by itself on the same machines, without the controller, from the newest
+      - How often the whole run may restart automatically on the same machines, without the controller, from the newest
         checkpoint that the script loads. Each restart is an attempt.
     type: int
     default: 0
@@ -136,7 +137,7 @@ options:
     default: ""
   spares:
     description:
-      - Number of nodes, the last ones, that wait until a node is lost, and then take part. Requires O(restarts).
+      - Number of nodes, taken from the end, that wait until a node is lost and then take part. Requires O(restarts).
     type: int
     default: 0
   start_timeout:
@@ -215,7 +216,7 @@ options:
   notice_signal:
     description:
       - Signal that asks the ranks to save when a notice ends the run. Sent only to ranks that have a handler for it. In
-        any case, the file appears that C(MUSTER_NOTICE_FILE) names.
+        any case, the file that C(MUSTER_NOTICE_FILE) names appears.
     type: str
     choices: [SIGTERM, SIGUSR1, SIGUSR2, none]
     default: SIGTERM
@@ -350,7 +351,7 @@ findings:
   elements: dict
   contains:
     severity:
-      description: V(error), V(warning), or V(note), which is only worth knowing.
+      description: V(error), V(warning), or V(note), which is merely informative.
       type: str
       sample: error
     id:

@@ -16,7 +16,7 @@ description:
   - Reads a run over one connection, to the node that leads it, while someone views it. The output of a rank on
     another node, and a search, use a connection to its node. Nothing listens on the nodes.
   - Its buttons run the playbooks C(save.yml), C(stacks.yml) and C(stop.yml) with the inventory and options of this one.
-  - Needs the token in the printed URL, and answers only requests of the page itself.
+  - Needs the token in the printed URL, and serves only requests of the page itself.
   - Nothing is served in check mode.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes

@@ -11,7 +11,7 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Give all nodes of a Slurm cluster the same MUNGE key
 description:
-  - Reads the key of a node, or replaces it by O(key). Needs root on the node, and the package C(munge).
+  - Reads the key of a node, or replaces it with O(key). Needs root on the node, and the package C(munge).
   - Whoever has the key can act as any user on all nodes. It travels over the connection and stays in memory on this
     machine; set C(no_log) in both tasks.
   - C(munged) reads a new key when it is restarted.

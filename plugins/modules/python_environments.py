@@ -12,7 +12,8 @@ version_added: 0.1.0
 short_description: List the Python environments of a node, and remove one
 description:
   - Lists the environments that the role P(muster.training.python_env#role) has created on a node, in one call.
-  - Removes one with its wheels and locks, with the rights of its owner. One that a process uses is not removed.
+  - Removes one with its wheels and locks, with the rights of its owner. An environment that a process uses is not
+    removed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -72,7 +73,7 @@ environments:
       type: int
       sample: 314572800
     used:
-      description: When its interpreter was last started, in seconds since 1970. Exact to a day.
+      description: When its interpreter was last started, in seconds since 1970. Accurate to a day.
       type: float
       sample: 1795234086.7
     processes:

@@ -106,7 +106,7 @@ more:
   type: bool
   sample: false
 unlisted:
-  description: Numbers of files in the job's working directory that changed since the run began and are no outputs, by
+  description: Numbers of files in the job's working directory that changed since the run began and are not outputs, by
     the name of their directory in it.
   returned: when O(state=listed)
   type: dict

@@ -9,13 +9,13 @@ DOCUMENTATION = r"""
 module: run_repeat
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Record what decides the result of a run, and repeat a recorded run
+short_description: Record what determines the result of a run, and repeat a recorded run
 description:
   - Writes C(snapshot.json) into the record of a run (its settings, environment with lock, nodes, inputs, initial
     checkpoint and code), and C(code.patch) with the changes of the code that are not committed. Reads them to repeat
     the run.
-  - Keeps no values of environment variables but of those that cannot hold a secret, and no patch in which a line may
-    be a secret, and no values of arguments and settings whose name says that they are secret.
+  - Keeps the values of only those environment variables that cannot hold a secret, no patch in which a line may be a
+    secret, and no values of arguments and settings whose names mark them as secret.
   - Runs on the controller and connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -128,7 +128,7 @@ spares:
   returned: with O(state=nodes)
   type: int
 names:
-  description: Names of its nodes. Empty if one of them is not in the inventory any more.
+  description: Names of its nodes. Empty if one of them is no longer in the inventory.
   returned: with O(state=nodes)
   type: list
   elements: str

@@ -12,7 +12,8 @@ version_added: 0.1.0
 short_description: Show the source line at which each rank of a run is
 description:
   - Without O(reads), reads the Python stacks of the ranks on a node from the run's supervisor. The job continues.
-  - With O(reads), shows those of all nodes, as groups of ranks that do the same, and names the ranks for which the
+  - With O(reads), shows those of all nodes, as groups of ranks with the same activity, and names the ranks for which
+    the
     others wait. Connects to nothing then.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -60,7 +61,7 @@ text:
   type: str
   sample: 3 of 4 ranks wait in all_reduce (train.py:88); rank 3 on node2 is in load (data.py:41)
 culprits:
-  description: The ranks for which the others wait. Empty if that cannot be told.
+  description: The ranks for which the others wait. Empty if that is unknown.
   returned: if O(reads) is set
   type: list
   elements: int
@@ -72,7 +73,7 @@ missing:
   elements: str
   sample: []
 groups:
-  description: Groups of ranks that do the same.
+  description: Groups of ranks with the same activity.
   returned: success
   type: list
   elements: dict

@@ -41,7 +41,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 mounts:
-  description: The rows of the table. A node without mounts, or without an answer, has one row with an empty C(mount).
+  description: The rows of the table. A node without mounts, or without a reply, has one row with an empty C(mount).
   returned: always
   type: list
   elements: dict

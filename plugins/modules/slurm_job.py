@@ -16,7 +16,7 @@ description:
     supervisor of each node as a task of one step.
   - Can let Slurm choose the nodes first, from a login host or any node. The job holds them while the run is written on
     them, and ends if no run follows within 15 minutes.
-  - Runs on the first node of the run, with the rights of the user who runs the job. Needs no root.
+  - Runs on the first node of the run, with the rights of the user who runs the job. Does not need root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -81,7 +81,7 @@ options:
     type: str
     default: ""
   options:
-    description: Options of C(sbatch). Empty ones are left out.
+    description: Options of C(sbatch). Empty ones are omitted.
     type: dict
     default: {}
     suboptions:

@@ -208,7 +208,7 @@ def update_authority(params: dict[str, Any], check_mode: bool) -> dict[str, Any]
 def update_files(
     params: dict[str, Any], directory: Path, valid_for: int, renew_before: int, *, check_mode: bool
 ) -> dict[str, Any]:
-    """Update the files, or report what would change; the caller holds the lock. Durations in seconds."""
+    """Update the files, or report what would change; the caller holds the lock. Durations are in seconds."""
     authority = public_key(directory)
     is_new = not authority
     if is_new and not check_mode:

@@ -42,7 +42,7 @@ options:
   args:
     description:
       - Arguments of all variants, before their own, a list or a string.
-      - If this is empty and a variant has no C(args), those of the job.
+      - If this is empty and a variant has no C(args), those of the job are used.
     type: raw
     default: []
   repeats:

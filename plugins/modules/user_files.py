@@ -241,7 +241,7 @@ def require_root_only(path: str) -> None:
 
 
 def describe_content(text: str) -> str:
-    """Return content for display: of binary content, the size; otherwise text, with a mark for each invalid byte."""
+    """Return content for display: the size of binary content, otherwise the text, with a mark for each invalid byte."""
     content = text.encode("utf-8", "surrogateescape")
     if b"\0" in content:
         return f"{len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}\n"

@@ -10,7 +10,7 @@ from ansible.errors import AnsibleActionFail
 
 
 class UserError(AnsibleActionFail):
-    """A failure in one line, for problems that were already shown, or need only a few words.
+    """A failure on one line, for problems that were already shown, or need only a few words.
 
     For any other error, Ansible shows the message twice, with the lines of the playbook that have the task. That suits
     messages with quotes or several lines: in the result, which is all that remains here, quotes are escaped.

@@ -67,7 +67,7 @@ empty play takes 0.5 s.""",
     "launchers": Bench(
         "Each launcher, on its own and with launch.yml, on 2, 4 and 8 nodes",
         LAUNCH,
-        ("--rounds", "2"),  # of three sizes, each with nine ways
+        ("--rounds", "2"),  # of three sizes, each with nine methods
         """\
 There are no limits for these figures. On its own, `deepspeed --hostfile` runs its first part once, on the first node;
 with `launch.yml`, each node runs its own `deepspeed`, and here eight of them share two cores.

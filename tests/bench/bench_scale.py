@@ -142,7 +142,7 @@ def simulate(run: Run, pids: Path, quiet: float) -> Figures:
     clock = time.monotonic()
     os.kill(jobs[-1], signal.SIGKILL)
     job_ends = ends(jobs, clock)
-    result = run.result()  # written by node 0, which ends when it has reports of all nodes
+    result = run.result()  # written by node 0, which ends when it has reports from all nodes
     end_cpu, memory = processor_seconds(supervisors[0]) - before, peak_memory(supervisors[0])
     supervisor_ends = ends(supervisors, clock)
     began = time.perf_counter()

@@ -31,7 +31,7 @@ HEARTBEAT = 2.0
 SILENCE = 10.0
 SAMPLE = 15.0  # seconds between two samples of the node, which are sent, too
 START = 900.0  # seconds for the supervisors to start on a busy machine
-LOAD_INTERVAL = 10.0  # seconds between two looks at the load
+LOAD_INTERVAL = 10.0  # seconds between two readings of the load
 MAX_STRESSORS = 30
 COMPUTE = "while True: sum(range(10**5))"
 WRITE = """
@@ -41,7 +41,7 @@ while True:
     os.pwrite(stream.fileno(), os.urandom(2**20), 0)
     os.fsync(stream.fileno())
 """
-# Notes the distance of two messages, in the supervisors' code: by the hub, of each node, and by each node, of the hub.
+# Records the interval between two messages in the supervisors' code: the hub for each node, and each node for the hub.
 NOTE = """
 def note_distance(journal: Journal, who: str, seconds: float) -> None:
     with open(journal.path("distances"), "a", encoding="ascii") as stream:

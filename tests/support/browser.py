@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE = 120.0  # seconds for an answer; only a hang takes that long
+PATIENCE = 120.0  # seconds for a reply; only a hang takes that long
 WORDS = (
     "--headless=new",
     "--no-sandbox",  # the sandbox does not work for root
@@ -77,7 +77,7 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="muster-browser-")
         theirs_in, self.to_browser = os.pipe()
         self.from_browser, theirs_out = os.pipe()
-        # it reads requests from descriptor 3 and answers on 4
+        # it reads requests from descriptor 3 and replies on 4
         script = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
         self.process = subprocess.Popen(
             ["bash", "-c", script, "bash", result, *WORDS, f"--user-data-dir={self.profile}", "about:blank"],

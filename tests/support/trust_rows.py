@@ -98,7 +98,7 @@ ROWS: dict[str, Row] = {
             "hugging_face_token": "",
             "hugging_face_home": f"{HOME}/models",
             "hugging_face_models": ["team/model"],
-            "hugging_face_requirements": ["colorama"],  # the hub is never asked
+            "hugging_face_requirements": ["colorama"],  # the hub is never queried
         },
         {f"{HOME}/models": DIRECTORY},
         {f"{HOME}/models/hub": DIRECTORY},
@@ -140,13 +140,13 @@ ROWS: dict[str, Row] = {
     ),
     "container_image": Row(
         {"container_image_user": USER, "container_image_engine": "podman", "container_image_name": "team/job:1"},
-        {},  # ~/.muster, as of checkpoints
+        {},  # ~/.muster, as for checkpoints
         {f"{HOME}/.muster/container_image": DIRECTORY},
         ("belongs? to root|cannot be created", "belongs? to root|cannot be created"),
     ),
     "preflight": Row(
         {"preflight_user": USER, "preflight_names": False},
-        {},  # ~/.muster, as of checkpoints
+        {},  # ~/.muster, as for checkpoints
         {f"{HOME}/.profile": PROGRAM, f"{HOME}/.bashrc": PROGRAM},
         ("runs-directory", ""),
     ),

@@ -55,7 +55,7 @@ def test_figures_are_as_new_as_the_code_that_they_measure() -> None:
     assert not outdated, f"measure them again: make bench BENCH_ARGS='{' '.join(outdated)}'"
 
 
-def test_section_is_outdated_when_its_code_changed_days_later() -> None:
+def test_section_is_outdated_when_its_code_changes_days_later() -> None:
     title = bench.BENCHES["report"].title
     page = f"# Benchmarks\n\n## {title}\n\nMeasured on 2026-03-01: 2 cores.\n"
     on_day = {"plugins/plugin_utils/_report": "2026-03-08"}

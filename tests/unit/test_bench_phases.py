@@ -50,7 +50,7 @@ def test_time_of_a_launch_is_split_into_its_phases() -> None:
     assert [phases[name].processes for name in (bench.SKIPPED, bench.LOCAL, bench.CALLS)] == [2, 2, 1]
 
 
-def test_table_adds_up() -> None:
+def test_table_columns_add_up() -> None:
     phases = bench.split_into_phases(events(), 0.0, 2.1)
     lines = bench.table(2, [phases]).splitlines()
     assert lines[-1].split() == ["all", "1.50", "0.60", "0.90", "4", "5"]

@@ -34,7 +34,7 @@ from tests.unit.typed import give_collection
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 COLLECTION = "muster.training"
-# Names of types that plugins may use besides those of modules
+# Names of types that plugins may use in addition to those of modules
 TYPES = {
     "boolean": "bool",
     "integer": "int",

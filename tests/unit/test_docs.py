@@ -148,7 +148,7 @@ def test_muster_commands_on_pages_are_valid(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", GUIDES)
-def test_guides_use_the_muster_command_where_one_exists(page: str) -> None:
+def test_guides_use_muster_commands_where_they_exist(page: str) -> None:
     """One notation per command: `ansible-playbook X.yml` and `X.yml -e ...` are only in printed output."""
     form = re.compile(r"ansible-playbook (?:\S*/)?(\w+)\.yml|^(\w+)\.yml(?= -|$)")
     result = [match for command in commands(page) for match in form.finditer(command)]

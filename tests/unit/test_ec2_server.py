@@ -66,7 +66,9 @@ def test_client_token_finds_instances_after_lost_reply(server: EC2Server, ec2: A
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-def test_after_cut_connection_only_first_launch_may_take_effect(server: EC2Server, ec2: Any, carried_out: bool) -> None:
+def test_after_a_cut_connection_only_the_first_launch_can_take_effect(
+    server: EC2Server, ec2: Any, carried_out: bool
+) -> None:
     zone = subnet(ec2)
     server.faults = broken_off(1, carried_out=carried_out)
     assert states(ec2) == {}

@@ -98,7 +98,9 @@ def test_dynamic_address_changes_at_each_start_and_is_absent_while_off(client: C
     assert first["privateIp"] == off["privateIp"] == again["privateIp"]
 
 
-def test_static_address_outlives_its_machine_and_costs(account: PaperspaceAccount, client: Client) -> None:
+def test_static_address_outlives_its_machine_and_keeps_costing_money(
+    account: PaperspaceAccount, client: Client
+) -> None:
     change = create(client, public_ip_type="static")
     item = looked_at(client, change)
     assert change.machine["publicIp"] == item["publicIp"]
@@ -237,7 +239,7 @@ def test_network_with_migrate_machines_takes_all_machines_of_the_region(client: 
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-def test_after_cut_connection_only_first_machine_may_be_created(
+def test_after_a_cut_connection_at_most_one_machine_is_created(
     account: PaperspaceAccount, client: Client, server: PaperspaceServer, carried_out: bool
 ) -> None:
     server.faults = disconnect_after(1, carried_out=carried_out)

@@ -188,7 +188,7 @@ def test_invalid_arguments_are_refused_with_a_message(
         '{"a": !unsafe "{{ b }}", "c": !vault x}',
     ],
 )
-def test_values_of_e_that_ansible_accepts_are_not_refused(
+def test_extra_vars_that_ansible_accepts_are_not_refused(
     value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("here/here.yml", "project/there.yml", "home/of-mine.yml"):
@@ -308,7 +308,7 @@ def test_ambiguous_option_after_a_job_file_is_refused(option: str) -> None:
 
 
 @pytest.mark.parametrize("setting", ["trainer.max_epochs=2", "+a=b", "~a=", "model/net@x=big"])
-def test_settings_of_hydra_after_a_job_file_are_appended(setting: str) -> None:
+def test_hydra_settings_after_a_job_file_are_appended(setting: str) -> None:
     argv = muster.translate("launch", ["job.yml", setting, "other.py"])
     assert argv[-1] == f'{{"more_args": ["{setting}", "other.py"]}}'
     assert "launch_script=a.py" in muster.translate("launch", ["job.yml", "a.py", setting])

@@ -4,7 +4,7 @@
 
 """Measure GPUs (or CPU cores) and the network between nodes, as an ordinary job under torchrun that needs torch.
 
-work.json beside the script, or the file in the first argument, configures what to measure, and the seconds per phase.
+work.json beside the script, or the file in the first argument, configures the measurements, and the seconds per phase.
 After each phase, rank 0 writes the results to measured/benchmark.json in the run directory, so that a stopped run still
 has results. They are not judged here. Each timed result is also verified, and wrong ones are reported with their rank.
 """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The ranks of the benchmark, their time, and their hardware."""
+"""The ranks of the benchmark, their clocks and their hardware."""
 
 from __future__ import annotations
 

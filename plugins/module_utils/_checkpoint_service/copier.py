@@ -88,7 +88,7 @@ class CheckpointCopier:
         return "", {}
 
     def stat_object(self, key: str) -> tuple[int, str]:
-        """Return size and ETag of an object; size -1 if it does not exist."""
+        """Return the size and the ETag of an object; the size is -1 if it does not exist."""
         try:
             head = self.s3.head_object(Bucket=self.bucket, Key=key)
         except s3_errors() as error:

@@ -27,7 +27,7 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class CheckpointFile(NamedTuple):
-    """A file of a checkpoint. Its path is relative to the checkpoint, empty if the file is the checkpoint."""
+    """A file of a checkpoint. Its path is relative to the checkpoint, or "" if the file itself is the checkpoint."""
 
     path: str
     size: int
@@ -93,7 +93,7 @@ def write_json(path: str, value: Any) -> None:
 
 
 def read_status(run: LocalRun) -> dict[str, Any]:
-    """Return which checkpoints of a run are copied; missing fields and fields of another type have their defaults."""
+    """Return which checkpoints of a run are copied; fields that are missing or of the wrong type get their defaults."""
     status = read_object(os.path.join(run.directory, STATUS))
     default: dict[str, Any] = {"alive": True, "copied": [], "pending": [], "seen": [], "to": "", "problem": ""}
     fields = {name: status[name] if type(status.get(name)) is type(value) else value for name, value in default.items()}
@@ -162,7 +162,7 @@ def raise_error(error: OSError) -> None:
 
 
 def read_checkpoint(path: str, name: str, marker: str) -> LocalCheckpoint | None:
-    """Return a checkpoint with its files, or None if it does not exist or is removed meanwhile. Raise StepError."""
+    """Return a checkpoint with its files, or None if it does not exist or has just been removed. Raise StepError."""
     files, changed_at = [], 0.0
     try:
         status = os.lstat(path)

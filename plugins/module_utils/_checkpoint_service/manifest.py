@@ -37,7 +37,7 @@ def remove_entry(manifest: dict[str, Any], entry: dict[str, Any]) -> dict[str, A
 
 
 def find_entry(manifest: dict[str, Any], checkpoint: LocalCheckpoint) -> dict[str, Any] | None:
-    """Return the manifest's entry of a checkpoint if this version is copied with all its files, otherwise None."""
+    """Return the manifest's entry for a checkpoint if all files of this version have been copied, otherwise None."""
     version, sizes = (checkpoint.name, checkpoint.stamp), {file.path: file.size for file in checkpoint.files}
     for entry in manifest["checkpoints"]:
         copied = {file["path"]: file["size"] for file in entry["files"]}

@@ -48,11 +48,11 @@ MAX_RETRY_DELAY = 120.0  # seconds between attempts while S3 fails
 
 
 class CopyFailure(NamedTuple):
-    """Why a run's checkpoints cannot be copied, and when to retry."""
+    """The reason why a run's checkpoints cannot be copied, and the time of the next attempt."""
 
     text: str
     delay: float  # seconds between attempts
-    due: float  # time of the next attempt, by the monotonic clock
+    due: float  # monotonic time of the next attempt
 
 
 class CheckpointService:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     Value = TypeVar("Value")
 
 MAX_PATH = 4096  # characters
-MAX_DESCRIPTION = 48 * 1024  # characters of a checkpoint in one line of the lifeline, which has at most 64 KiB
+# characters of a checkpoint's description in one line of the lifeline, which has at most 64 KiB
+MAX_DESCRIPTION = 48 * 1024
 MAX_NAMES = 32 * 1024  # characters of the names of parts in one request, which has less than 64 KiB
 SIZE = range(2**62)  # bytes
 NUMBER = range(-(2**62), 2**62)
@@ -49,7 +50,7 @@ CHECKPOINT = {
     "reason": str,
 }
 # checkpoint: None if there is none. missing: the nodes that lack parts of it, each with {part: a node that has it}.
-# torn: newer ones that cannot be used, newest first.
+# torn: newer checkpoints that cannot be used, newest first.
 Agreement = collections.namedtuple("Agreement", "checkpoint missing torn")
 
 
@@ -79,13 +80,13 @@ def is_listed_checkpoint(value: Any) -> bool:
 
 
 def is_relative(path: str) -> bool:
-    """Return whether a path is normalized and below the directory that it is relative to, or that directory."""
+    """Return whether a path is normalized and relative, and does not lead above its base directory."""
     is_normal = bool(path) and len(path) <= MAX_PATH and "\0" not in path and posixpath.normpath(path) == path
     return is_normal and not path.startswith("/") and path.split("/")[0] != ".."
 
 
 def is_copyable(name: str) -> bool:
-    """Return whether the parts of a checkpoint of this name may be copied: not into the directory of all of them."""
+    """Return whether a checkpoint of this name may be copied in parts, unlike the directory of all checkpoints."""
     return is_relative(name) and name != "."
 
 
@@ -106,7 +107,7 @@ def hash_names(names: Collection[str]) -> str:
 
 
 def select_agreed(wanted: Mapping[str, Value], agreed: Any) -> dict[str, Value]:
-    """Return the parts that were agreed on; agreed: as describe_parts() returns them.
+    """Return the parts that were agreed on; agreed: the result of describe_parts().
 
     Raise ValueError if only a hash was agreed on and the parts have a different hash.
     """
@@ -161,7 +162,7 @@ def agree(
 ) -> Agreement:
     """Return the newest checkpoint that all members of an attempt can load once they have the missing parts.
 
-    listings: of all nodes that may have parts. rejected: names of checkpoints whose parts could not be copied.
+    listings: those of all nodes that may have parts. rejected: names of checkpoints whose parts could not be copied.
     """
     copies: dict[str, dict[str, Checkpoint]] = {}
     for node, listing in listings.items():
@@ -192,9 +193,9 @@ def newest_copy(copies: list[Checkpoint]) -> Checkpoint:
 
 
 def unknown_parts(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint whose parts are not on all nodes, and are too many to compare.
+    """Return a checkpoint as incomplete: its parts are not on all nodes, and are too many to compare.
 
-    Or which is the directory of checkpoints itself, whose files belong to no other node.
+    Or it is the directory of checkpoints itself, whose files belong to no other node.
     """
     cause = "it has too many files to compare" if is_copyable(checkpoint["name"]) else "it is the whole directory"
     reason = checkpoint["reason"] or f"not every node has it, and {cause}"

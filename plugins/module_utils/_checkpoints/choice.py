@@ -69,10 +69,11 @@ def missing_parts(
 
 
 def choose_checkpoint(listings: Mapping[str, Sequence[Checkpoint]]) -> Choice:
-    """Return the newest checkpoint that the nodes have together, and which parts each node lacks.
+    """Return the newest checkpoint that the nodes hold between them, and the parts that each node lacks.
 
-    listings: the checkpoints of each node, by its name. Nodes that share a directory have equal ones. A checkpoint that
-    needs parts from other nodes is preferred to an older one that does not: copying costs less than training again.
+    listings: the checkpoints of each node, by its name. Nodes that share a directory have equal listings. A checkpoint
+    that needs parts from other nodes is preferred to an older one that does not: copying costs less than training
+    again.
     """
     copies: dict[str, dict[str, Checkpoint]] = {}
     for node, listing in listings.items():

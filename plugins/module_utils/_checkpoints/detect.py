@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from collections.abc import Iterator
     from typing import Any, Sequence
 
-# Names of options and keys that hold the directory, as their last part (trainer.default_root_dir), best first: of
+# Last parts of the names of options and keys that hold the directory (trainer.default_root_dir), best first: those of
 # scripts and DCP, DeepSpeed and Megatron, Lightning's ModelCheckpoint, Transformers, Lightning's Trainer.
 NAMES = (
     *("checkpoint_dir", "checkpoints_dir", "ckpt_dir", "checkpoint_path", "checkpoint_folder", "checkpoints"),

@@ -11,8 +11,8 @@ from typing import TypedDict
 class CheckpointPart(TypedDict, total=False):
     """The relevant content of one file."""
 
-    problem: str  # why the file is damaged, "" if it is not
-    required: dict[str, int]  # files that it refers to, relative to its directory, with their least sizes in bytes
+    problem: str  # reason why the file is damaged, "" if it is not
+    required: dict[str, int]  # files that it refers to, relative to its directory, with their minimum sizes in bytes
     recorded: dict[str, int]  # numbers that it records: global_step, dp_world_size, mp_world_size, zero_stage
 
 
@@ -28,13 +28,13 @@ class Checkpoint(TypedDict):
     seconds: float  # seconds between the oldest and the newest file: saving took at most this long
     size: int  # bytes
     parts: dict[str, int]  # sizes by relative path; "" if the checkpoint is a file
-    damaged: dict[str, str]  # why files are damaged, by relative path
-    required: dict[str, int]  # least sizes of the files that others refer to
+    damaged: dict[str, str]  # reasons why files are damaged, by relative path
+    required: dict[str, int]  # minimum sizes of the files that others refer to
     recorded: dict[str, dict[str, int]]  # numbers that its files record, by relative path
     world_size: int | None  # ranks that saved it
     fixed_world: bool  # whether only this number of ranks can load it
     complete: bool
-    reason: str  # why it is not complete
+    reason: str  # reason why it is not complete
 
 
 class Choice(TypedDict):
@@ -42,4 +42,4 @@ class Choice(TypedDict):
 
     checkpoint: Checkpoint | None  # the union of its parts on all nodes; None if no checkpoint is complete
     missing: dict[str, dict[str, str]]  # by node: its missing parts, and for each a node that has it
-    torn: list[Checkpoint]  # newer ones that are not complete, newest first
+    torn: list[Checkpoint]  # newer checkpoints that are not complete, newest first

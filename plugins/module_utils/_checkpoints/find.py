@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Find the checkpoints below a directory of this node, and read whether they are complete.
 
-A job wrote all of it: links are not followed, only regular files are opened, and the number of entries, files and bytes
-that are read is limited.
+Everything there was written by a job: links are not followed, only regular files are opened, and the number of entries,
+files and bytes that are read is limited.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LATEST = posixpath.join("..", deepspeed.LATEST)  # the only part outside the che
 MAX_SCANNED = 100_000  # directory entries
 MAX_DEPTH = 6  # maximum depth of a checkpoint below the directory; Lightning uses lightning_logs/version_0/checkpoints
 MAX_PARTS = 20_000  # files of one checkpoint
-MAX_READ_PARTS = 4_000  # files of one checkpoint whose content is read; of the others, only the size
+MAX_READ_PARTS = 4_000  # files of one checkpoint whose content is read; for the others, only the size is
 MAX_INSPECTED = 8  # newest checkpoints whose parts are read
 HOME_OF_FILES = re.compile(r"(.*[-_.])?(checkpoints?|ckpts?|weights|snapshots?)([-_.].*)?\Z", re.I)
 WEIGHTS_ONLY = ("safetensors", "torch")  # formats of single files, which may be a model without the training state
@@ -257,7 +257,7 @@ def with_recorded_step(checkpoint: Checkpoint) -> Checkpoint:
 def find_checkpoints(directory: str, limit: int = MAX_INSPECTED) -> list[Checkpoint]:
     """Return the newest checkpoints below a directory, newest first, each with whether it is complete.
 
-    Newest: with the highest step, or without steps with the newest file. limit: how many are inspected.
+    The newest has the highest step or, if there are no steps, the newest file. limit: how many are inspected.
     """
     candidates = keep_training_states(list(Scan(directory)))
     newest = sorted(candidates, key=order, reverse=True)[:limit]

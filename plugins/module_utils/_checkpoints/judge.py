@@ -30,7 +30,7 @@ def below(entries: Mapping[str, Value], directory: str) -> dict[str, Value]:
 
 
 def judge_damage(checkpoint: Checkpoint) -> str:
-    """Return which files are damaged, or "" if none are."""
+    """Return a message about damaged files, or "" if there are none."""
     damaged = sorted(checkpoint["damaged"])
     if not damaged:
         return ""
@@ -40,7 +40,7 @@ def judge_damage(checkpoint: Checkpoint) -> str:
 
 
 def judge_required(checkpoint: Checkpoint) -> str:
-    """Return which referenced files are missing or too small, or "" if none are."""
+    """Return a message about referenced files that are missing or too small, or "" if there are none."""
     parts = checkpoint["parts"]
     missing = [path for path in sorted(checkpoint["required"]) if path not in parts]
     if missing:

@@ -59,7 +59,7 @@ def newest_local(plan: Plan) -> Checkpoint | None:
     """Return the newest checkpoint that is complete on this node, and that the run's ranks can load.
 
     None if there is none, or if the plan does not name a directory. Raise TimeoutError if the directory does not
-    answer.
+    respond.
     """
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.agreement import is_checkpoint
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.choice import choose_checkpoint

@@ -3,14 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Copy the parts of a checkpoint from one node of a run to another, between two attempts.
 
-Both ends are child processes of supervisors and hold a key that was made from the run's token. Each sends a nonce;
+Both ends are child processes of supervisors and hold a key derived from the run's token. Each sends a nonce;
 after that, each line is preceded by "MAC ", as on the lifeline, and the content of a file is followed by its MAC.
   client: NONCE                       server: NONCE
   client: {"list": true}              server: {"parts": {path: [size, time]}}
   client: {"part": path}              server: {"size"}, the content, its MAC
 The server sends regular files of the one checkpoint that it was started for, and soon closes a connection that has not
 proved that it has the key. The client writes below the directory of checkpoints, only parts that the nodes agreed on,
-and only if the checkpoint is complete with them. One that was absent appears there at once, by its final name.
+and only if the checkpoint is complete with them. A checkpoint that was absent appears there all at once, under its
+final name.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def transfer_key(token: str, run_id: str, number: int) -> str:
 
 
 class TimedReader(io.RawIOBase):
-    """Reads from a socket: each time within COPY_SILENCE_TIMEOUT, and until `deadline` is None, all within it."""
+    """Reads from a socket: each read within COPY_SILENCE_TIMEOUT and, while `deadline` is set, all reads before it."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self.sock = sock
@@ -93,7 +94,7 @@ class TimedReader(io.RawIOBase):
 class Channel:
     """A connection whose lines and files are authenticated. proven: called with the first line of the other side.
 
-    A client proves that it has the key by its first line, which is short. A server does so by the list of its parts.
+    A client proves that it has the key with its first line, which is short, and a server with the list of its parts.
     """
 
     def __init__(self, sock: socket.socket, key: str, side: str, proven: Callable[[], None] = lambda: None) -> None:
@@ -121,7 +122,7 @@ class Channel:
         self.sent += 1
 
     def receive(self) -> Any:
-        """Return the next message, None at the end. Raise TransferError if it is not the other side's."""
+        """Return the next message, or None at the end. Raise TransferError if it is not from the other side."""
         line = self.reader.readline(self.max_line)
         if not line:
             return None

@@ -118,7 +118,7 @@ def is_entry(entry: Any) -> bool:
 
 
 def difference_kind(expected: TreeEntry, path: str) -> str:
-    """Return how a path differs from an entry, one of KINDS, or ""."""
+    """Return how a path differs from an entry, as one of KINDS, or "" if it does not."""
     try:
         actual = entry_of(path)
     except OSError:
@@ -150,7 +150,7 @@ def is_stale(directory: str, name: str, copied: Tree) -> bool:
 
 
 def differences(directory: str, expected: Tree) -> dict[str, list[str]]:
-    """Return names by kind of difference."""
+    """Return the names of files that differ, by kind of difference."""
     names_by_kind: dict[str, list[str]] = {}
     for name, entry in expected.items():
         kind = difference_kind(entry, os.path.join(directory, name))

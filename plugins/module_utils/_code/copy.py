@@ -4,7 +4,7 @@
 
 """Copy a working tree from a source to the first node, and from there to the others.
 
-A list in the tree itself records the copied files. Files that a job has written, or changed since, are not copied,
+A list in the tree itself records the copied files. Files that a job has written, or changed since then, are not copied,
 compared or removed. Runs on the nodes as the owner of the tree, and on the controller, which lists the source.
 """
 
@@ -87,7 +87,7 @@ def list_source(directory: str, patterns: list[str]) -> CopyList:
 def removable_names(directory: str, new: CopyList, patterns: list[str], delete: bool) -> list[str]:
     """Return the names to remove: copied before, unchanged, and not in the new list; deepest first.
 
-    With `delete`, all names that are not in the new list and not excluded by the patterns.
+    With `delete`, return all names that are not in the new list and not excluded by the patterns.
     """
     if not os.path.isdir(directory):
         return []
@@ -152,7 +152,7 @@ def rsync(shell: str, *arguments: str, **options: Any) -> str:
 def copy_tree(  # noqa: PLR0913
     directory: str, source: str, patterns: list[str], delete: bool, options: list[str], shell: str
 ) -> tuple[list[str], str]:
-    """On another node: copy the first node's copy; return the removed names, and rsync's output.
+    """On another node, copy the first node's tree; return the removed names, and rsync's output.
 
     Args:
         source: the first node's tree in rsync's format, HOST:PATH.

@@ -9,8 +9,8 @@
 
 The first node pulls, loads or builds the image and, if another node lacks it, writes it into an archive. A user's
 archive to which nothing is added is passed on unchanged, while the first node loads it. Each other node reads an equal
-share of the archive from the first and the rest from its peers, as in stage.py and with the proofs of peers.py, and
-loads it into its engine. An interrupted call is resumed.
+share of the archive from the first and the rest from its peers, as in stage.py and with the authentication of peers.py,
+and loads it into its engine. An interrupted call is resumed.
 """
 
 from __future__ import annotations

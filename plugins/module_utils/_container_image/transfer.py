@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One node's part of distributing an image: as of files, with the engine as the destination."""
+"""One node's part in distributing an image, which resembles that of files, with the engine as the destination."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FirstNodeSource:
 
 
 class ImageTransfer(NodeTransfer):
-    """One node's part of distributing an image."""
+    """One node's part in distributing an image."""
 
     full_remedy = "Free some space or set container_image_directory, and run this again"
 
@@ -364,7 +364,7 @@ class ImageTransfer(NodeTransfer):
         return super().matches_content(file_index, path)
 
     def refetch(self, file_index: int) -> None:
-        """Raise StepError: the archive that arrived differs from the one that was sent."""
+        """Raise StepError: the archive that arrived differs from what was sent."""
         os.unlink(self.part_path(file_index))
         raise StepError(f"the archive of {self.name} was altered in transit. Run this again")
 
@@ -418,7 +418,7 @@ class ImageTransfer(NodeTransfer):
         Return early if the next call is about to start, since its nodes must not reach this process.
 
         Args:
-            failed_at: When this node failed, by the monotonic clock.
+            failed_at: Monotonic time at which this node failed.
         """
         last_seen, other_nodes = self.peers.last_seen, self.peers.other_nodes
         while time.monotonic() < failed_at + FAILURE_GRACE_PERIOD and any(

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.content imp
 LABEL = "muster.source"  # label of an image that was built here: the hash of its build context
 TIMEOUT = 60.0  # seconds within which a working engine responds
 MAX_MANIFEST = 2**20  # bytes of an archive's manifest
-DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines know an image
+DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines identify an image
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes of compressed files
 FULL = re.compile(r"no space left on device|disk quota exceeded", re.I)
 DENIED = re.compile(

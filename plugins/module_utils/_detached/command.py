@@ -143,7 +143,7 @@ def log_directory() -> str:
 
 
 def remove_old_logs(directory: str) -> None:
-    """Remove the oldest logs beyond MOST_LOGS and MOST_LOG_BYTES."""
+    """Remove the oldest logs beyond MAX_LOGS and MAX_LOG_BYTES."""
     paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".log")]
     logs = [(os.stat(path).st_mtime_ns, os.stat(path).st_size, path) for path in paths]
     used = 0

@@ -89,7 +89,7 @@ def diagnose(output: CommandOutput) -> tuple[str, str]:
 class AmdQuery:
     """A query of the node's AMD GPUs, started on creation; see gpus.GpuQuery."""
 
-    smi = None  # nvidia-smi; decides on the queries of links and kernels
+    smi = None  # nvidia-smi; determines whether links and kernels are queried
 
     def __init__(self) -> None:
         self.path = find_amd_smi()

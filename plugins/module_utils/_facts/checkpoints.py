@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a job saves its checkpoints, whether they outlive this node, and which of them are complete."""
+"""The location of a job's checkpoints, whether they outlive this node, and which of them are complete."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def name_directory(configured: str, arguments: Sequence[str], directory: str, ho
 
 
 def mount_of(path: str, mounts: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Return point, type and source of the mount that holds an existing path without links."""
+    """Return the mount point, type and source of the mount that holds an existing path without links."""
     points = [point for point in mounts if is_below(path, point)]
     point = max(points, key=len, default="/")
     mount = mounts.get(point, {"type": "", "source": ""})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How a node's GPUs reach each other: the NVSwitch fabric and its manager, NVLink, and PCI express."""
+"""The links between a node's GPUs: the NVSwitch fabric and its manager, NVLink, and PCI express."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def parse_fabric(text: str) -> list[dict[str, str]]:
 
 
 def parse_fabric_sections(text: str) -> list[dict[str, str]]:
-    """Parse the sections "Fabric" of `nvidia-smi -q`, one per GPU, as older drivers have them only there."""
+    """Parse the sections "Fabric" of `nvidia-smi -q`, one per GPU: older drivers report them only there."""
     pattern = r"^\s+Fabric\n\s+State\s*: (.+)\n\s+Status\s*: (.+)$"
     return [{"state": match[1].strip(), "status": match[2].strip()} for match in re.finditer(pattern, text, re.M)]
 
@@ -69,7 +69,7 @@ def parse_links(text: str) -> int | None:
 def has_redirection(config: bytes) -> bool | None:
     """Return whether a PCI bridge redirects traffic between its devices (ACS); None if that cannot be read.
 
-    config: its configuration space, of which only root reads more than 64 bytes.
+    config: its configuration space, of which only root can read more than 64 bytes.
     """
     if len(config) <= EXTENDED_CAPABILITIES + 4:
         return None

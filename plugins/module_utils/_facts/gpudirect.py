@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether RDMA adapters can read and write the memory of NVIDIA GPUs directly (GPUDirect RDMA)."""
+"""Detect whether RDMA adapters can access the memory of NVIDIA GPUs directly (GPUDirect RDMA)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-# Fields of the device query: a driver that does not know the last field rejects all of them.
+# Fields of the device query: a driver that does not support the last field rejects all of them.
 DEVICE_QUERIES = (
     *((*gpu_health.DEVICE_FIELDS, field) for field in gpu_health.THROTTLE_FIELDS),
     gpu_health.DEVICE_FIELDS,
@@ -56,7 +56,7 @@ class KernelLogQuery:
         self.messages = [message for message in parsed if message]
 
     def result(self, deadline: float) -> dict[str, Any]:
-        """Return readable, reason (why the log is unreadable), and the errors of GPUs."""
+        """Return readable, reason (why the log is unreadable), and the GPU errors."""
         if self.command is not None:
             self.messages = parse_journal(self.command.output(deadline).text)
         return {

@@ -115,7 +115,7 @@ def free_bytes(directory: str) -> int | None:
 
 
 def has_toolkit(engine: str) -> bool:
-    """Return whether the engine can give a container NVIDIA GPUs, judging by the files it looks for itself."""
+    """Return whether the engine can give a container NVIDIA GPUs, judging by the files that it looks for."""
     if engine == "docker":
         return any(shutil.which(name, path=ENGINE_PATH) for name in HOOKS)
     for directory in CDI_DIRECTORIES:

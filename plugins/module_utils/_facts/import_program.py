@@ -34,7 +34,7 @@ MAX_FAILURES = 20
 MAX_ERROR = 1500  # characters of an exception
 MAX_CACHE_BYTES = 65536
 MAX_CACHE_FILES = 32
-CACHE_LIFETIME = 86400.0  # seconds; the directory of a package shows no sign of changes in its files
+CACHE_LIFETIME = 86400.0  # seconds; changes in a package's files are not visible in its directory
 CUDA_LIFETIME = 3600.0  # seconds for which GPUs that worked count as working
 LIBRARY_DIRECTORIES = {"site-packages", "dist-packages"}
 # Libraries that do something when they are imported: start MPI, print a text or open a browser.
@@ -179,7 +179,7 @@ class Sources:
         return list(loaded_imports(tree.body, is_main))
 
     def record(self, path: str, statement: ast.Import | ast.ImportFrom, name: str) -> list[tuple[str, str]]:
-        """Record an import, if it is a library's; return path and name of the user's files that it loads."""
+        """Record an import if it is of a library; return the path and the name of each user file that it loads."""
         import ast
 
         top = name.partition(".")[0]
@@ -196,7 +196,7 @@ class Sources:
         return list(self.local_files(name)) if kind == "local" else []
 
     def kind(self, top: str) -> str:
-        """Return where a top-level module is, without importing it."""
+        """Return the kind of a top-level module, without importing it."""
         if top not in self.kinds:
             self.kinds[top] = self.find_kind(top)
         return self.kinds[top]
@@ -334,7 +334,7 @@ class Reporter:
 
 
 def read_first_line(path: str) -> str:
-    """Return the first line of a file of the kernel, or "" if it does not exist."""
+    """Return the first line of a kernel file, or "" if it does not exist."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.readline().strip()
@@ -359,12 +359,12 @@ def environment_digest(sources: Sources, key: str) -> str:
 
 
 def cache_path(request: dict[str, Any], sources: Sources) -> str:
-    """Return the file that remembers a success."""
+    """Return the path of the file that caches a success."""
     return os.path.join(request["cache"], environment_digest(sources, request["key"]) + ".json")
 
 
 def boot_id() -> str:
-    """Return an identifier of this start of the machine and of its driver."""
+    """Return an identifier of the machine's current boot and of its driver's version."""
     paths = ("/proc/sys/kernel/random/boot_id", "/sys/module/nvidia/version")
     return " ".join(map(read_first_line, paths))
 
@@ -386,7 +386,7 @@ def read_cache(path: str, now: float) -> dict[str, Any]:
 
 
 def write_cache(path: str, entry: dict[str, Any]) -> None:
-    """Write an entry, and remove the oldest others."""
+    """Write an entry, and remove the oldest other entries."""
     directory = os.path.dirname(path)
     with contextlib.suppress(OSError):
         os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -404,7 +404,7 @@ def write_cache(path: str, entry: dict[str, Any]) -> None:
 
 
 def read_sources(request: dict[str, Any]) -> Sources:
-    """Return the job's sources, and put the directory first on the search path that the job has there."""
+    """Return the job's sources, and set the first directory of the search path to that of the job."""
     sources = Sources()
     if request["script"]:
         sys.path[0] = os.path.dirname(os.path.realpath(request["script"]))
@@ -446,7 +446,7 @@ def main(request: dict[str, Any]) -> None:
     import faulthandler
     import sysconfig
 
-    # in a container, nothing else ends a test whose caller was ended
+    # in a container, nothing else ends a test whose caller has been killed
     faulthandler.dump_traceback_later(LONGEST_TEST, exit=True)
     report = Reporter()
     sources = read_sources(request)

@@ -86,7 +86,7 @@ def container_name() -> str:
 class ImageImportQuery:
     """The import test in the job's image, started once the image is known to exist.
 
-    A success is kept for the image and the script, since a container takes a second to start.
+    A success is cached for the image and the script, since a container takes a second to start.
     """
 
     def __init__(self, request: dict[str, Any], engine: str, image: str, script: str, directory: str) -> None:
@@ -228,7 +228,7 @@ def clean_result(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_end(output: CommandOutput, printed: list[str]) -> str:
-    """Return how an interpreter without a result ended, with its last output."""
+    """Describe how an interpreter without a result ended, with its last output."""
     if output.hangs:
         return f"it did not end within {TIMEOUT:.0f} s"
     code = output.code or 0

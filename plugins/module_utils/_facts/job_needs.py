@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a job's variables and arguments refer to on a node: caches, checkpoints, compilers, services.
+"""The inputs on a node that a job's variables and arguments refer to: caches, checkpoints, compilers, services.
 
 Nothing is written. The job's variables exclude secrets; of all others, only the names are known.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SERVICE_TIMEOUT = 3.0  # seconds; a working service responds within a tenth of that
 METADATA = ("169.254.169.254", 80)  # a cloud's service with the machine's role
 METADATA_TIMEOUT = 0.5
-# Variables of cache directories, and where the cache is without them.
+# Variables of cache directories, and the default location of each cache.
 CACHES = {
     "HF_HOME": "~/.cache/huggingface",
     "TRITON_CACHE_DIR": "~/.triton/cache",
@@ -201,7 +201,7 @@ def endpoint(url: str) -> tuple[str, int]:
 
 
 def aws_credentials(environment: Mapping[str, str], home: str) -> dict[str, Any]:
-    """Return which credentials of the node's user an AWS library would use: source ("" if none), expires."""
+    """Return the credentials of the node's user that an AWS library would use: source ("" if none), expires."""
     path = environment.get("AWS_SHARED_CREDENTIALS_FILE") or os.path.join(home, ".aws", "credentials")
     profile = environment.get("AWS_PROFILE") or "default"
     parser = configparser.RawConfigParser()

@@ -142,8 +142,8 @@ def read_route(channel: socket.socket, address: str) -> dict[str, Any] | None:
 def machine_id() -> str:
     """Return an id that only nodes with a common loopback share: the kernel's boot id and the network namespace.
 
-    "" if it cannot be read. Containers of one kernel share its boot id, but each has its own network namespace, unless
-    it uses the machine's, and thus its loopback.
+    Return "" if it cannot be read. Containers of one kernel share its boot id, but each has its own network namespace,
+    unless it uses the machine's, and thus its loopback.
     """
     try:
         namespace = os.readlink("/proc/self/ns/net")

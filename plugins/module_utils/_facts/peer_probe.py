@@ -37,6 +37,7 @@ BULK_BYTES = 65536  # bytes each way, more than seven packets of 9000 bytes
 GREETING_LIMIT = 4096  # bytes
 MAX_CONNECTIONS = 128  # connections served at a time
 MAX_GREETERS = 32  # peers greeted at a time
+GREETED = b"\0"
 
 
 def connect_all(targets: list[tuple[str, int]], timeout: float) -> dict[tuple[str, int], socket.socket | str]:
@@ -154,8 +155,9 @@ def serve(listener: Listener, request: Mapping[str, Any], met_pipe: int) -> None
     """Serve peers until every pair with this node has met and this node has greeted all peers, or the lifetime ends.
 
     Args:
-        met_pipe: a pipe with the names of the peers met while greeting, one per line, until end of file. A peer that
-            ran before us has already tried to greet us, in vain, and does not try again.
+        met_pipe: a pipe with the names of the peers met while greeting, one per line, then GREETED. A peer that ran
+            before us has already tried to greet us, in vain, and does not try again. Without GREETED, the process that
+            greets was ended, and nobody needs this one.
     """
     probe, peers, name = request["probe"], request["peers"], request["node"]
     missing_peers = {peer for peer in peers if peer != name}
@@ -201,6 +203,8 @@ def serve(listener: Listener, request: Mapping[str, Any], met_pipe: int) -> None
                 is_greeting = bool(data)
                 met_names += data
                 missing_peers.difference_update(met_names.decode().split("\n"))
+                if not is_greeting and not met_names.endswith(GREETED):
+                    missing_peers.clear()
             elif number == wake_reader:
                 os.read(wake_reader, 1024)
             else:
@@ -217,7 +221,8 @@ def serve(listener: Listener, request: Mapping[str, Any], met_pipe: int) -> None
 def greet(address: str, listener: Listener, request: Mapping[str, Any]) -> dict[str, Any]:
     """Greet one peer, and return the outcome.
 
-    to: "" or why no connection to its ephemeral port opens ("Connection refused" also if it is not listening yet);
+    to: "" or why no connection to its ephemeral port opens ("Connection refused" may mean that it is not listening
+    yet);
     back: {port: "" or error} of the peer's connections to us; ports: {port: "" or error} of ours to its fixed ports;
     sent, received: bytes in full packets that arrived each way, None without an exchange;
     answered_by: the name that the other end reports.
@@ -315,6 +320,7 @@ class PeerProbe:
         met = [name for name, outcome in self.outcomes.items() if outcome["answered_by"]]
         with os.fdopen(self.met_writer, "w") as stream:
             stream.writelines(f"{name}\n" for name in met)
+            stream.write(GREETED.decode())
 
     def result(self) -> dict[str, Any]:
         """Return port and fixed (ports on which this node listens), lifetime, and peers: {name: outcome of greet()}."""

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The inputs of a run on a node besides its code: packages, data and models, so that the run can be repeated exactly.
+"""The inputs of a run on a node except its code: packages, data and models, so that the run can be repeated exactly.
 
 Nothing is imported or changed. Large inputs are identified by the names and sizes of their files, small files also by
 their content.

@@ -21,7 +21,7 @@ IPV4_PREFIX = "0000:0000:0000:0000:0000:ffff:"
 
 
 def read_value(path: str) -> str:
-    """Return the content of a small file of the kernel, or "" if it cannot be read."""
+    """Return the content of a small kernel file, or "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(256).strip()

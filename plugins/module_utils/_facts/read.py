@@ -403,7 +403,7 @@ def read_storage(context: FactsContext) -> None:
 
 
 def read_checkpoints(context: FactsContext) -> None:
-    """Read where the job saves its checkpoints, and which of them are complete, if it says where."""
+    """Read where the job saves its checkpoints, and which of them are complete, if their directory is known."""
     from ansible_collections.muster.training.plugins.module_utils._facts import checkpoints
 
     request = context.request
@@ -447,10 +447,10 @@ PARTS: dict[str, Callable[[FactsContext], None]] = {
 def read_facts(request: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of this node for a request.
 
-    request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
-    be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
-    parts, mounts (paths that must be mounted), checkpoints (directory, or ""), code (see _code/compare.py, or {}),
-    image (name and engine, or {}), probe (see _facts/peer_probe.py), job (see _facts/imports.py and
+    request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports
+    that must be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id,
+    user, parts, mounts (paths that must be mounted), checkpoints (directory, or ""), code (see _code/compare.py, or
+    {}), image (name and engine, or {}), probe (see _facts/peer_probe.py), job (see _facts/imports.py and
     _facts/job_needs.py, or {}).
     """
     start = clock()

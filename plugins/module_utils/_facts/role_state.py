@@ -89,7 +89,7 @@ def ssh_logins(options: Data) -> Data:
 
 
 def slurm(options: Data) -> Data:
-    """Return what Slurm's configuration depends on, and the state of its packages, files, key and services."""
+    """Return the inputs of Slurm's configuration, and the state of its packages, files, key and services."""
     from ansible_collections.muster.training.plugins.module_utils._slurm import node_state
 
     return node_state.state(options)

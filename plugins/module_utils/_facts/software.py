@@ -108,7 +108,7 @@ def find_programs(search_path: list[str]) -> dict[str, str]:
 
 
 def find_environments(root: str = "/") -> list[dict[str, str | None]]:
-    """Return the environments with torch of projects and of the machine's image, each with its torch and CUDA versions.
+    """Return the environments with torch, of projects and the machine's image, each with its torch and CUDA versions.
 
     Their project is the name of the environment, or "" for the image's. Reads names and one small file per environment;
     nothing is started.

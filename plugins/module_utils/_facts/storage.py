@@ -133,7 +133,7 @@ def touch_mount(point: str) -> Callable[[], dict[str, Any]]:
 
 
 def resolve_links(paths: Iterable[str]) -> dict[str, str]:
-    """Return {path: the path without symbolic links}, without paths through a hanging mount."""
+    """Return {path: the path without symbolic links}, omitting paths through a hanging mount."""
     return call_in_children({path: functools.partial(os.path.realpath, path) for path in paths}, MOUNT_TIMEOUT)
 
 

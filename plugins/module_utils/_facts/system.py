@@ -89,7 +89,7 @@ def leftover_variables(home: str) -> list[dict[str, str]]:
 
 
 def parse_limit(text: str) -> int:
-    """Return a limit as systemctl prints it."""
+    """Parse a limit as printed by systemctl."""
     return UNLIMITED if text == "infinity" else int(text)
 
 

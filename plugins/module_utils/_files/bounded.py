@@ -180,11 +180,11 @@ class FileWalk:
                 path = os.path.join(relative, name)
                 try:
                     status = os.lstat(os.path.join(self.directory, path))
-                except OSError:  # removed meanwhile
+                except OSError:  # removed in the meantime
                     continue
                 if stat.S_ISREG(status.st_mode):
                     yield path, status
-            scanned += len(subdirectories)  # a tree of empty directories has an end, too
+            scanned += len(subdirectories)  # limits the scan of a tree of empty directories, too
             if subdirectories and depth >= MAX_DIRECTORY_DEPTH:
                 self.truncated = True
                 continue

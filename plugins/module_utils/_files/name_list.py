@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Iterable
 
 
 def format_names(names: Iterable[object], limit: int) -> str:
-    """Join names for a message: the first `limit` ones, and the number of the others."""
+    """Join names for a message: the first `limit` of them, and the number of the others."""
     texts = [str(name) for name in names]
     text = ", ".join(texts[:limit])
     return text if len(texts) <= limit else f"{text} and {len(texts) - limit} more"

@@ -49,7 +49,7 @@ def get_user(name: str) -> pwd.struct_passwd:
 def run_as_user(user: pwd.struct_passwd, function: Callable[[], Data]) -> Data:
     """Run `function` in a child process with only the user's rights; return its result.
 
-    Raise the child's UserFileError, or one if the child ended without a result.
+    Raise the child's UserFileError, or a new one if the child ended without a result.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -115,7 +115,7 @@ def ensure_directory(path: str, mode: int | None, closed: bool, check: bool) -> 
             os.makedirs(path)
         except PermissionError:
             return {"changed": True, "missing": True}
-        except FileExistsError:  # created meanwhile by another node that has the same file system
+        except FileExistsError:  # created in the meantime by another node that has the same file system
             return ensure_directory(path, mode, closed, check)
         os.chmod(path, 0o755 if mode is None else mode)
         return {"changed": True}

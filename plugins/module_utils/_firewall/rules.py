@@ -110,7 +110,7 @@ def replace_block(text: str, lines: list[str]) -> str:
 
 
 def foreign_input_chains(ruleset: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the chains of other programs that all incoming traffic for this machine passes."""
+    """Return the chains of other programs that all incoming traffic for this machine passes through."""
     chains = [entry["chain"] for entry in ruleset if "chain" in entry]
     return [
         chain

@@ -37,7 +37,7 @@ MIN_SPAN = 120.0  # seconds of samples before a disk's growth is judged
 
 
 def read_value(path: str) -> str:
-    """Return the content of a small file of the kernel, or "" if it cannot be read."""
+    """Return the content of a small kernel file, or "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(256).strip()
@@ -88,7 +88,7 @@ def free_bytes(path: str) -> int | None:
 
 
 class DiskForecast:
-    """How long until a disk is full, from samples of its free space. Pure."""
+    """A forecast of the time until a disk is full, from samples of its free space. Pure."""
 
     def __init__(self) -> None:
         self.samples: collections.deque[tuple[float, int]] = collections.deque()

@@ -35,8 +35,8 @@ def checked_number(text: str) -> str:
 def read_identity(dmi: str = DMI, machine_id: str = MACHINE_ID) -> dict[str, str]:
     """Return serial, asset and machine_id of this machine, or "" if unknown.
 
-    serial: the machine's, readable only by root. asset: its asset tag, on EC2 the instance ID. machine_id:
-    of its installation, which clones of a disk share.
+    serial: the machine's, readable only by root. asset: its asset tag, on EC2 the instance ID. machine_id: that of its
+    installation, which clones of a disk share.
     """
     return {
         "serial": checked_number(read_value(f"{dmi}/product_serial")),

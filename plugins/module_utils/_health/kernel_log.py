@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the kernel log for errors of GPUs: the ring buffer, or systemd's journal if only root can read that."""
+"""Read the kernel log for GPU errors: the ring buffer, or systemd's journal if only root can read that."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_ERRORS = 100  # errors that are kept; a broken GPU repeats itself
 RECORD = re.compile(rb"(?P<priority>[0-9]+),[0-9]+,(?P<time>[0-9]+),[^;\n]*;(?P<text>[^\n]*)")
 JOURNAL = ("-k", "-b", "-q", "--no-pager", "-o", "short-unix")
 JOURNAL_LINE = re.compile(r"(?P<time>[0-9]+(?:\.[0-9]+)?) (?P<text>.*)")
-KERNEL = 8  # priorities from here on belong to other facilities: a program's own messages
+KERNEL = 8  # priorities from this value on belong to other facilities: a program's own messages
 
 
 def journal_command(*options: str) -> list[str]:
@@ -38,9 +38,9 @@ def journal_command(*options: str) -> list[str]:
 
 
 def parse_record(record: bytes, boot: float) -> tuple[float, str] | None:
-    """Return time and text of a record of the ring buffer, or None if the kernel itself did not write it.
+    """Return the time and the text of a record of the ring buffer, or None if the kernel itself did not write it.
 
-    boot: when the monotonic clock began, in seconds since 1970.
+    boot: the time at which the monotonic clock began, in seconds since 1970.
     """
     match = RECORD.match(record)
     if match is None or int(match["priority"]) >= KERNEL:
@@ -70,13 +70,13 @@ def boot_time() -> float:
 
 
 def parse_journal(text: str) -> list[tuple[float, str]]:
-    """Return time and text of each line of the journal in the format short-unix."""
+    """Return the time and the text of each line of the journal in the format short-unix."""
     matches = map(JOURNAL_LINE.match, text.splitlines())
     return [(float(match["time"]), match["text"]) for match in matches if match]
 
 
 def find_errors(messages: Iterable[tuple[float, str]]) -> list[dict[str, Any]]:
-    """Return the newest errors of GPUs in messages of the kernel, as plain data: the fields of GpuError, and time.
+    """Return the newest GPU errors in kernel messages, as plain data: the fields of GpuError, and time.
 
     Repetitions of an error are merged, with the time of the last.
     """
@@ -95,7 +95,7 @@ class KernelLog:
     """The kernel messages that arrive from now on; reading never blocks."""
 
     def __init__(self, path: str = RING) -> None:
-        self.error = ""  # why the records cannot be read
+        self.error = ""  # reason why the records cannot be read
         self.descriptor: int | None = None
         try:
             self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -105,7 +105,7 @@ class KernelLog:
             self.error = error.strerror or str(error)
 
     def new_errors(self) -> list[GpuError]:
-        """Return the errors of GPUs that the kernel has reported since the last call."""
+        """Return the GPU errors that the kernel has reported since the last call."""
         if self.descriptor is None:
             return []
         records = [parse_record(record, 0.0) for record in read_records(self.descriptor)]

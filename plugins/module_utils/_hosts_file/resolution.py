@@ -30,7 +30,7 @@ MANAGES_HOSTS = re.compile(r"^manage_etc_hosts: *.?([Tt]rue|template|localhost)"
 
 
 def read(path: str) -> str:
-    """Return the text of a file, or "" if it is missing, as during a boot. Raise other OSErrors."""
+    """Return the text of a file, or "" if it is missing, as it may be during a boot. Raise other OSErrors."""
     try:
         with open(path, "rb") as stream:
             return stream.read().decode("utf-8", "surrogateescape")

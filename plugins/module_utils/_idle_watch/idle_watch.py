@@ -59,7 +59,7 @@ class IdleState(NamedTuple):
 
 
 class RunningProcess(NamedTuple):
-    """A process, with comm, cmdline and environ from /proc. `uid` is that of its user, also in a setuid program."""
+    """A process, with comm, cmdline and environ from /proc. `uid` is that of its user, even for a setuid program."""
 
     uid: int
     comm: bytes
@@ -104,7 +104,7 @@ def format_duration(duration: float) -> str:
 
 
 def decide(settings: IdleSettings, state: IdleState, signs: UsageSigns, now: float) -> PowerDecision:
-    """Return what to do with a machine.
+    """Return the action that is due for a machine.
 
     It is powered off only after a warning that is at least 15 minutes old, and never during work.
 
@@ -193,7 +193,7 @@ CommandRunner = Callable[[Sequence[str], str], str]
 
 
 def run(argv: Sequence[str], text: str = "") -> str:
-    """Return the output of a program. Raise OSError and subprocess.SubprocessError."""
+    """Return the output of a program. Raise OSError or subprocess.SubprocessError."""
     return subprocess.run(
         argv, input=text, stdout=subprocess.PIPE, check=True, timeout=COMMAND_TIMEOUT, text=True
     ).stdout
@@ -217,7 +217,7 @@ def read_processes(proc: str) -> list[RunningProcess]:
 
 
 def find_run_users(user: str, uids: Collection[int]) -> set[int]:
-    """Return the UIDs among these that belong to root, administrators, or a user.
+    """Return the UIDs among these that belong to root, administrators, or this user.
 
     Queries each UID, because account directories such as LDAP do not list all accounts.
     """
@@ -280,7 +280,7 @@ GPU_READERS: dict[str, Callable[[CommandRunner], list[str]]] = {
 
 
 def read_settings(path: str) -> IdleSettings:
-    """Return the settings. Raise OSError and ValueError."""
+    """Return the settings. Raise OSError or ValueError."""
     with open(path, encoding="utf-8") as stream:
         content = json.load(stream)
     return IdleSettings(parse_duration(content["after"]), parse_duration(content["ttl"]), str(content.get("user", "")))
@@ -335,7 +335,7 @@ def format_decision(decision: PowerDecision, now: float) -> str:
 
 
 def main(arguments: Sequence[str]) -> str:
-    """Run a command; return the text to print. Raise ValueError and OSError."""
+    """Run a command; return the text to print. Raise ValueError or OSError."""
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     if list(arguments) == ["check"]:
         settings = read_settings(SETTINGS)

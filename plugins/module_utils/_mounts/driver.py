@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
-# Characters that a line of mount options or of a unit cannot hold; a driver may allow more.
+# Characters that a line of mount options or of a unit cannot contain; a driver may allow more.
 FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x20\x7f,\"'\\]")
 
 
@@ -62,7 +62,7 @@ class MountDriver:
     role = ""  # role that installs it
     filesystem = ""  # file system that the kernel must support: fuse, cifs
     device = ""  # required device, "" for none
-    kernel_pattern = ""  # regular expression of the kernel's messages to show, "" for none
+    kernel_pattern = ""  # regular expression for kernel messages to show, "" for none
     causes: tuple[KnownFailure, ...] = ()
 
     def problems(self, mount: DesiredMount) -> list[str]:
@@ -91,7 +91,7 @@ class MountDriver:
         return not mount.read_only
 
     def diagnose(self, text: str) -> tuple[str, str] | None:
-        """Return cause and remedy of a failure from messages of journal and programs, or None if unknown."""
+        """Return the cause and remedy of a failure from messages in the journal and of programs, or None."""
         for failure in self.causes:
             match = re.search(failure.pattern, text, re.IGNORECASE)
             if match:

@@ -97,7 +97,7 @@ def describe_unsafe_path(path: str) -> str:
 
 
 def changed_files(files: MountFiles) -> list[str]:
-    """Return which files differ from the desired ones: unit, credentials."""
+    """Return the names of files that differ from the desired ones: unit, credentials."""
     changed = []
     if systemd.read_text(files.unit_file) != files.unit_text:
         changed.append("unit")
@@ -219,7 +219,7 @@ def start_mount(kind: MountDriver, mount: DesiredMount, unit: str) -> dict[str, 
 
 
 def verify_mount(kind: MountDriver, mount: DesiredMount, seconds: float) -> dict[str, Any]:
-    """Use a mount as its user; fail if nothing is mounted, since the local directory below would pass."""
+    """Use a mount as its user; fail if nothing is mounted, since the directory beneath would pass."""
     probe = f"{PROBE}{socket.gethostname()}-{os.getpid()}" if kind.may_probe(mount) else ""
     if not mount_probe.mounted_at(mount.path):
         return {"step": "stat", "errno": 0, "error": "the mount ended immediately"}
@@ -227,7 +227,7 @@ def verify_mount(kind: MountDriver, mount: DesiredMount, seconds: float) -> dict
 
 
 def ensure_mounted(kind: MountDriver, mount: DesiredMount, check_mode: bool) -> dict[str, Any]:
-    """Ensure that it is mounted, now and after each boot."""
+    """Ensure that the path is mounted, now and after each boot."""
     validate(kind, mount)
     files = desired_files(kind, mount)
     path, unit = mount.path, files.unit
@@ -276,7 +276,7 @@ def ensure_mounted(kind: MountDriver, mount: DesiredMount, check_mode: bool) -> 
 
 
 def ensure_unmounted(kind: MountDriver, mount: DesiredMount, check_mode: bool, absent: bool) -> dict[str, Any]:
-    """Ensure that it is not mounted, now or after a boot; `absent` also removes unit and credentials, never data."""
+    """Ensure that nothing is mounted, now or after a boot; `absent` also removes unit and credentials, never data."""
     path, unit = mount.path, unit_name(mount.path)
     files = MountFiles(unit, f"{UNITS}/{unit}", "", credentials_path(path), "")
     has_unit = MARK in systemd.read_text(files.unit_file)

@@ -102,7 +102,7 @@ class MountS3(MountDriver):
     )
 
     def problems(self, mount: DesiredMount) -> list[str]:
-        """Return the reasons to refuse a mount, including options that mount-s3 does not know."""
+        """Return the reasons to refuse a mount, including options that mount-s3 does not support."""
         unknown = sorted(name for name in mount.options if name not in OPTIONS)
         both = [name for name in ("allow-other", "allow-root") if mount.options.get(name)]
         problems = [

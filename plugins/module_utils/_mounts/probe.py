@@ -84,7 +84,7 @@ def use_mount(path: str, uid: int, gid: int, probe: str = "") -> dict[str, Any]:
 def inspect_path(path: str) -> dict[str, Any]:
     """Describe a path: real (its path without links), exists, is_directory, entries (at most one of them).
 
-    For paths where nothing is mounted. Only `hangs` if a parent directory does not respond.
+    For paths where nothing is mounted. Has only `hangs` if a parent directory does not respond.
     """
 
     def describe() -> dict[str, Any]:

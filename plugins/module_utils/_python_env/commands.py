@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(argv: list[str], **options: Any) -> None:
-    """Run a program that prints its errors. Raise ProgramFault if it fails."""
+    """Run a program that prints its errors. Raise ProgramError if it fails."""
     code = subprocess.run(argv, stdin=subprocess.DEVNULL, check=False, **options).returncode
     if code:
         end = f"exit code {code}" if code > 0 else f"signal {-code}"
@@ -24,7 +24,7 @@ def run(argv: list[str], **options: Any) -> None:
 
 
 def read_output(argv: list[str]) -> str:
-    """Return a program's output. Raise ProgramFault if it fails."""
+    """Return a program's output. Raise ProgramError if it fails."""
     completed = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
     if completed.returncode:
         raise ProgramError(f"`{' '.join(argv[:6])} ...` failed (exit code {completed.returncode})")

@@ -78,7 +78,7 @@ def installed_version(environment: str, name: str) -> str:
 
 
 def last_used(environment: str) -> float:
-    """Return when the interpreter was last started, from the file that it reads first; days are exact, hours not."""
+    """Return the time of the interpreter's last start, from the file that it reads first, accurate to a day."""
     files = glob.glob(os.path.join(environment, "lib", "python3*", "__pycache__", "os.*.pyc"))  # conda
     times = []
     for path in [os.path.join(environment, "pyvenv.cfg"), *files]:

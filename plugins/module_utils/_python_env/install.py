@@ -51,7 +51,7 @@ MAX_NAMED = 5  # removed packages that a message names
 
 
 def check(request: Data) -> Data:
-    """Return which parts of a lock are missing on this node; the lock is empty until the first node has solved it."""
+    """Return the missing parts of a lock on this node; the lock is empty until the first node has solved it."""
     paths = EnvironmentPaths(request)
     lock = request["lock"]
     path, version = find_python(request["python"])

@@ -28,7 +28,7 @@ VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 
 
 def find_python(name: str) -> tuple[str, str]:
-    """Return path and version of a system interpreter, by name, path or version; both empty if missing."""
+    """Return the path and version of a system interpreter, by name, path or version; both empty if missing."""
     for candidate in (name, f"python{name}"):
         path = shutil.which(candidate)
         if path:
@@ -70,7 +70,7 @@ def distribution_names(lock: Data) -> set[str]:
 
 
 def unneeded_packages(paths: EnvironmentPaths, lock: Data) -> list[str]:
-    """Return the packages that a lock's layer installed on this node and that no layer needs any more."""
+    """Return the packages that a lock's layer installed on this node and that no layer needs any longer."""
     other_needs = [read_record(paths, layer)["needs"] for layer in installed_layers(paths) if layer != lock["layer"]]
     if None in other_needs:  # installed before such records were kept
         return []

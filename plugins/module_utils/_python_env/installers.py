@@ -67,7 +67,7 @@ def find_wheel(index: str, name: str, version: str) -> tuple[str, str]:
 
 
 def download(url: str, path: str, digest: str, setting: str) -> None:
-    """Download a file, and refuse a wrong hash; as root, also a missing one.
+    """Download a file; refuse a wrong hash and, as root, a missing one.
 
     setting: where the user can set the hash.
     """
@@ -91,7 +91,7 @@ def download(url: str, path: str, digest: str, setting: str) -> None:
 
 
 def download_external(url: str, path: str, digest: str, setting: str) -> None:
-    """Download from an external server. Raise Fault if it does not respond."""
+    """Download from an external server. Raise StepError if it does not respond."""
     try:
         download(url, path, digest, setting)
     except OSError as problem:

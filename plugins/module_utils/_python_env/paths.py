@@ -59,7 +59,7 @@ def normalize_name(name: str) -> str:
 def wheel_release(file: str) -> tuple[str, str]:
     """Return the normalized name and the version in the name of a wheel. Raise ValueError if it is not one.
 
-    Decoded before it is checked: a line break in it could add an option of pip.
+    Decoded before it is checked: a line break in it could add a pip option.
     """
     match = WHEEL.fullmatch(urllib.parse.unquote(file))
     if match is None:

@@ -55,7 +55,7 @@ def restore(request: Data) -> Data:
     for entry in missing_files(paths, [entry for entry in wheels if entry["kind"] == "tool"]):
         get_tool(paths, request, entry)
     unpack_tools(paths, [entry for entry in wheels if entry["kind"] == "tool"])
-    # another node's archive of an interpreter has other times in it: each first node packs its own
+    # another node's archive of an interpreter contains different times: each first node packs its own
     base = json.loads(read(paths.lock("base")) or "{}").get("files", [])
     interpreters = [entry for entry in base if entry["kind"] == "python"]
     created = make_environment(paths, {**request, "requirements": []}, interpreters)
@@ -137,7 +137,7 @@ def download(paths: EnvironmentPaths, request: Data, entries: list[Data]) -> boo
 
 
 def unavailable_message(entries: list[Data]) -> str:
-    """Return which files of a lock cannot be restored, with a remedy."""
+    """Return a message about files of a lock that cannot be restored, with a remedy."""
     text = format_names((entry["file"] for entry in entries), MAX_NAMED)
     return (
         f"no package index has these files with the recorded content: {text}. They may have been built on a node, or "

@@ -5,8 +5,8 @@
 """Share files between the environments of a node by hard links, so that a second torch takes no space.
 
 It works for all managers alike, after an installation: a file that another environment has from the same wheel, with
-the same content, becomes a link to it. Packages are removed and updated by replacing files, so no environment changes
-another. The first node does not download a wheel again that another environment has stored.
+the same content, becomes a link to that file. Packages are removed and updated by replacing files, so no environment
+changes another. The first node does not download a wheel again that another environment has stored.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def share_files(paths: EnvironmentPaths, names: set[str]) -> int:
             theirs, ours = os.lstat(source), os.lstat(target)
             if not stat.S_ISREG(theirs.st_mode) or theirs.st_uid != os.geteuid() or theirs.st_ino == ours.st_ino:
                 continue
-            # compares the contents: the other one may have been edited
+            # compares the contents: the other file may have been edited
             if theirs.st_mode == ours.st_mode and filecmp.cmp(source, target, shallow=False) and link(source, target):
                 saved += ours.st_size
     if saved:  # uv's cache still holds the files that were replaced

@@ -82,8 +82,8 @@ def earlier_packages(paths: EnvironmentPaths, request: Data) -> dict[str, Data]:
 def torch_index_url(request: Data, earlier: dict[str, Data]) -> str:
     """Return the index of the installed torch, or "" if torch is missing or its index is unknown.
 
-    Role pytorch, which chooses the build, does not always run together with this one: if not, return the index of the
-    installed version.
+    Role pytorch, which chooses the build, does not always run together with this one: if it does not, return the index
+    of the installed version.
     """
     url = str(request["torch_index_url"])
     if "torch" not in earlier:
@@ -241,7 +241,7 @@ def get_companions(paths: EnvironmentPaths, request: Data, pins: list[str]) -> l
 
 
 def compiler_advice(paths: EnvironmentPaths) -> str:
-    """Return how to install the missing build dependencies on this node, or an empty string."""
+    """Return advice on installing the missing build dependencies on this node, or an empty string."""
     query = "import sysconfig; print(sysconfig.get_paths()['include'])"
     header = os.path.join(read_output([paths.python, "-c", query]).strip(), "Python.h")
     missing = [

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
-# Likewise, but torch's index has only some of their releases; the others are taken from where pip finds them.
+# Packages of this kind of which torch's index has only some releases; the others are taken from where pip finds them.
 PARTIAL_COMPANIONS = ("xformers", "torchao", "torchtext")
 
 
 def companion_pins(resolved: list[Data], earlier: dict[str, Data], companions: Sequence[str] = COMPANIONS) -> list[str]:
-    """Return the requirements for torch's index, of a pip report: companions that no earlier layer has installed."""
+    """Return requirements for torch's index from a pip report: companions that no earlier layer has installed."""
     if "torch" not in earlier:
         return []
     versions = {

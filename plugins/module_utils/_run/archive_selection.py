@@ -100,7 +100,7 @@ def output_files(
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the absolute path and lstat result of each output file outside the run directory, once.
 
-    limit: number of files to scan in each output directory. walks: list to which the walk of each is appended.
+    limit: maximum number of files to scan in each output directory. walks: list to which the walk of each is appended.
     """
     seen_paths = set()
     for root in output_paths(plan, extra):
@@ -163,7 +163,7 @@ def working_curves(directory: str, plan: Data) -> dict[str, int]:
 def changed_files(directory: str, plan: Data) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the absolute path and lstat result of each file in the working directory that changed since the run began.
 
-    Those of another run that uses the same directory are taken for this run's.
+    Those of another run that uses the same directory are attributed to this run.
     """
     try:
         started = os.lstat(os.path.join(directory, PROGRAM)).st_mtime
@@ -239,7 +239,7 @@ class ArchiveWriter:
                     status = os.fstat(stream.fileno())
                     member.size, member.mode, member.mtime = status.st_size, 0o600, int(status.st_mtime)
                     self.tar.addfile(member, SteadySize(stream, member.size))  # type: ignore[arg-type]
-            except FileNotFoundError:  # removed meanwhile
+            except FileNotFoundError:  # removed in the meantime
                 continue
             except OSError as error:
                 if error.errno not in SKIPPED:
@@ -264,7 +264,7 @@ class ArchiveWriter:
                 continue
             try:
                 data = read_end(path, size)[0]
-            except OSError:  # removed meanwhile
+            except OSError:  # removed in the meantime
                 continue
             room, count = room - len(data), count + 1
             self.write(name, data)

@@ -23,7 +23,7 @@ Loss = collections.namedtuple("Loss", "steps unit seconds")
 
 
 def last_step(text: str, unit: str) -> int | None:
-    """Return the last step, or epoch, in the end of a job's output, or None."""
+    """Return the last step or epoch at the end of a job's output, or None if there is none."""
     last = None
     for match in STEP.finditer(text):
         if (match[1].lower() == "epoch") == (unit == "epoch"):

@@ -4,7 +4,7 @@
 """Remove a node's container, even if the engine finishes its creation after the client that requested it was killed.
 
 While a client waits for the creation, the run directory has a marker. An engine with a daemon, such as docker, may then
-know no container of that name yet, and create it later. So the removal is repeated until the engine has removed it.
+have no container of that name yet, and create it later. So the removal is repeated until the engine has removed it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALREADY_REMOVED = re.compile(rf"no such container|no container with|{REMOVING.pa
 
 
 class ContainerCreation:
-    """Whether the engine may still be creating this node's container."""
+    """Tracks whether the engine may still be creating this node's container."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -58,7 +58,7 @@ class ContainerCreation:
         return [*prefix[:2], f"--cidfile={path}", *prefix[2:]]
 
     def step(self, code: int | None) -> None:
-        """Remove the marker once the container exists, or its client has ended by itself. code: of the client."""
+        """Remove the marker once the container exists, or its client has ended by itself. code: the client's."""
         ended_by_itself = code is not None and code >= 0
         if self.is_active and (ended_by_itself or has_id(self.directory)):
             self.is_active = False
@@ -83,7 +83,7 @@ def is_creating(directory: str) -> bool:
 def removal_command(plan: Mapping[str, Any], directory: str, seconds: float) -> list[str]:
     """Return the command that removes this node's container.
 
-    seconds: for which it is repeated while the engine may still be creating the container.
+    seconds: how long it is repeated while the engine may still be creating the container.
     """
     if not is_creating(directory):
         return list(plan["remove"])
@@ -92,7 +92,7 @@ def removal_command(plan: Mapping[str, Any], directory: str, seconds: float) -> 
 
 
 def unit_removal(plan: Mapping[str, Any], directory: str, python: str, seconds: float) -> list[str]:
-    """Return the same as a command for a unit, which decides when it runs. `$` is doubled for systemd."""
+    """Return the same command for a unit, which decides when it runs. `$` is doubled for systemd."""
     creating = f'[ -e "$$0/{MARKER}" ] && [ ! -s "$$0/{ID_FILE}" ]'
     repeated = f'"$$1" -I -S "$$0/supervisor.py" {OPTION} "$$0" {seconds:g} && exit'
     script = f'{creating} && {repeated}; shift; exec "$$@"'

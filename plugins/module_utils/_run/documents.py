@@ -97,7 +97,7 @@ class PlanPeer(RunMachine, PlanPeerReplacement):
 
 
 class Lifeline(TypedDict):
-    """Where rank 0's supervisor listens."""
+    """The address on which rank 0's supervisor listens."""
 
     address: str
     port: int
@@ -175,13 +175,13 @@ class AttemptFields(TypedDict, total=False):
 
 
 class RestartPlan(TypedDict):
-    """Whether and how a run restarts: the user's settings, and the data that the supervisors need."""
+    """The restart policy of a run: the user's settings, and the data that the supervisors need."""
 
     restarts: int  # attempts after the first
     when: list[str]  # classes of an attempt's end, see restart_policy.py
     min_nodes: int
     wait: float  # seconds for which an attempt waits for new nodes if there are too few
-    spares: int  # nodes that wait, the last ones of `nodes`
+    spares: int  # number of nodes that wait: the last in `nodes`
     slots: list[int]  # slots of each node
     master_port: int  # master port of the first attempt
     sorted: bool  # the launcher itself orders the nodes, as `nodes` is ordered
@@ -212,20 +212,20 @@ class AttemptDetails(TypedDict, total=False):
     checkpoint_name: str  # name of the checkpoint at its end, relative to each node's directory of checkpoints
     step: int | None  # step of that checkpoint
     unit: str  # unit of the step: "step" or "epoch"
-    saved: float  # when that checkpoint was saved
+    saved: float  # time at which that checkpoint was saved
     reached: int | None  # the last step that rank 0 printed
-    unusable: dict[str, str]  # why nodes could not take part in the next attempt, by name
+    unusable: dict[str, str]  # reasons why nodes could not take part in the next attempt, by name
 
 
 class AttemptPhases(TypedDict, total=False):
     """Additional fields of an attempt that a failure ended."""
 
-    noticed: float  # when the failure was noticed
+    noticed: float  # time at which the failure was noticed
     silent: float  # seconds without a sign of life of a lost node before that
 
 
 class AttemptRecord(AttemptDetails, AttemptPhases):
-    """How an attempt ended."""
+    """The end of an attempt."""
 
     number: int
     nodes: list[str]
@@ -234,7 +234,7 @@ class AttemptRecord(AttemptDetails, AttemptPhases):
     end_class: str  # see restart_policy.py
     node: str  # node that ended it, or "" if it is unknown
     reason: str
-    checkpoint: str  # path of the newest complete one at its end, or "" if there is none
+    checkpoint: str  # path of the newest complete checkpoint at its end, or "" if there is none
 
 
 class Restartable(TypedDict, total=False):
@@ -292,7 +292,7 @@ class Plan(Container, OtherGpus, Restartable, Launched):
     on_hang: str  # report | stop
     metrics: list[str]  # regular expressions whose named groups are metrics in the job's output
     checkpoints: str  # directory or URL of the job's checkpoints
-    checkpoint: str  # path of the one to resume from, or "" if there is none
+    checkpoint: str  # path of the checkpoint to resume from, or "" if there is none
     resume_args: list[str]  # added to the arguments if there is a checkpoint, for {checkpoint}
     outputs: list[str]  # paths and patterns of the job's output to fetch to the controller
     lifeline: Lifeline
@@ -309,7 +309,7 @@ class RankMarks(TypedDict, total=False):
 
 
 class RankReport(RankMarks):
-    """How one rank ended."""
+    """The end of one rank."""
 
     rank: int
     local_rank: int
@@ -319,10 +319,10 @@ class RankReport(RankMarks):
 
 
 class NodeReport(TypedDict):
-    """How a node's part of a run ended, as it reports to rank 0."""
+    """The end of a node's part of a run, as reported to rank 0."""
 
-    exit_code: int | None  # the launcher's
-    reason: str  # why the node ended its part, or "" if the launcher ended by itself
+    exit_code: int | None  # exit code of the launcher
+    reason: str  # reason why the node ended its part, or "" if the launcher ended by itself
     state: str  # ended | not started
     ended: float | None
     ranks: list[RankReport]
@@ -336,13 +336,15 @@ class NodeReport(TypedDict):
     health: list[dict[str, str]]  # problems with the node: text, gpu (UUID or ""), hardware ("yes" or "")
     ended_by_us: bool
     shutdown: bool  # it ended because its machine was rebooted or shut down
-    container: str  # why the container may still exist
-    unwritten: str  # why the run directory could not be written; "" if it could
+    container: str  # reason why the container may still exist
+    unwritten: str  # reason why the run directory could not be written; "" if it could
     shortened: str  # how logs beyond log_limit were shortened
-    last_log: str  # of the rank that failed first, the launcher, or the first rank that was ended; "" if nothing failed
+    # log of the rank that failed first, the launcher, or the first rank that was ended; "" if nothing failed
+    last_log: str
     last_lines: str  # last lines of that log
     stacks: list[Data]  # activity of its ranks before they were ended: groups as in _run/hang_analysis.py
-    operations: list[Data]  # collectives in which its ranks were, by torch's flight recorder: _run/flight_records.py
+    # collectives in which its ranks were, according to torch's flight recorder: _run/flight_records.py
+    operations: list[Data]
 
 
 class NodeStatus(TypedDict):
@@ -358,7 +360,7 @@ class NodeResult(NodeStatus):
     """Rank 0's view of a node at the end of the run."""
 
     report: NodeReport | None
-    why: str  # why it was lost
+    why: str  # reason why it was lost
     survived: bool  # an elastic run continued without it
     launcher_log: str
 
@@ -381,10 +383,10 @@ class RankZeroStatus(TypedDict, total=False):
     hang: Data | None  # the hang, as in the result
     attempt: int
     slow: list[str]  # GPUs or ranks that are slower than the others
-    hub: int  # node_rank of the node whose supervisor leads the run; of all nodes of a run that may restart
+    hub: int  # node_rank of the node whose supervisor leads the run; set on all nodes of a run that may restart
     exited: str  # ranks that exited a while ago, and the ranks that the run still waits for; "" if none
     lost: str  # work that the attempts so far lost, such as "40 steps"; "" if none has ended
-    missing: list[Data]  # nodes that new ones can replace: node_rank, name, excluded
+    missing: list[Data]  # nodes that new nodes can replace: node_rank, name, excluded
 
 
 class Status(RankZeroStatus):
@@ -402,7 +404,8 @@ class Status(RankZeroStatus):
     launcher_pid: int | None
     report: NodeReport | None
     health: list[str]  # current problems with this node
-    ended_ranks: dict[str, float]  # when ranks exited while the launcher runs: this node's ranks, on rank 0 all nodes'
+    # times at which ranks exited while the launcher runs: this node's ranks, on rank 0 all nodes'
+    ended_ranks: dict[str, float]
 
 
 class Result(TypedDict):
@@ -420,8 +423,8 @@ class Result(TypedDict):
     ended_early: list[int]  # ranks that had exited with 0 when the run began to end
     hang: Data | None  # the hang that was reported and had not ended: text, since, culprits, groups
     attempts: list[AttemptRecord]  # [] if the run was not to restart
-    not_restarted: str  # why no attempt followed the last one
+    not_restarted: str  # reason why no attempt followed the last one
     notice: SaveNotice | None  # the notice that ended the run
-    broken: list[dict[str, str]]  # hardware, in all attempts: node and text
+    broken: list[dict[str, str]]  # broken hardware, in all attempts: node and text
     hub: int  # node_rank of the node whose supervisor wrote this
     cut_off: bool  # whether it reached fewer than half of the nodes: the others may have continued

@@ -20,7 +20,7 @@ RANK_NUMBER = re.compile(r"[0-9]{1,7}")  # str.isdigit accepts characters that i
 
 
 def ended_ranks(status: Mapping[str, Any], first_rank: int = 0, count: int = 1 << 20) -> dict[int, float]:
-    """Return when each rank exited that status.json lists, by the node's clock; only `count` ranks from first_rank.
+    """Return the exit times of ranks in status.json, by the node's clock; only `count` ranks from first_rank on.
 
     A job can write that file, so anything else in it is ignored.
     """
@@ -60,7 +60,7 @@ def locate_ranks(ranks: Sequence[int], nodes: Sequence[Mapping[str, Any]]) -> st
 
 
 def describe_ended_ranks(ages: Mapping[int, float], nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Return which ranks of a run have exited and which still run, or an empty string if none has exited.
+    """Describe which ranks of a run have exited and which still run; return an empty string if none has exited.
 
     Args:
         ages: seconds since each rank exited.

@@ -16,7 +16,7 @@ MAX_TAIL_LINES = 120  # lines to search for a cause ...
 MAX_TAIL = 12288  # ... and characters: an NCCL watchdog writes 300 in a line
 MIN_PROGRESS = 3  # lines of progress after an error that the program survived
 
-# torch puts it before each line of a traceback
+# torch's prefix of each line of a traceback
 RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?", re.MULTILINE)
 # What launchers put before each line: "[1,3]<stderr>:", "node2: [rank3]: ", "(worker6, rank=6) ", srun's "3: ".
 LINE_PREFIX = (
@@ -85,7 +85,7 @@ def last_exception(lines: list[str]) -> str:
         for index, line in enumerate(lines)
         if line.strip() == TRACEBACK and not lines[max(0, index - 1)].startswith(IGNORED)
     ]
-    if not starts:  # the head of the only one may be cut off
+    if not starts:  # the head of the only traceback may be cut off
         first = next((index for index, line in enumerate(lines) if SOURCE.match(line)), None)
         starts = [] if first is None or any(line[:1].strip() for line in lines[:first]) else [first]
     for start in reversed(starts):

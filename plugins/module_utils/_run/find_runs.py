@@ -104,7 +104,7 @@ def substitute_plan(supervisor: Data, node: str) -> Data:
 
 
 def check_alive_elsewhere(request: Data) -> None:
-    """Raise RunError if the run is alive on this machine, but in a directory or of a user that was not searched."""
+    """Raise RunError if the run is alive on this machine, but in a directory, or for a user, that was not searched."""
     searched = runs_directory(request)
     for supervisor in find_supervisors():
         runs = os.path.dirname(os.path.dirname(supervisor["directory"]))

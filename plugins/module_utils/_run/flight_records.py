@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 WAITING, COMPLETED = "waiting", "completed"
 ROW = {"rank": RANK, "number": range(10**15), "state": (WAITING, COMPLETED)}
 TEXTS = ("group", "description", "operation", "sizes")
-MAX_TEXT = 100  # characters of each
+MAX_TEXT = 100  # characters of each text
 MAX_ROWS_PER_RANK = 4
 MAX_SHOWN = 4  # different operations in a message
 UNNAMED = ("", "undefined")  # descriptions of process groups without one

@@ -73,7 +73,7 @@ SAMPLERS = {"nvidia": nvidia_sampler, "amd": amd_sampler}  # sampler by vendor o
 
 
 def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
-    """Return when the last sample was taken, in seconds since 1970, and each GPU's last values, by index.
+    """Return the time at which the last sample was taken, in seconds since 1970, and each GPU's last values, by index.
 
     text: the end of gpus.csv, read on the node that wrote it. None: a value that the driver omits. Skips lines
     that are not samples, such as nvidia-smi's errors and incomplete lines.

@@ -15,7 +15,7 @@ LOW_POWER = 0.6  # share of the power that the GPU used while it was busy before
 
 
 def busy_samples(text: str) -> dict[int, list[tuple[float, float]]]:
-    """Return utilisation and power of each GPU's samples, by index, the oldest first. text: of gpus.csv."""
+    """Return utilisation and power of each GPU's samples, by index, the oldest first. text: that of gpus.csv."""
     samples: dict[int, list[tuple[float, float]]] = {}
     for line in text.rpartition("\n")[0].splitlines():
         sample = read_line(line)

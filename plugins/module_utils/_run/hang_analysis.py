@@ -136,7 +136,7 @@ def find_culprits(groups: Sequence[Mapping[str, Any]], ended: Iterable[int] = ()
 
 
 def location(group: Mapping[str, Any]) -> str:
-    """Return where a group is in the user's code: "train.py:88"."""
+    """Return the position of a group in the user's code: "train.py:88"."""
     return f"{posixpath.basename(group['file'])}:{group['line']}"
 
 

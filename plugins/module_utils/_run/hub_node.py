@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which nodes lead a run, or may lead it later."""
+"""Determine which nodes lead a run, or may lead it later."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def leads_run(plan: Mapping[str, Any]) -> bool:
 
 
 def can_succeed(plan: Mapping[str, Any]) -> bool:
-    """Return whether another node can lead a run after the one that leads it is lost.
+    """Return whether another node can lead a run after its current leader is lost.
 
     A launcher that starts the other nodes, such as mpirun, has its command on node 0 only.
     """

@@ -89,7 +89,7 @@ def merge_reports(lines: str) -> Data:
 
 
 def results_between(path: str, start: int, end: int, limit: int) -> bytes:
-    """Return the last `most` bytes of the reports in a part of a log; the part begins with a whole line."""
+    """Return the last `limit` bytes of the reports in a part of a log; the part begins with a whole line."""
     reports = []
     remainder = b"\n"
     with contextlib.suppress(OSError), open(path, "rb", opener=open_regular) as stream:

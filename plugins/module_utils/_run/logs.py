@@ -57,7 +57,7 @@ def pack(request: Data) -> Data:
 
 
 def logs_of_rank_zero(plan: Data, path: str) -> tuple[str, ...]:
-    """Return rank 0's logs, after a restart of the run also those of earlier attempts, which begin its curves."""
+    """Return rank 0's logs and, after a restart, those of earlier attempts, with which its curves begin."""
     earlier = earlier_logs(plan, path, 0) if plan.get("attempt") else []
     return (*earlier, *rank_logs(plan, path, 0))
 

@@ -63,7 +63,7 @@ def generation_of(plan: Mapping[str, Any], node_rank: object) -> int:
 def connection_name(name: str, plan: Mapping[str, Any], hub: int, node_rank: object) -> str:
     """Return the name with which both sides of a connection prove that they hold the token.
 
-    name: that of the hub's lifeline, which is used as it is between nodes that have been in the run from its start.
+    name: that of the hub's lifeline, which is used unchanged between nodes that have been in the run from its start.
     """
     generations = (generation_of(plan, hub), generation_of(plan, node_rank))
     return f"{name} {generations[0]}.{generations[1]}" if any(generations) else name

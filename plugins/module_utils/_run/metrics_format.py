@@ -100,7 +100,7 @@ def node_samples(sample: Data) -> list[Sample]:
 
 
 def render(samples: Iterable[Sample], labels: Mapping[str, str]) -> str:
-    """Return the text of all samples, grouped by metric. labels: of each sample."""
+    """Return the text of all samples, grouped by metric. labels: those of each sample."""
     by_name: dict[str, list[str]] = {}
     for name, own_labels, value in samples:
         pairs = {**labels, **own_labels}

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-SHUT_DOWN = "was rebooted or shut down"  # says that of a node whose supervisor could still report it
+SHUT_DOWN = "was rebooted or shut down"  # describes a node whose supervisor could still report it
 RESTARTED = "the node was restarted during the run"
 SUPERVISOR_DIED = "the supervisor was killed, or stopped because it hung, while the node itself stayed up"
 UNKNOWN = "the supervisor died without reporting a result (killed, stopped because it hung, or the node went down)"
@@ -17,7 +17,8 @@ def boot_identity() -> str:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
             boot = stream.read().strip()
         with open("/proc/1/stat", "rb") as stat:
-            started = stat.read().rpartition(b")")[2].split()[19].decode()  # of the first process, in ticks since boot
+            # start time of the first process, in ticks since boot
+            started = stat.read().rpartition(b")")[2].split()[19].decode()
     except (OSError, IndexError):
         return ""
     return f"{boot} {started}"

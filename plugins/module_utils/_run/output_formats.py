@@ -44,7 +44,7 @@ JSON_REST = re.compile(r"^\s{0,20}(?:[}\]]{1,4},?|\"\w{1,30}\": [^\n]{1,200})\s{
 
 
 def plain_output(text: str) -> str:
-    """Return a text with all tracebacks in the form in which Python prints them; other lines are as before."""
+    """Return a text with all tracebacks in the form in which Python prints them; other lines are unchanged."""
     if len(text) > MAX_REWRITTEN:
         return text
     if TIMED_TRACEBACK.search(text):

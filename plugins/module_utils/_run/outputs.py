@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED_FILES = 100_000  # files listed per node
 MAX_SCANNED_FILES = 2_000_000  # files in a directory, including those that are not the job's
-MAX_UNLISTED = 20  # names of files and directories that are no outputs
+MAX_UNLISTED = 20  # names of files and directories that are not outputs
 PIECE_BYTES = 16 * 2**20  # bytes of file data in one reply
 BLOCK = 2**20  # bytes read at a time
 
@@ -87,9 +87,10 @@ def list_files(directory: str, plan: Data, request: Data) -> Data:
 
 
 def count_unlisted(directory: str, plan: Data, listed: set[str]) -> dict[str, int]:
-    """Return how many files the job may have written in its working directory that are no outputs.
+    """Return the number of files that the job may have written in its working directory, except outputs.
 
-    By their directory in it, or by their name if they are directly in it; without hidden files, and Python's caches.
+    The keys are their directories in it, or their names if they are directly in it. Hidden files and Python's caches
+    are omitted.
     """
     counts: dict[str, int] = {}
     for path, _status in archive_selection.changed_files(directory, plan):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Send the news of a run to its live page as they arise, from one process, since a process per reply costs more."""
+"""Send the updates of a run to its live page as they arise, from one process, since a process per reply costs more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILES = (FILE, "status.json", "events.jsonl", "result.json", "plan.json")
 
 
 def fingerprint(paths: list[str]) -> list[tuple[int, ...]]:
-    """Return what changes if any of these files is written, replaced or removed."""
+    """Return a value that changes when any of these files is written, replaced or removed."""
     prints: list[tuple[int, ...]] = []
     for path in paths:
         try:
@@ -40,9 +40,9 @@ def fingerprint(paths: list[str]) -> list[tuple[int, ...]]:
 
 
 def stream(request: Data) -> Data:
-    """Write the news of a run, a line each, and return the last ones: when the run ends, or after `seconds`.
+    """Write the updates of a run, one per line, and return the last ones when the run ends or after `seconds`.
 
-    Without any news, a line is sent as a sign of life.
+    Without any updates, a line is sent as a sign of life.
     """
     end = time.monotonic() + request["seconds"]
     while True:
@@ -60,5 +60,5 @@ def stream(request: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """Return the last news of a run; ``error`` in it is a message for the user."""
+    """Return the last updates of a run; ``error`` in it is a message for the user."""
     return reply_as_user(request, stream)

@@ -89,7 +89,7 @@ def profile(request: Data) -> Data:
 
 
 def ask_supervisor(path: str, plan: Data, order: Data) -> Data:
-    """Return which processes the supervisor has signalled. Raise RunError."""
+    """Return the processes that the supervisor has signalled. Raise RunError."""
     with contextlib.suppress(OSError):
         write_json(os.path.join(path, PROFILE_REQUEST), order)
     deadline = time.monotonic() + PROFILE_REQUEST_TIMEOUT

@@ -9,7 +9,7 @@ import re
 
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import RANK, TIME
 
-PROFILE_REQUEST = "profile.request"  # in the run directory: what profile.yml asks for
+PROFILE_REQUEST = "profile.request"  # in the run directory: the request of profile.yml
 PROFILE_REPLY = "profile.json"  # the supervisor's reply, which the ranks read as well
 DIRECTORY = "profiles"
 IDENTIFIER = re.compile(r"[0-9a-f]{16}")

@@ -32,7 +32,8 @@ def command_line(pid: int) -> list[str]:
 def supervisor_of(argv: list[str]) -> Data | None:
     """Return run_id, address and directory of the run whose supervisor or guard has these arguments, None otherwise.
 
-    guard: whether it is the guard. They are those of start(): the program is in the run directory that follows it.
+    guard: whether it is the guard. The arguments are those that start() uses: the program is in the run directory that
+    follows it.
     """
     guard = argv[-4:-3] == [GUARD]
     if len(argv) < 4 + guard:
@@ -77,7 +78,7 @@ def owner_of(pid: int) -> int | None:
 
 
 def is_trusted(pid: int) -> bool:
-    """Return whether a process that looks like a supervisor is one for certain.
+    """Return whether a process that looks like a supervisor is certainly one.
 
     Anybody can write anything into a command line. So it must run in a muster unit, which only root can create, or
     belong to root or this user.

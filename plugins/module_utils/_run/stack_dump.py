@@ -26,7 +26,7 @@ MAX_NAME = 100
 
 THREAD = re.compile(r"(?:Stack|(?:Current thread|Thread) 0x[0-9a-fA-F]{1,16}(?: \[.*\])?) \(most recent call first\):")
 HOOK_FILE = "/hooks/sitecustomize.py"  # end of the path of the innermost frame if Python itself handled the signal
-DEBUGGER_FILE = "/hooks/debug_rank.py"  # whose wrapper extends the timeout of init_process_group
+DEBUGGER_FILE = "/hooks/debug_rank.py"  # its wrapper extends the timeout of init_process_group
 FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}|\?\?\?) in (?P<function>.*)')
 TRACEBACK = "Traceback (most recent call last):"
 TRACEBACK_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}), in (?P<function>.*)')

@@ -69,7 +69,7 @@ START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its superv
 def start(request: Data) -> Data:
     """Write the run directory and start the supervisor in its unit.
 
-    The plan was checked against the node's facts before. Of two simultaneous starts, the second sees the first.
+    The plan has already been checked against the node's facts. Of two simultaneous starts, the second sees the first.
     """
     with start_lock():
         return start_locked(request)

@@ -74,7 +74,7 @@ def stop_run(path: str, plan: Data, alive: bool) -> list[int]:
     deadline = time.monotonic() + plan["timeouts"]["grace"] + STOP_GRACE_PERIOD
     if alive:
         with contextlib.suppress(OSError), open(os.path.join(path, "stop"), "w", encoding="ascii", opener=open_private):
-            pass  # tells a requested stop from a shutdown of the machine
+            pass  # distinguishes a requested stop from a shutdown of the machine
         pids = [supervisor["pid"] for supervisor in find_supervisors() if supervisor["directory"] == path]
         in_unit = plan["unit"] in map(unit_of, pids)  # ask the kernel: a job in a unit may start a run without one
         if not in_unit or run_as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:

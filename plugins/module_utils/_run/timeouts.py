@@ -28,15 +28,15 @@ FLUSH_TIMEOUT = 1.0  # for the last messages to leave before the connections are
 GPU_FREE_TIMEOUT = 50.0  # for the processes and the GPU memory of the last attempt to be gone before the next begins
 NODE_CHECK_INTERVAL = 0.5  # between two checks of these processes and of the GPU memory
 NODE_CHECK_TIMEOUT = 20.0  # beyond GPU_FREE_TIMEOUT, for a node's checks before an attempt
-SMI_TIMEOUT = 10.0  # for nvidia-smi to answer before an attempt
+SMI_TIMEOUT = 10.0  # for nvidia-smi to respond before an attempt
 RETURN_TIMEOUT = 15.0  # for a node that fell silent to return before the next attempt begins without it
 
 # Nodes that join
 JOIN_REQUEST_TIMEOUT = 60.0  # for a run to accept a node: a lost node may return first, and the attempt must have ended
-JOIN_TIMEOUT = 75.0  # for the supervisor that leads the run to answer such a request
+JOIN_TIMEOUT = 75.0  # for the supervisor that leads the run to reply to such a request
 
 # Succession
-CANDIDATE_TIMEOUT = 15.0  # for a candidate for leadership to answer before the others turn to the next one
+CANDIDATE_TIMEOUT = 15.0  # for a candidate for leadership to respond before the others turn to the next one
 SETTLE_TIMEOUT = 2.0  # how long a candidate that a majority follows waits for the others
 
 # Supervisor
@@ -48,11 +48,11 @@ LOG_CHECK_INTERVAL = 10.0  # between checks of the logs' size
 RANK_CHECK_INTERVAL = 5.0  # between checks of whether ranks have exited
 RANK_END_NOTICE_TIMEOUT = 60.0  # after which a rank that exited is named if others still run
 GPU_SAMPLE_INTERVAL = 15  # between two samples of the GPUs; written into the plan
-GPU_SILENCE_TIMEOUT = 4 * GPU_SAMPLE_INTERVAL  # age of the last sample from which nvidia-smi counts as silent
+GPU_SILENCE_TIMEOUT = 4 * GPU_SAMPLE_INTERVAL  # age of the last sample at which nvidia-smi counts as silent
 MOUNT_CHECK_INTERVAL = 10.0  # between checks of a mount
-MOUNT_CHECK_TIMEOUT = 10.0  # for a mount to answer
+MOUNT_CHECK_TIMEOUT = 10.0  # for a mount to respond
 HEALTH_CHECK_INTERVAL = 60.0  # between two readings of the GPUs' health
-HEALTH_CHECK_TIMEOUT = 30.0  # for each query of such a reading; nothing waits for it
+HEALTH_CHECK_TIMEOUT = 30.0  # for each query of such a check; nothing waits for it
 HOST_CHECK_INTERVAL = 15.0  # between checks of RDMA ports, memory and the disk of the run
 PACE_WINDOW = 300.0  # window in which the nodes' clocks and step times are compared
 FINAL_CHECK_TIMEOUT = 2.0  # for the checks of mounts and GPUs that a failed node's report waits for
@@ -69,9 +69,9 @@ PROGRESS_CHECK_INTERVAL = 2.0  # between checks of whether the job has written a
 HANG_CONFIRM_INTERVAL = 10.0  # between the two collections of stacks that must agree before a hang is reported
 LEAST_HANG_TIMEOUT = 120.0  # the shortest hang timeout that is adapted to a run
 HANG_GAP_FACTOR = 5  # how many times longer than the longest gap so far a silence must be
-RAS_TIMEOUT = 2.0  # for NCCL to say which ranks differ, once for each hang; rank 0 does nothing else meanwhile
+RAS_TIMEOUT = 2.0  # for NCCL to report which ranks differ, once for each hang; rank 0 does nothing else meanwhile
 FLIGHT_RECORDER_TIMEOUT = 1.5  # for the dumps of a node's ranks to be read before its report
-STACKS_REQUEST_TIMEOUT = 10.0  # for a supervisor to answer stacks.yml
+STACKS_REQUEST_TIMEOUT = 10.0  # for a supervisor to reply to stacks.yml
 
 # Notices and notifications
 METADATA_POLL_INTERVAL = 5.0  # between two requests to a provider's metadata service, as Amazon recommends
@@ -80,7 +80,7 @@ METADATA_READ_TIMEOUT = 2.0  # for each part of its reply
 SIGNAL_INTERVAL = 1.0  # between searches for ranks that can only now handle the signal of a notice
 NOTIFICATION_TIMEOUT = 5.0  # for a server to accept a notification; nothing else waits for it until the run has ended
 NOTIFICATION_END_TIMEOUT = 10.0  # for the last notifications to be sent before the supervisor of rank 0 ends
-SAVE_WATCH_INTERVAL = 2.0  # between two looks at the checkpoints after a notice that ends the run
+SAVE_WATCH_INTERVAL = 2.0  # between checks of the checkpoints after a notice that ends the run
 SAVED_GRACE_PERIOD = (
     5.0  # for ranks that have saved to end by themselves, which is at most the rest of the grace period
 )
@@ -88,7 +88,8 @@ SAVE_REQUEST_TIMEOUT = 10.0  # for a supervisor to take a request to save
 SAVE_REPLY_INTERVAL = 1.0  # for the reports of all nodes to reach rank 0 afterwards
 
 # Stop
-SHUTDOWN_QUERY_TIMEOUT = 2.0  # for systemd to say whether the machine is shutting down; nothing else happens meanwhile
+# for systemd to report whether the machine is shutting down; nothing else happens meanwhile
+SHUTDOWN_QUERY_TIMEOUT = 2.0
 LAUNCHER_EXIT_GRACE_PERIOD = 1.0  # for a launcher to end by itself once its ranks have ended or are being ended
 KILL_TIMEOUT = 5.0  # after SIGKILL, before a process counts as stuck
 REPORT_GRACE_PERIOD = 2.0  # beyond the stop grace and KILL_TIMEOUT, for the last reports to reach rank 0
@@ -115,13 +116,14 @@ STOP_CALL_TIMEOUT = 1800.0  # for runs to be stopped, whose stop graces the cont
 MAX_STOP_GRACE = 1500  # maximum of launch_stop_grace; less than STOP_CALL_TIMEOUT
 PACK_CALL_TIMEOUT = 1800.0  # for a run's logs to be packed, or its directory to be removed
 HASH_CALL_TIMEOUT = 7200.0  # for outputs to be compared: a node reads all of them
+SIGNAL_CHECK_INTERVAL = 0.5  # between checks of whether Ctrl-C has ended the wait for replies
 NODE_CALL_GRACE_PERIOD = 10.0  # beyond these timeouts, before the kernel ends what a call has left behind on the node
 
 # Watch and status
 LONG_POLL_TIMEOUT = 5.0  # how long the node waits for news before it replies
 REPLY_GRACE_PERIOD = 15.0  # beyond LONG_POLL_TIMEOUT, before a reply counts as missing: ssh may wait for many minutes
 COLLECT_INTERVAL = 0.5  # how long output is collected before a reply: each reply costs a new process
-COMPILER_SILENCE = 20.0  # without output, after which the compilers that a job runs are looked for
+COMPILER_SILENCE = 20.0  # of silence, after which the compilers that a job runs are looked up
 WATCH_POLL_INTERVAL = 0.1  # between checks for updates
 LAST_OUTPUT_GRACE_PERIOD = 0.2  # for the last output of a dead supervisor to reach the disk
 STATUS_POLL_INTERVAL = 0.2  # between checks of whether a run has ended
@@ -131,22 +133,22 @@ RETRY_INTERVAL = 1.0  # between attempts of the watch to reach a node that does 
 PAGE_STREAM_INTERVAL = 0.5  # shortest time between two updates about a run while someone views it
 PAGE_STREAM_CHECK_INTERVAL = 0.1  # between checks for such updates: a few system calls
 PAGE_STREAM_SILENCE = 5.0  # without updates, before a sign of life is sent, which fails if nobody reads it
-PAGE_STREAM_TIMEOUT = 900.0  # lifetime of the process on the node that sends the updates; then another one is started
+PAGE_STREAM_TIMEOUT = 900.0  # lifetime of the process on the node that sends the updates; then a new process is started
 PAGE_WAIT_TIMEOUT = 2.0  # how long a browser's request waits for updates
 PAGE_POLL_INTERVAL = 2.0  # between requests for updates without a stream; each starts a process on the node
 PAGE_IDLE_INTERVAL = 15.0  # between requests while nobody views the run
 PAGE_IDLE_TIMEOUT = 30.0  # since the browser's last request, before a run counts as no longer viewed
 PAGE_FEED_TIMEOUT = 3600.0  # since that request, before a run is no longer read
-PAGE_CALL_TIMEOUT = 20.0  # for a node to answer
+PAGE_CALL_TIMEOUT = 20.0  # for a node to respond
 PAGE_LOST_TIMEOUT = 15.0  # silence of the node that leads the run after which the others are asked which node leads it
 PAGE_SEARCH_TIMEOUT = 60.0  # for a node to search the output of its ranks
 PAGE_REQUEST_TIMEOUT = 10.0  # for a browser to send a request
 
 # Profiles
-PROFILE_REQUEST_TIMEOUT = 10.0  # for a supervisor to answer profile.yml
+PROFILE_REQUEST_TIMEOUT = 10.0  # for a supervisor to reply to profile.yml
 PROFILE_POLL_INTERVAL = 0.1  # between checks of whether the ranks have finished
 PROFILE_REPEAT_INTERVAL = 2.0  # between two requests to ranks that are importing torch
-PROFILE_EXPORT_TIMEOUT = 60.0  # for a rank that is asked to finish to write its trace
+PROFILE_EXPORT_TIMEOUT = 60.0  # for a rank to write its trace after a request to finish
 PROFILE_CALL_GRACE_PERIOD = 300.0  # beyond launch_profile_timeout, for a node to finish and to analyse the traces
 
 # Debugger
@@ -160,6 +162,6 @@ QUEUE_POLL_INTERVAL = 0.5  # between checks of whether a run in the queue has st
 STEP_POLL_INTERVAL = 0.2  # between checks of a job that holds nodes for its step
 REQUEUE_CLEANUP_TIMEOUT = 60  # for all nodes to remove what a job keeps for another life; srun may wait for a lost node
 LOST_NODE_JOB_TIMEOUT = 30  # for a node that only hangs, or was cut off, to end its part before the job ends
-PREEMPTION_QUERY_TIMEOUT = 3.0  # for Slurm to say whether it preempts the job; the supervisor waits for it
+PREEMPTION_QUERY_TIMEOUT = 3.0  # for Slurm to report whether it preempts the job; the supervisor waits for it
 TIME_LIMIT_MARGIN = 90.0  # how long before its time limit a job may end: Slurm checks the limit once a minute
 ALLOCATION_HOLD_TIMEOUT = 900.0  # how long a job holds nodes for a launch that checks them and copies code to them

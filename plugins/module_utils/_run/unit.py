@@ -63,7 +63,7 @@ def quote(arguments: list[str]) -> str:
 
 
 def report_of_death(directory: str) -> list[str]:
-    """Return the command that sends the message about the end of a run if its supervisor was killed before.
+    """Return the command that sends the message about the end of a run if its supervisor was killed before it could.
 
     A supervisor that ends by itself removes the URLs. `$` is doubled for systemd.
     """

@@ -102,7 +102,7 @@ def watch(request: Data) -> Data:  # noqa: C901
 
 
 def compilers_of(path: str, logs: list[str]) -> list[str]:
-    """Return the compilers that a job runs which has printed nothing for some time, since they take minutes."""
+    """Return the compilers that a silent job runs, since compiling takes minutes; [] if the job is not silent."""
     from ansible_collections.muster.training.plugins.module_utils._run.compilers import running_compilers
 
     return running_compilers(path) if (silence_of(logs) or 0.0) >= COMPILER_SILENCE else []

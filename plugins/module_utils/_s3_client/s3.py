@@ -124,7 +124,7 @@ def guess_part_size(object_size: int, etag: str) -> int:
 
 
 def matches_object(s3: Any, bucket: str, key: str, path: str, size: int, etag: str) -> bool | None:  # noqa: PLR0913
-    """Return whether a file has an object's content, or None if S3 gives no checksum that can be computed."""
+    """Return whether a file has an object's content, or None if S3 has no checksum that can be computed."""
     if os.path.getsize(path) != size:
         return False
     part_length = guess_part_size(size, etag)

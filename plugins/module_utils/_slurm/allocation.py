@@ -69,7 +69,7 @@ def allocation_arguments(
     Args:
         candidates: the nodes of the inventory as the cluster lists them.
         cluster: all nodes of the cluster; those that are not candidates are excluded.
-        options: of sbatch, as the user set them.
+        options: those of sbatch, as the user set them.
         end: how the job ends.
     """
     names = {node["NodeName"] for node in candidates}
@@ -107,7 +107,7 @@ def parse_job(text: str) -> dict[str, str]:
 
 
 def wait(request: Data) -> Data:
-    """Wait for news of a job: another message, its nodes, or its end.
+    """Wait for a change of a job: a new message, its nodes, or its end.
 
     Args:
         request: job, message (the last one).

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 
-# How a job ends. notice: seconds before it at which the run is to save, or 0 for no notice. requeue: the option of
-# sbatch for whether Slurm may start the job again.
+# How a job ends. notice: seconds before it at which the run is to save, or 0 for no notice. requeue: the sbatch option
+# that says whether Slurm may start the job again.
 JobEnd = collections.namedtuple("JobEnd", "notice requeue")
 NO_REQUEUE = "--no-requeue"
 REQUEUE = "--requeue"
@@ -79,7 +79,7 @@ def match_nodes(nodes: Iterable[Mapping[str, str]], cluster: Sequence[Mapping[st
 
 
 def requeue_option(configuration: str) -> str:
-    """Return the option of sbatch for a job that Slurm may start again, from the output of `scontrol show config`."""
+    """Return the sbatch option for a job that Slurm may start again, from the output of `scontrol show config`."""
     settings = dict(re.findall(r"(?m)^(SLURM_VERSION|SlurmctldParameters)\s*=\s*(.*?)\s*$", configuration))
     release = tuple(int(number) for number in re.findall(r"[0-9]+", settings.get("SLURM_VERSION", ""))[:2])
     is_enabled = "enable_expedited_requeue" in settings.get("SlurmctldParameters", "").split(",")
@@ -92,7 +92,7 @@ def gpu_count(resources: str) -> int:
 
 
 def signal_argument(time_limit: str, notice: int) -> list[str]:
-    """Return the option of sbatch that signals the batch script this many seconds before the job ends, in a list.
+    """Return the sbatch option that signals the batch script this many seconds before the job ends, in a list.
 
     A job hardly longer than that would be signalled when it starts. The signal is not SIGTERM, which cancels jobs.
     """
@@ -105,7 +105,7 @@ def signal_argument(time_limit: str, notice: int) -> list[str]:
 def submit_arguments(
     run_id: str, log: str, nodes: Sequence[Mapping[str, str]], options: Mapping[str, str], end: JobEnd = UNANNOUNCED
 ) -> list[str]:
-    """Return the arguments of sbatch. The job gets its nodes whole, with all their GPUs and memory."""
+    """Return the sbatch arguments. The job gets whole nodes, with all their GPUs and memory."""
     gpus = min(gpu_count(node.get("Gres", "")) for node in nodes)
     defaults = {"gres": f"gpu:{gpus}"} if gpus else {}
     chosen = {**defaults, **{name: value for name, value in options.items() if value and name in OPTIONS}}
@@ -140,7 +140,7 @@ def batch_script(
     Args:
         nodes: address and run directory of each node, in rank order.
         names: their names in Slurm.
-        requeue: the option of sbatch. What is kept for another start is removed once the run has finally ended.
+        requeue: the sbatch option. What is kept for another start is removed once the run has finally ended.
     """
     cases = "".join(
         f"{shlex.quote(name)}) set -- {shlex.quote(node['directory'])} {shlex.quote(node['address'])};;\n"

@@ -84,7 +84,7 @@ def gpu_findings(readings: Mapping[str, Any]) -> Iterator[NodeFinding]:
 
 
 def fabric_findings(readings: Mapping[str, Any], baseline: Mapping[str, Any]) -> Iterator[NodeFinding]:
-    """Yield RDMA ports and NVLinks that the node once had and has no longer."""
+    """Yield RDMA ports and NVLinks that the node once had and no longer has."""
     active = {port["name"] for port in readings["ports"] if port["state"] == "ACTIVE"}
     for name in baseline["ports"]:
         if name not in active:

@@ -133,7 +133,7 @@ def is_worth_requeueing(result: Mapping[str, Any], exit_code: int, life: int, li
         result: how this life ended.
         exit_code: the supervisor's.
         life: how often the job has been requeued.
-        limit: how often it may be.
+        limit: how often it may be requeued.
     """
     if life >= limit or exit_code == restart_policy.NO_REQUEUE:
         return False

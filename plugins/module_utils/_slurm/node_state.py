@@ -53,7 +53,7 @@ def read_units() -> dict[str, dict[str, str]]:
 
 
 def read_version() -> dict[str, str]:
-    """Return the version of the installed slurmd, or else of the one that apt would install; "" if there is none."""
+    """Return the version of the installed slurmd, or else the version that apt would install; "" if there is none."""
     installed = subprocess.run(
         ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", "slurmd"],
         capture_output=True,

@@ -104,9 +104,9 @@ def position_of(job: str) -> int:
 
 
 def expected_start(text: str, now: float) -> str:
-    """Return a start that Slurm expects, to the minute; "" if it is unknown.
+    """Return the start time that Slurm expects, to the minute; "" if it is unknown.
 
-    The end of a job without a time limit is unknown: Slurm expects it after a year. Each estimate may be some seconds
+    The end of a job without a time limit is unknown: Slurm expects it after a year. Each estimate may be a few seconds
     later than the previous one.
 
     Args:

@@ -4,7 +4,8 @@
 
 """A run whose files are on its nodes, and whose supervisors Slurm starts when it is its turn.
 
-Only MARKER tells it from a run that has failed to start. It does not import Slurm's commands until they are needed.
+Only MARKER distinguishes it from a run that has failed to start. It does not import Slurm's commands until they are
+needed.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def submit(request: Data) -> Data:
 
 
 def wait(request: Data) -> Data:
-    """Wait for news of a job in the queue: another message, the start of the run, or the end of the job.
+    """Wait for a change of a job in the queue: a new message, the start of the run, or the end of the job.
 
     Args:
         request: run_id, job, directory (of the run on this node), message (the last one).

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A transfer as a separate process, which outlives the command that starts it and is followed by another."""
+"""A transfer as a separate process, which outlives the command that starts it; another command follows it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""File source of the role stage_data: objects in an S3 bucket, below a prefix or of a checkpoint.
+"""File source of the role stage_data: objects in an S3 bucket, below a prefix or belonging to a checkpoint.
 
 Needs boto3.
 """

@@ -94,7 +94,7 @@ class Peers:
         self.fallback = fallback
         self.other_nodes = [number for number in range(len(self.nodes)) if number != self.rank]
         self.unavailable = {number: False for number in range(len(self.nodes))}
-        self.last_seen: dict[int, float] = {}  # when each peer was last verified, by the monotonic clock
+        self.last_seen: dict[int, float] = {}  # monotonic time at which each peer was last verified
         self.started = time.monotonic()
         self.used_nonces: set[str] = set()  # nonces of accepted requests
         self.lock = threading.Lock()

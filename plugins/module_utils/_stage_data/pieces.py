@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._files.content imp
 
 PIECE_SIZE = 64 * MIB
 REQUEST_OVERHEAD = 64 * 1024  # bytes that a request counts as when pieces are assigned to nodes
-MAX_PIECES = 2**22  # pieces of all files, 256 TiB of large ones: more cannot be listed in memory
+MAX_PIECES = 2**22  # pieces of all files, 256 TiB of large files: more cannot be listed in memory
 MAX_TEXT = 4096  # characters of a path or key
 STAGE_DIRECTORY = ".muster-stage"
 MAX_FILES = 10**7

@@ -331,7 +331,7 @@ class NodeTransfer:
     # - all steps
 
     def make_plan(self) -> None:
-        """List the files to copy: the first node reads the source, the others ask the first node."""
+        """List the files to copy: the first node reads the source, the others query the first node."""
         while self.rank and not self.peers.unavailable[0]:
             plan = self.peers.query(0, "/plan")
             if plan is not None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of an attempt: which nodes take part, with which ranks, and what the launcher gets accordingly."""
+"""The plan of an attempt: the nodes that take part, their ranks, and the launcher's arguments and files for them."""
 
 from __future__ import annotations
 

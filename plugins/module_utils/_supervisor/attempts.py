@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank 0's record of a run's attempts: who takes part in each, how it ended, and whether another one follows."""
+"""Rank 0's record of a run's attempts: who takes part in each, how it ended, and whether another follows."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ class Attempts:
         self.size = len(self.current["members"])
         self.started = time.time()
         self.history: list[AttemptRecord] = []
-        self.refused = ""  # why no attempt follows
+        self.refused = ""  # reason why no attempt follows
         self.exit_code = 1  # exit code of a run that failed
         self.waiting = ""  # what the next attempt waits for
         self.lacks_nodes = False  # whether it waits for new nodes
         self.preparation: HubPreparation | None = None  # the preparation of the next attempt; set by the hub
         self.newest_checkpoint: Callable[[Plan], Checkpoint | None] = newest_local
         self.initial_checkpoint = plan.get("checkpoint", "")
-        self.is_unreadable = False  # whether the directory of checkpoints did not answer once
+        self.is_unreadable = False  # whether the directory of checkpoints ever failed to respond
 
     @property
     def number(self) -> int:
@@ -147,7 +147,7 @@ class Attempts:
             record["saved"] = checkpoint["saved"]
 
     def local_path(self, checkpoint: Checkpoint) -> str:
-        """Return the path of a checkpoint on this node, which may have been found on another one."""
+        """Return the path of a checkpoint on this node, which may have been found on a different node."""
         directory = self.plan.get("checkpoints", "")
         is_local = directory.startswith("/")
         return os.path.normpath(os.path.join(directory, checkpoint["name"])) if is_local else checkpoint["path"]
@@ -259,7 +259,7 @@ class Attempts:
         return f"{shortage}; waiting up to {format_seconds(self.wait_seconds())} for new nodes (./muster keep)"
 
     def slots(self, members: list[int]) -> list[int]:
-        """Return the ranks of these nodes."""
+        """Return the number of ranks on these nodes."""
         return [self.policy["slots"][member] for member in members] if self.policy else []
 
     def note_reached(self, directory: str) -> None:
@@ -271,13 +271,13 @@ class Attempts:
         record["reached"] = max((step for step in steps if step is not None), default=None)
 
     def describe_losses(self) -> str:
-        """Return what the attempts so far lost, or "" if none has ended."""
+        """Describe what the attempts so far lost, or "" if none has ended."""
         counts = bool(self.policy and self.policy["counts_progress"])
         ended = self.history[: self.number]
         return format_loss(total_loss(losses(ended, counts))) if ended else ""
 
     def read_checkpoint(self, world_size: int) -> Checkpoint | None:
-        """Return the newest checkpoint on this node that so many ranks can load; None if none is known."""
+        """Return the newest checkpoint on this node that this number of ranks can load; None if none is known."""
         try:
             return self.newest_checkpoint({**self.plan, "world_size": world_size})
         except TimeoutError:
@@ -285,7 +285,7 @@ class Attempts:
             return None
 
     def describe_next(self, attempt: Attempt, names: list[str]) -> str:
-        """Return what a person who watches the run should know about the next attempt."""
+        """Return a text about the next attempt for a person who watches the run."""
         last, policy = self.history[-1], self.policy
         what = f"{last['node']} was lost" if last["end_class"] == NODE_LOST and last["node"] else last["reason"]
         remaining = (policy["restarts"] if policy else 0) - attempt["number"]
@@ -306,7 +306,7 @@ def is_usable(node: NodeView) -> bool:
 
 
 def leaves_something(node: NodeView) -> bool:
-    """Return whether something of an attempt that has ended remains on a node, where it may hold GPUs."""
+    """Return whether anything of an attempt that has ended remains on a node, where it may hold GPUs."""
     report = node["report"]
     if report is None:
         return node["state"] not in ("lost", "spare")

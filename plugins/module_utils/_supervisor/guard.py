@@ -70,7 +70,7 @@ def guard(arguments: list[str]) -> int:
 
 
 def remove_temporary(directory: str) -> None:
-    """Remove the job's temporary directory, as far as possible: what is a mount or belongs to others stays."""
+    """Remove the job's temporary directory, as far as possible: mounts and other users' files stay."""
     with contextlib.suppress(OSError):
         names = os.listdir(directory)
         for name in names:
@@ -135,7 +135,7 @@ def report_death(directory: str, status: int | None) -> None:
 def remove_new_container(plan: Data, directory: str, was_requested: bool) -> None:
     """Make the container engine remove this node's container, which it may still be creating.
 
-    was_requested: whether it was asked before, without looking into the run directory.
+    was_requested: whether the engine was already asked, without looking into the run directory.
     """
     command = removal_command(plan, directory, CONTAINER_CREATION_TIMEOUT)
     is_creating = command != plan["remove"]

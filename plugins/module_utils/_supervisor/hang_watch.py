@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide whether a run hangs: by the time since its last output, and by what its ranks do meanwhile."""
+"""Decide whether a run hangs: by the time since its last output, and by the activity of its ranks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
 
 WRITTEN = 1_048_576  # bytes by which a job's processes must have written files between two checks to make progress
-IO_CHECK_AGE = 10.0  # seconds of silence after which written files are looked at
+IO_CHECK_AGE = 10.0  # seconds of silence after which written files are examined
 
 
 def bytes_written(pids: list[int]) -> int:
@@ -58,7 +58,7 @@ class Progress:
         self.directory = directory
         self.plan = plan
         self.due = 0.0
-        self.changed: float | None = None  # when the last progress was seen, by the monotonic clock
+        self.changed: float | None = None  # monotonic time at which progress was last seen
         self.sizes: dict[str, int] = {}
         self.written: int | None = None
 
@@ -92,10 +92,10 @@ class HangRule:
         self.least = min(least, timeout)  # the threshold is never adapted to less than this
         self.longest_gap: float | None = None  # None until the first progress
         self.quiet = 0.0  # seconds of silence at the last call
-        self.postponed = 0.0  # seconds of silence before which the rule is not asked again
+        self.postponed = 0.0  # seconds of silence before which the rule is not evaluated again
 
     def threshold(self) -> float:
-        """Return from which silence on the run may hang, in seconds."""
+        """Return the length of a silence, in seconds, from which on the run may hang."""
         if not self.timeout:
             return math.inf
         adapted = self.timeout
@@ -118,7 +118,7 @@ class HangRule:
         return self.quiet > threshold - min(lead, threshold / 2)
 
     def postpone(self) -> None:
-        """Ask again after twice the present silence: the ranks are silent, but work."""
+        """Evaluate the rule again after twice the current silence: the ranks are silent, but working."""
         self.postponed = 2 * self.quiet
 
 
@@ -153,7 +153,7 @@ def is_hang(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, A
 
 
 def position(group: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what must stay the same while a rank waits."""
+    """Return the values that must stay the same while a rank waits."""
     return group["kind"], group["call"], group["file"], group["line"], tuple(group["frames"])
 
 
@@ -196,7 +196,7 @@ class HangWatch:
         """Return whether all nodes should send their stacks now.
 
         Args:
-            now: by the monotonic clock.
+            now: monotonic time.
             running: the nodes whose part runs, by node_rank.
             ended: ranks that have exited with 0.
         """
@@ -253,6 +253,6 @@ class HangWatch:
             self.news += text
 
     def take_news(self) -> str:
-        """Return what to report, once."""
+        """Return the text to report, once."""
         news, self.news = self.news, ""
         return news

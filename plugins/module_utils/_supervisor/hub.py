@@ -116,16 +116,16 @@ class Hub(LifelineEnd):
         self.own = plan["node"]["node_rank"]
         self.listener: socket.socket | None = None
         self.go = False
-        self.go_deadline = 0.0  # when a launcher that starts all nodes must have started them
+        self.go_deadline = 0.0  # time by which a launcher that starts all nodes must have started them
         self.first_node: str | None = None  # the node that ended the run
         self.deadline: float | None = None  # time until which rank 0 waits for the last reports
         self.nodes = initial_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
         self.attempts = Attempts(plan)
         self.attempts.preparation = HubPreparation(plan, self.send_request, self.tell_preparation)
-        self.phases: AttemptPhases = {}  # when the failure that ends the attempt was noticed
+        self.phases: AttemptPhases = {}  # time at which the failure that ends the attempt was noticed
         self.end_class = ""  # class of the attempt's end, if known to whoever ends it: see restart_policy.py
-        self.ended_ranks: dict[int, float] = {}  # when ranks exited while others still run, in seconds since 1970
+        self.ended_ranks: dict[int, float] = {}  # times at which ranks exited while others still run, since 1970
         self.hangs = HangWatch(plan)
         self.ended_early: list[int] = []  # ranks that had exited with 0 when the run began to end
         self.named_ranks: set[int] = set()  # ranks about which an event was written
@@ -286,7 +286,7 @@ class Hub(LifelineEnd):
             self.set_node(node, "ready")
 
     def check_connections(self, now: float) -> None:
-        """Drop connections that fail to authenticate in time, and give up nodes that hung up or fell silent."""
+        """Drop connections that fail to authenticate in time, and give up on nodes that hung up or fell silent."""
         silence = self.timeouts["silence"]
         for connection in list(self.connections):
             if connection.node_rank is None and now - connection.opened > AUTHENTICATION_TIMEOUT:
@@ -435,7 +435,8 @@ class Hub(LifelineEnd):
     ) -> None:
         """Stop the run on all nodes; if its plan allows restarts, only this attempt.
 
-        requested: by a person. shutdown: since the machine of rank 0 shuts down. end_class: see restart_policy.py.
+        requested: whether a person did. shutdown: whether the machine of rank 0 shuts down. end_class: see
+        restart_policy.py.
         """
         if requested or (shutdown and not can_succeed(self.plan)):
             self.attempts.policy = None
@@ -580,7 +581,7 @@ class Hub(LifelineEnd):
         self.journal.status_due = 0.0
 
     def describe_ended_ranks(self) -> str:
-        """Return which ranks exited a while ago, and for which the run still waits; "" if none did."""
+        """Return a text about ranks that exited a while ago, and those that the run still waits for; "" if none did."""
         ages = {rank: time.time() - since for rank, since in self.ended_ranks.items()}
         if self.stop_reason is not None or max(ages.values(), default=0.0) <= RANK_END_NOTICE_TIMEOUT:
             return ""
@@ -677,7 +678,7 @@ class Hub(LifelineEnd):
         return attempt is not None or bool(self.attempts.waiting)
 
     def refuse_without_quorum(self, attempt: Attempt | None, connected: set[int]) -> None:
-        """Begin no attempt that may run beside another one of the same run."""
+        """Begin no attempt that may run beside another attempt of the same run."""
         if attempt is not None or self.attempts.lacks_nodes:
             names, total = ", ".join(self.names[rank] for rank in sorted(connected)), len(self.names)
             self.attempts.refused = (

@@ -30,7 +30,7 @@ RESERVE = 262144  # bytes of disk reserved for the final records of a run that f
 
 
 def identity(path: str) -> tuple[int, ...] | None:
-    """Return what changes if a file is replaced or written; None if it was removed."""
+    """Return a value that changes if a file is replaced or written; None if it was removed."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -48,13 +48,13 @@ class Journal:
         self.state = "starting"
         self.message = ""
         self.started = time.monotonic()
-        self.since = time.time()  # when the state began
+        self.since = time.time()  # time at which the state began
         self.status_due = 0.0
         self.identities: dict[str, tuple[int, ...] | None] = {}  # identities of the documents that identify the run
         self.directory_modes: dict[str, int] = {}  # permissions of the run directory and its parent, as they were set
         self.events: list[str] = []  # the last lines of events.jsonl
         self.event_count = 0  # number of all events
-        self.damage = ""  # what the job has done to the run directory
+        self.damage = ""  # damage that the job has done to the run directory
         self.on_event: Callable[[str, str], None] | None = None  # called with the kind and text of each event
         self.unwritten = ""  # the error if the run directory could not be written
 
@@ -142,7 +142,7 @@ class Journal:
             self.status_due = 0.0
 
     def write_status(self, now: float, fields: Data) -> None:
-        """Write status.json; more: fields from the launcher and this node's end of the lifeline."""
+        """Write status.json; fields: those of the launcher and this node's end of the lifeline."""
         status = {
             "run_id": self.plan["run_id"],
             "node_rank": self.plan["node"]["node_rank"],
@@ -183,7 +183,7 @@ class Journal:
             )
 
     def is_private(self) -> bool:
-        """Return whether the run directory and its parent are directories with the permissions of the start."""
+        """Return whether the run directory and its parent are directories with their initial permissions."""
         for directory in (os.path.dirname(self.directory), self.directory):
             try:
                 status = os.lstat(directory)
@@ -197,7 +197,8 @@ class Journal:
     def remember_modes(self) -> None:
         """Remember the permissions of the run directory and its parent: not all file systems, such as CIFS, have them.
 
-        Without it, what the file system shows for a directory with mode 0700 would count as changed by the job.
+        Otherwise, the permissions that such a file system shows for a directory with mode 0700 would count as changed
+        by the job.
         """
         for directory in (os.path.dirname(self.directory), self.directory):
             with contextlib.suppress(OSError):

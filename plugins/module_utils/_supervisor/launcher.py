@@ -120,7 +120,7 @@ class LauncherEnded:
     def __init__(self, ending: Ending, stuck: list[int], container: str) -> None:
         self.ending = ending
         self.stuck = stuck
-        self.container = container  # why the container may still exist, and what to do; "" if it was removed
+        self.container = container  # reason why the container may still exist, and what to do; "" if it was removed
 
 
 class LauncherProcess:
@@ -143,7 +143,7 @@ class LauncherProcess:
         self.shutdown = False  # whether this node ends its part because its machine shuts down
         # the newest attempt's directory, and when it was first seen
         self.newest_attempt: tuple[str | None, float] = (None, -math.inf)
-        self.failing = ""  # why this node ends its part, if announced before the report
+        self.failing = ""  # reason why this node ends its part, if announced before the report
         self.closing: dict[int, float] = {}  # by pid: when torchrun began to end a rank because another failed
         self.noticed = False  # whether torchrun has noticed that a rank failed
         self.log_size = 0  # size of the launcher's log when it was last searched for those ranks
@@ -157,7 +157,7 @@ class LauncherProcess:
         self.hits_before = limit_hits()
 
     def ending(self) -> Ending | None:
-        """Return the phase with the time at which its processes began to be ended, or None before."""
+        """Return the phase in which its processes are ended, with its start time, or None before that."""
         return self.phase if isinstance(self.phase, Ending) else getattr(self.phase, "ending", None)
 
     # - start
@@ -213,7 +213,7 @@ class LauncherProcess:
         return command
 
     def install_stack_hook(self) -> None:
-        """Write the hook that makes stacks available; without it, for example on a full disk, the job runs as well."""
+        """Write the hook that makes stacks available; without it, for example on a full disk, the job also runs."""
         with contextlib.suppress(OSError):
             if self.plan.get("stacks"):
                 write_hook(self.journal.directory)
@@ -257,7 +257,7 @@ class LauncherProcess:
     # - end
 
     def stop(self, reason: str) -> None:
-        """End its processes: SIGTERM now, SIGKILL after the grace period."""
+        """End the job's processes: SIGTERM now, SIGKILL after the grace period."""
         if self.stop_reason is None:
             self.stop_reason = reason
         if self.ending() is None:
@@ -265,7 +265,7 @@ class LauncherProcess:
             self.end(time.monotonic(), self.process.pid if self.closing and self.process is not None else None)
 
     def end(self, now: float, awaited: int | None = None) -> None:
-        """Begin to end its processes; awaited: pid of a launcher that ends its own ranks."""
+        """Begin to end the job's processes; awaited: pid of a launcher that ends its own ranks."""
         if self.plan.get("stacks") and self.process is not None:
             self.stacks.collect(FINAL_STACKS_TIMEOUT)
         self.phase = Ending(now, awaited)
@@ -280,7 +280,7 @@ class LauncherProcess:
             return False
 
     def collect_stacks(self) -> list[Data]:
-        """Return what this node's ranks do, as groups of those that do the same; [] if the job does not run."""
+        """Return the activity of this node's ranks, in groups with the same activity; [] if the job does not run."""
         if not self.plan.get("stacks") or not isinstance(self.phase, Running):
             return []
         return self.stacks.collect(STACKS_TIMEOUT)
@@ -288,7 +288,7 @@ class LauncherProcess:
     def restart_ranks(self, last_heard: float) -> None:
         """Make torchrun restart its ranks at once after a node has fallen silent.
 
-        last_heard: when its last message arrived, by the monotonic clock, which no time server sets.
+        last_heard: the time of its last message, by the monotonic clock, which no time server sets.
 
         Otherwise collectives would wait for the dead peer until TCP or NCCL gives up, 2 to 30 minutes. Ending one rank
         on rank 0's node is enough: its agent starts a new rendezvous. Does nothing if the ranks were already restarted.
@@ -306,7 +306,7 @@ class LauncherProcess:
         signal_all(ranks, signal.SIGKILL)
 
     def note_attempt(self, now: float) -> None:
-        """Note when the ranks were started last, by the monotonic clock: only an elastic run asks."""
+        """Note when the ranks were last started, by the monotonic clock: only an elastic run needs it."""
         if self.plan["elastic"] and self.plan["rank_logs"] == "torchrun":
             newest = attempt_directory(self.journal.log_path("ranks"), 0)
             if newest is not None and newest != self.newest_attempt[0]:
@@ -409,7 +409,7 @@ class LauncherProcess:
                 return notices
             self.code = -signal.SIGKILL
         if self.remover and self.removed is None and self.remover not in remaining:
-            return notices  # likewise, the next turn has the remover's status
+            return notices  # the next turn also has the remover's status
         self.phase = LauncherEnded(ending, killed, self.describe_container(self.remover in remaining))
         return notices
 

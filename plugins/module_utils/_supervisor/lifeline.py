@@ -4,8 +4,8 @@
 """The lifeline of a run's supervisors: one TCP connection from each to rank 0's.
 
 It speaks JSON, one object per line, at most 64 KiB. After the greeting, which is the first three lines, each line is
-preceded by "MAC ": the HMAC, with a key made from the token and both nonces, of the sender, the line's number and the
-line. So no third party can add, replace, reorder or repeat a line.
+preceded by "MAC ": the HMAC, with a key derived from the token and both nonces, of the sender, the line's number and
+the line. So no third party can add, replace, reorder or repeat a line.
   server: {"nonce"}  peer: {"node_rank", "nonce", "mac"}  server: {"mac"}
   peer:   {"type": "beat", "quiet"} | {"type": "ready", "launcher_log"} | {"type": "running"}
   peer:   {"type": "report", "report"} | {"type": "stop", "reason"}

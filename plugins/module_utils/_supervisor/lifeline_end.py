@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 Start = collections.namedtuple("Start", "command")  # the job; command: its argv
 # The job. leaving: this node ends its part without a request to stop the run; shutdown: since its machine shuts down.
 Stop = collections.namedtuple("Stop", "reason leaving shutdown")
-# After a node was lost; last_heard: when its last message arrived, by the monotonic clock.
+# After a node was lost; last_heard: the monotonic time at which its last message arrived.
 RestartRanks = collections.namedtuple("RestartRanks", "last_heard")
 # The stacks of this node's ranks, to be sent to rank 0.
 CollectStacks = collections.namedtuple("CollectStacks", "")
@@ -128,7 +128,7 @@ class LifelineEnd:
         raise NotImplementedError
 
     def send_stacks(self, groups: list[Data]) -> None:
-        """Send what this node's ranks do."""
+        """Send the activity of this node's ranks."""
         raise NotImplementedError
 
     def send_prepared(self, reply: Data) -> None:
@@ -156,9 +156,9 @@ class LifelineEnd:
         raise NotImplementedError
 
     def loss_to_report(self) -> str:
-        """Return why the node that leads the run is lost, if this node reports it in place of that one; else ""."""
+        """Return why the node that leads the run is lost, if this node reports that in its place; else ""."""
         return ""
 
     def status(self) -> Data:
-        """Return its fields of status.json."""
+        """Return this end's fields of status.json."""
         raise NotImplementedError

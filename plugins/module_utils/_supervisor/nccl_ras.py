@@ -38,20 +38,20 @@ MISSING = re.compile(r"  Missing communicator data from (?P<number>[0-9]{1,9}) (
 
 
 def port_of(environment: Mapping[str, str]) -> int:
-    """Return the port at which a job's NCCL answers; 0 if that is not on this node."""
+    """Return the port on which a job's NCCL answers; 0 if that is not on this node."""
     host, _colon, port = environment.get(ADDRESS, f"localhost:{DEFAULT_PORT}").rpartition(":")
     is_number = port.isascii() and port.isdecimal() and len(port) < 6
     return int(port) if host in LOCAL and is_number else 0
 
 
 def read_status(port: int, timeout: float = RAS_TIMEOUT) -> str:
-    """Return NCCL's status of the job, as much as arrives in time; "" if nothing that is NCCL answers."""
+    """Return as much of NCCL's status of the job as arrives in time; "" if NCCL does not answer."""
     deadline = time.monotonic() + timeout
     return next(filter(None, (read_status_at(address, port, deadline) for address in LOOPBACK)), "")
 
 
 def read_status_at(address: str, port: int, deadline: float) -> str:
-    """Return what read_status() returns, from this address."""
+    """Return the result of read_status() from this address."""
     try:
         with socket.create_connection((address, port), deadline - time.monotonic()) as connection:
             for request, expected in REQUESTS:
@@ -119,7 +119,7 @@ class Differences:
 
 
 def differences(status: str) -> list[str]:
-    """Return in which operations the ranks of a job differ, one text for each."""
+    """Return a text for each operation in which the ranks of a job differ."""
     result = Differences()
     for line in status.splitlines():
         result.take(line)
@@ -128,7 +128,7 @@ def differences(status: str) -> list[str]:
 
 
 def describe_nccl(environment: Mapping[str, str]) -> str:
-    """Return what NCCL knows about a run that hangs, as a continuation of its description; "" if nothing."""
+    """Return NCCL's information about a run that hangs, as a continuation of its description; "" if nothing."""
     port = port_of(environment)
     lines = differences(read_status(port)) if port else []
     return f"; NCCL: {'; '.join(lines)}" if lines else ""

@@ -72,7 +72,7 @@ class NewMembers:
     def __init__(self, hub: JoinableHub) -> None:
         self.hub = hub
         self.request: Data | None = None  # the request that has not been answered yet
-        self.deadline = 0.0  # when that request must have been answered
+        self.deadline = 0.0  # time by which that request must have been answered
         self.member: Member | None = None  # the member chosen in response to that request
         self.acknowledged: set[int] = set()  # node_ranks of the nodes that know the new member
         self.awaited: dict[int, Member] = {}  # members that have not connected yet
@@ -221,7 +221,7 @@ class NewMembers:
         return total - len(self.acknowledged) < majority(total)
 
     def messages(self) -> Iterator[Data]:
-        """Return the messages that a newly connected node may have missed."""
+        """Yield the messages that a newly connected node may have missed."""
         for rank, node in enumerate(self.hub.plan["nodes"]):
             generation = generation_of(self.hub.plan, rank)
             if generation:

@@ -76,7 +76,7 @@ class Peer(LifelineEnd):
         super().__init__(plan, token, journal, selector)
         self.node_rank = plan["node"]["node_rank"]
         self.last_heard = time.monotonic()
-        self.broken: float | None = None  # when the connection to rank 0 broke
+        self.broken: float | None = None  # time at which the connection to rank 0 broke
         self.retry = 0.0
         self.connect_error = ""
         self.has_started = False  # whether this node's job has started
@@ -88,17 +88,17 @@ class Peer(LifelineEnd):
         self.candidate = self.hub  # the node to which this one connects
         self.port_number = 0  # number of the lifeline's port on that node: see ports.py
         self.replica = Replica()
-        self.election: float | None = None  # when this node began to look for another hub
+        self.election: float | None = None  # time at which this node began to look for another hub
         self.election_due = math.inf
         self.admitted = False  # whether this node has ever checked in
-        self.lost_at: float | None = None  # when rank 0 was given up
+        self.lost_at: float | None = None  # time at which rank 0 was given up
         self.loss = ""  # why
         self.deadline = math.inf  # time until which a stopped node waits for rank 0's result
         self.unsent_notices: list[Data] = []  # notices that arose while there was no connection
         self.notice_number = 0  # number of the newest notice from rank 0
         self.is_ending = False  # whether a notice ends the run
         self.stepped = time.monotonic()
-        self.woke = -math.inf  # when this supervisor resumed after a hang that the hub took for a loss
+        self.woke = -math.inf  # time at which this supervisor resumed after a hang that the hub took for a loss
 
     @property
     def connection(self) -> LifelineConnection | None:
@@ -261,7 +261,7 @@ class Peer(LifelineEnd):
             self.drop(connection)
 
     def take_member(self, message: Data) -> None:
-        """Note that a node was replaced, and tell the hub so."""
+        """Note that a node was replaced, and acknowledge that to the hub."""
         member = checked_member(message, len(self.names))
         if member is None:
             return

@@ -13,7 +13,7 @@ PORTS = 16  # number of ports that an attempt may use, from the master port: ano
 
 
 def lifeline_port(planned: int, number: int) -> int:
-    """Return a port on which a node leads a run: number 0 is the planned port, the next ones are below it.
+    """Return a port on which a node leads a run: number 0 is the planned port, the next are below it.
 
     The ports above it belong to the ranks.
     """

@@ -37,7 +37,7 @@ def choose_processes(
 ) -> tuple[dict[int, Process], list[int]]:
     """Return the processes of the requested ranks of this node, by rank, and the ranks that cannot be profiled.
 
-    ranks: the requested ones of the run, or [] for all. processes: by local rank.
+    ranks: the requested ranks of the run, or [] for all. processes: by local rank.
     """
     first = plan["node"]["first_rank"]
     requested = [rank for rank in range(first, first + plan["node"]["slots"]) if not ranks or rank in ranks]

@@ -57,7 +57,7 @@ def rank_reports(  # noqa: C901
 
     Also closed (true) if torchrun ended it because another rank had failed, first (true) if it is known to be the first
     rank on this node to fail, and ended_by_us (true) if the supervisor ended it. launcher_stopped: whether it also
-    ended the launcher; ending: when it began to end the ranks, by the monotonic clock.
+    ended the launcher; ending: the monotonic time at which it began to end the ranks.
     """
     node, directory, run_directory = plan["node"], log_directory(plan, directory), directory
     failures, first = {}, None
@@ -117,7 +117,7 @@ def ended_by_force(code: int, text: str) -> bool:
 
 
 def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
-    """Return {rank: the exception that ended it, or ""} for ranks that share a log, or None if it does not say.
+    """Return {rank: the exception that ended it, or ""} for ranks that share a log, or None if it is not known.
 
     torch puts "[rank3]: " before each line of an uncaught exception.
     """
@@ -201,7 +201,7 @@ def recorded_error(path: str) -> str:
 def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
     """Return the exit code of a rank started by bin/muster-rank, and when it ended; None if not recorded.
 
-    directory: of the attempt's logs.
+    directory: that of the attempt's logs.
 
     Times are by this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
     """

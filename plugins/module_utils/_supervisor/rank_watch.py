@@ -38,7 +38,7 @@ class RankWatch:
         self.plan = plan
         self.due = 0.0
         self.missing: dict[int, str] = {}  # local ranks without a process at the last check, with their directory
-        self.ended: dict[int, float] = {}  # when a local rank was found to have exited, in seconds since 1970
+        self.ended: dict[int, float] = {}  # time at which a local rank was found to have exited, in seconds since 1970
 
     def global_ranks(self) -> dict[int, float]:
         """Return the time at which each global rank exited, in seconds since 1970."""

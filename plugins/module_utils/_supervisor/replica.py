@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the hub of a run tells the other nodes about the run's past, so that each of them could lead it."""
+"""The run's history, which the hub sends to the other nodes so that any of them can lead the run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ STATE = {
     "lost": [range(10**6)],
     "excluded": [range(10**6)],
     "elapsed": Between(0, 1e9),  # seconds since the job first started
-    "began": Between(0, 1e11),  # when the job of the current attempt started
+    "began": Between(0, 1e11),  # time at which the job of the current attempt started
     "checkpoint": str,  # the checkpoint that existed before the first attempt
 }
 EVENT = {"time": Between(0, 1e11), "event": str, "text": str}
@@ -95,7 +95,7 @@ class Replica:
 
 
 class Replicator:
-    """The hub's messages about the past of the run."""
+    """The hub's messages about the history of the run."""
 
     def __init__(self, hub: ReplicatedHub) -> None:
         self.hub = hub

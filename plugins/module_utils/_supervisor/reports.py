@@ -27,7 +27,7 @@ def shorten_groups(groups: list[Data], limit: int = MAX_LINE - 4096) -> list[Dat
 
 
 def shorten_report(report: NodeReport) -> None:
-    """Fit a report into one line of the lifeline: shorten texts, then keep only the most telling ranks."""
+    """Fit a report into one line of the lifeline: shorten texts, then keep only the most informative ranks."""
     for limit in (8000, 2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:
             return

@@ -45,7 +45,8 @@ BROKEN_HARDWARE = re.compile(
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 CANNOT_START = (126, 127)  # exit codes of a program that is missing or cannot be executed
 
-# restart: whether another attempt follows. why: why not, "" if it does. final: whether a scheduler must not requeue it.
+# restart: whether another attempt follows. why: why none follows, "" if one does. final: whether a scheduler must not
+# requeue it.
 Decision = collections.namedtuple("Decision", "restart why final")
 
 

@@ -110,7 +110,7 @@ def hook_environment(plan: Mapping[str, Any], directory: str, environment: Mappi
 
 
 def hook_prefix(plan: Mapping[str, Any], directory: str) -> list[str]:
-    """Return what precedes a command in a container, so that the image's own PYTHONPATH stays; [] if not needed."""
+    """Return the prefix of a command in a container, so that the image's own PYTHONPATH stays; [] if not needed."""
     if plan["rank_logs"] == "ranks" or not plan.get("wrap") or not plan.get("stacks"):
         return []
     single = plan["rank_logs"] == "launcher" and plan["node"]["slots"] == 1
@@ -118,7 +118,7 @@ def hook_prefix(plan: Mapping[str, Any], directory: str) -> list[str]:
 
 
 class Process:
-    """A process of the job that has Python's stacks to offer, or that is a rank without."""
+    """A process of the job that offers its Python stacks, or a rank that does not."""
 
     def __init__(self, pid: int, parent: int, state: str) -> None:
         self.pid = pid
@@ -147,7 +147,7 @@ def cpu_ticks(pid: int) -> int | None:
 
 
 def read_from(path: str, offset: int) -> str:
-    """Return what was added to a file since an offset, at most MAX_DUMP bytes of it, from its end."""
+    """Return the text added to a file since an offset, at most its last MAX_DUMP bytes."""
     try:
         with open(path, "rb", opener=open_regular) as stream:
             stream.seek(max(offset, os.fstat(stream.fileno()).st_size - MAX_DUMP))
@@ -225,7 +225,7 @@ class StackCollector:
     # - stacks
 
     def collect(self, timeout: float) -> list[Data]:
-        """Return groups of ranks that do the same. timeout: seconds to wait for the stacks."""
+        """Return groups of ranks with the same activity. timeout: seconds to wait for the stacks."""
         processes = self.processes()
         ranks = {process.local_rank: process for process in processes.values() if process.local_rank is not None}
         answering = [process for process in ranks.values() if process.state not in STOPPED_STATES]
@@ -269,7 +269,7 @@ class StackCollector:
         }
 
     def read_workers(self, rank: Process, processes: dict[int, Process], deadline: float) -> list[str]:
-        """Return where the worker processes of a rank are: one by one, since they write into their parent's file."""
+        """Return the code positions of a rank's workers, read one by one, since they write into their parent's file."""
         texts: list[str] = []
         for process in list(processes.values()):
             if not process.has_handler or process is rank or not is_below(process, rank, processes):
@@ -304,7 +304,7 @@ class StackCollector:
         return [group for _local_rank, group in sorted(groups.items())]
 
     def final_groups(self, reports: list[RankReport]) -> list[Data]:
-        """Return what the ranks did last: by an exception's traceback, the last collection, or a stack at SIGTERM.
+        """Return the last activity of the ranks, from a traceback, the last collection, or a stack at SIGTERM.
 
         Such a stack remains if another process, such as torchrun, has ended the rank; it may already have been read by
         a collection that no longer saw the process. reports: those of the ranks.
@@ -352,7 +352,7 @@ class StackCollector:
 
 
 def is_local(path: str) -> bool:
-    """Return whether a file is on a local disk: reading it from a server that does not answer would block."""
+    """Return whether a file is on a local disk: reading it from a server that does not respond would block."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         mounts = parse_mountinfo(stream.read())
     remote = {point for point, mount in mounts.items() if REMOTE.match(mount["type"])}
@@ -381,7 +381,7 @@ def empty_group(state: str, cpu: str) -> Data:
 
 
 def describe_worker(frames: list[Frame]) -> str:
-    """Return where a worker process is: the innermost frame, and that of the user's code."""
+    """Return the position of a worker in its code: the innermost frame, and that of the user's code."""
     user, innermost = frames[user_position(frames)], frames[0]
     return short(user) if user == innermost else f"{short(innermost)} called by {short(user)}"
 

@@ -4,7 +4,7 @@
 """Make processes write their stacks, by the signal that is safe for what each of them does.
 
 faulthandler follows the frames of the interrupted thread from a signal handler. That is safe while the thread is
-blocked or executes C code. While it executes Python code, Python 3.12 and newer crash now and then, since a frame may
+blocked or executes C code. While it executes Python code, Python 3.12 and newer crash occasionally, since a frame may
 be half built. So a running process gets a signal that Python itself handles, between two bytecodes, and faulthandler's
 only if it does not reply, which means that it is in C code.
 """

@@ -5,7 +5,7 @@
 
 The supervisor that leads a run is the hub: at first that of node 0. If it is lost, the living node with the lowest
 node_rank above it succeeds it, once a majority of the nodes that started, spares included, follows it. The hub itself
-begins another attempt only while the nodes that it cannot reach are no majority. So two parts of a network that was
+begins another attempt only while the nodes that it cannot reach are not a majority. So two parts of a network that was
 split never run the job at the same time.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, Timeouts
 
 
-MAX_CANDIDATES = 8  # candidates that do not answer; without this many of its nodes, a run does not continue
+MAX_CANDIDATES = 8  # candidates that do not respond; without this many of its nodes, a run does not continue
 
 
 def majority(nnodes: int) -> int:
@@ -48,7 +48,7 @@ def keeps_quorum(plan: Plan, hub: int, connected: Collection[int]) -> bool:
 def takeover_delay(timeouts: Timeouts) -> float:
     """Return the seconds after which a hub that nodes have lost has certainly ended its job, or has died.
 
-    It may notice only after them that the connection broke, and then ends its job as any node.
+    It may notice only after them that the connection broke, and then ends its job as any node does.
     """
     end = RECONNECT_TIMEOUT + 2 * timeouts["heartbeat"] + timeouts["grace"] + KILL_TIMEOUT
     return max(RETURN_TIMEOUT, end)
@@ -71,8 +71,8 @@ def choose_candidate(own: int, hub: int, lost: Collection[int], elapsed: float, 
     """Return the node that should lead the run, from the point of view of node `own`.
 
     hub: node_rank of the lost hub. lost: nodes that it had already lost. elapsed: seconds since the election began;
-    each candidate has CANDIDATE_TIMEOUT to answer. A node before the hub, which has joined the run later, only follows:
-    total is the number of nodes.
+    each candidate has CANDIDATE_TIMEOUT to respond. A node before the hub, which has joined the run later, only
+    follows: total is the number of nodes.
     """
     candidates = [rank for rank in range(hub + 1, own) if rank not in lost] + [own]
     if own < hub:

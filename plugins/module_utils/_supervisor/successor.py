@@ -52,12 +52,12 @@ class Successor(Hub):
         self.predecessor = self.own
         self.loss = ""
         self.leads = False  # whether a majority follows
-        self.abandoned = ""  # why this node does not lead the run
+        self.abandoned = ""  # reason why this node does not lead the run
         self.gather_by = time.monotonic() + gather_timeout(len(self.names))
-        self.settled: float | None = None  # when this node stopped waiting for more nodes
+        self.settled: float | None = None  # time at which this node stopped waiting for more nodes
 
     def inherit(self, peer: Peer, attempt: Attempt) -> None:
-        """Take over what this node knows as a peer; attempt: the current one."""
+        """Take over this node's knowledge as a peer; attempt: the current one."""
         replica, now = peer.replica, time.monotonic()
         lost_at = peer.lost_at or now
         self.phases = {"noticed": time.time() - (now - lost_at), "silent": lost_at - peer.last_heard}
@@ -137,7 +137,7 @@ class Successor(Hub):
         return len(self.followers()) >= majority(len(self.names))
 
     def take_over(self, now: float) -> None:
-        """Lead the run once all others that live had the time to connect, and have ended their part."""
+        """Lead the run once all other live nodes have had time to connect, and have ended their part."""
         missing = len(self.names) - 1 - len(self.followers())
         if self.settled is None:
             self.settled = now + SETTLE_TIMEOUT

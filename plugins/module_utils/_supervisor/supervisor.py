@@ -116,7 +116,7 @@ class Supervisor:
         self.preparation = NodePreparation(self.journal, self.plan, token)
         kind = Hub if leads_run(self.plan) else Peer  # a node that joins the run may have number 0
         self.lifeline: LifelineEnd = kind(self.plan, token, self.journal, self.selector)
-        self.stop_signal: int | None = None  # the signal that asked this node to stop
+        self.stop_signal: int | None = None  # the signal that requested this node to stop
         self.report: NodeReport | None = None  # once this node's part has ended
         self.tend_due = 0.0  # when to tend the processes, the lifeline and the run
         self.damage_reported = False  # whether the watcher knows what the job did to the run directory

@@ -117,7 +117,7 @@ class Watchers:
         self.gpus_error = ""  # nvidia-smi's error while any GPU is faulty
         self.logs_due = 0.0
         self.shortened = ""  # how logs over the limit were shortened, or the error
-        self.final_check: float | None = None  # when the final checks began
+        self.final_check: float | None = None  # time at which the final checks began
 
     def begin_attempt(self, plan: Plan) -> None:
         """Watch the next attempt's job, whose final checks have not begun."""

@@ -4,7 +4,7 @@
 
 """Find the flash-attention wheel for the environment, or prepare a build; verify the installation.
 
-This runs in the environment's interpreter and imports only torch and flash-attention besides the standard library.
+This runs in the environment's interpreter and imports only torch and flash-attention apart from the standard library.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 AMPERE = (8, 0)  # compute capability; FlashAttention 2 has no kernels for older GPUs
 MEMORY_PER_JOB = 20  # GB per build job (setup.py: 5 for each of 4 nvcc threads)
 # Releases, newest first: the torch minor releases with wheels, the CUDA majors with their spelling in wheel names, and
-# the oldest glibc that loads them (docs/software.md). The server is asked which wheels really exist.
+# the oldest glibc that loads them (docs/software.md). The server is queried for the wheels that actually exist.
 RELEASES = {
     "2.8.3": (("2.4", "2.5", "2.6", "2.7", "2.8"), {"12": "12"}, "2.32"),
     "2.7.4.post1": (("2.2", "2.3", "2.4", "2.5", "2.6"), {"12": "12"}, "2.31"),
@@ -50,7 +50,7 @@ def numbers(version: str) -> tuple[int, ...]:
 def cuda_tag(release: str, cuda: str) -> str:
     """Return a release's tag for a CUDA version: the major version, before 2.7.0 the version of its build.
 
-    An empty string if the release has no wheels for that major version.
+    Return an empty string if the release has no wheels for that major version.
     """
     major = cuda.partition(".")[0]
     if numbers(release) >= (2, 7):
@@ -62,7 +62,7 @@ def cuda_tag(release: str, cuda: str) -> str:
 def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, machine: str) -> str:  # noqa: PLR0913
     """Return the name of a wheel, such as flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl.
 
-    An empty string if it cannot exist.
+    Return an empty string if it cannot exist.
     """
     if not cuda_tag(release, cuda):
         return ""

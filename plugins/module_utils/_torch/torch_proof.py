@@ -5,7 +5,7 @@
 """Verify torch on this node: its build, packages built against it, a matrix product on each GPU, a sum of two ranks.
 
 The verification is not repeated until its inputs change. It runs in the environment's interpreter and imports only
-torch besides the standard library.
+torch apart from the standard library.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def fingerprint(request: Data) -> str:
 
 
 def installed_builds() -> dict[str, list[str]]:
-    """Return version and time of installation of torch and of the packages built against it, by name."""
+    """Return the version and installation time of torch and of the packages built against it, by name."""
     builds = {}
     for name in ("torch", *COMPANIONS):
         try:
@@ -112,7 +112,7 @@ def check_companions() -> list[str]:
 
 
 def rocm_version(request: Data) -> str:
-    """Return the version of ROCm that the requested build is for, or "" if it is not for ROCm."""
+    """Return the ROCm version that the requested build is for, or "" if it is not for ROCm."""
     build = str(request["build"])
     return build[len("rocm") :] if build.startswith("rocm") else ""
 

@@ -30,7 +30,7 @@ CONVERT_ZERO = (
     "python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state "
     "--input_folder {path} --output_folder {path}_universal"
 )
-# How to make shards fit another number of ranks, by the format of the checkpoint.
+# How to convert shards for a different number of ranks, by the format of the checkpoint.
 DEEPSPEED_REMEDY = (
     'convert it on {node}: {command}; then set "checkpoint": {{"load_universal": true}} in the DeepSpeed '
     "configuration and load {zero}_universal; or use {world_size} processes again"
@@ -78,7 +78,7 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
 
 
 def check_restarts(context: CheckContext, contract: Contract) -> list[Finding]:
-    """Check that a run that restarts by itself has checkpoints to resume from."""
+    """Check that a run that restarts automatically has checkpoints to resume from."""
     if not context.job.restarts or contract.path:
         return []
     return [
@@ -96,7 +96,7 @@ def check_restarts(context: CheckContext, contract: Contract) -> list[Finding]:
 
 
 def check_room(context: CheckContext, contract: Contract) -> list[Finding]:
-    """Check that the checkpoints to keep, and the next before an older one is removed, fit on the disk."""
+    """Check that the checkpoints to keep, and the next one until an older one is removed, fit on the disk."""
     checkpoint = contract.choice["checkpoint"]
     if checkpoint is None or not checkpoint["size"]:
         return []
@@ -215,7 +215,7 @@ def check_parts(context: CheckContext, contract: Contract) -> list[Finding]:
 
 
 def copy_command(context: CheckContext, checkpoint: Checkpoint, owners: list[str], first_lacks: bool) -> str:
-    """Return the command that copies missing parts from the nodes that have them. first_lacks: so does the first."""
+    """Return the command that copies missing parts from the nodes that have them. first_lacks: whether node 0 does."""
     path = posixpath.dirname(checkpoint["path"]) if "" in checkpoint["parts"] else checkpoint["path"]
     quoted = shlex.quote(path)
     if owners == [context.table.nodes[0].name] and not first_lacks:

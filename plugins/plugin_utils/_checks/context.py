@@ -34,10 +34,10 @@ class ControllerCode:
     """The code on the controller, which the nodes should have, too."""
 
     source: str = ""
-    problem: str = ""  # why the source could not be read
+    problem: str = ""  # reason why the source could not be read
     requirements: str = ""  # path of the requirements file
     required: str = ""  # the hash of the requirements
-    skip_reason: str = ""  # why it was not copied to the nodes: launch_plan's code_left
+    skip_reason: str = ""  # reason why it was not copied to the nodes: launch_plan's code_left
     files: tuple[str, ...] = ()  # paths of its files, relative to the source; empty if there are too many
 
     @property

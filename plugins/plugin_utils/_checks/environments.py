@@ -35,7 +35,7 @@ def shared_projects(context: CheckContext, names: list[str]) -> list[str]:
 
 
 def use_project_environment(context: CheckContext, names: list[str]) -> str:
-    """Return how to use an environment that a project has on all of these nodes, or "" if there is none."""
+    """Return a remedy that uses an environment that a project has on all of these nodes, or "" if there is none."""
     shared = shared_projects(context, names)
     if not shared:
         return ""

@@ -51,7 +51,7 @@ def warning(check_id: str, nodes: Iterable[str], problem: str, requirement: str,
 
 
 def note(check_id: str, nodes: Iterable[str], problem: str, requirement: str, remedy: str) -> Finding:
-    """Return a finding that is only worth knowing, and is shown in one line."""
+    """Return a finding that is merely informative, and is shown on one line."""
     return Finding("note", check_id, tuple(nodes), problem, requirement, remedy)
 
 

@@ -30,7 +30,7 @@ def check_driver(context: CheckContext) -> list[Finding]:
 
 
 def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> list[Finding]:
-    """Return the first problem of a node's driver; its consequences are not reported separately."""
+    """Return the first problem with a node's driver; its consequences are not reported separately."""
     state, message, driver = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]
     loaded, library, on_disk = driver["loaded"], driver["library"], driver["on_disk"]
     reboot_remedy = "reboot the node, or unload and load the module (ansible-playbook site.yml --tags nvidia_driver)"
@@ -108,7 +108,7 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
     return []
 
 
-# By vendor: the function that returns the first problem of a node's driver.
+# By vendor: the function that returns the first problem with a node's driver.
 DRIVER_FINDINGS: dict[str, Callable[[str, dict[str, Any], CheckContext], list[Finding]]] = {
     "nvidia": driver_findings,
     "amd": lambda name, gpus, _context: amd_gpus.driver_findings(name, gpus),

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors 
 MAX_ERROR = 700  # characters of an exception in a finding
 SKIP_HINT = "without the test: -e launch_import_test=false"
 REINSTALL = "ansible-playbook site.yml --tags pytorch,python_env"
-# What to do about an exception, by its text; the first match counts.
+# The remedy for an exception, by its text; the first match counts.
 IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     (
         r"compiled using NumPy 1\.x|numpy\.(core\.multiarray|dtype size changed)|_ARRAY_API not found",
@@ -38,7 +38,7 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"undefined symbol",
-        f"that library was built for another torch: install a release for the installed one ({REINSTALL})",
+        f"that library was built for a different torch: install a release for the installed one ({REINSTALL})",
     ),
     (
         r"No module named '\w+\.[\w.]+'$",
@@ -142,7 +142,7 @@ def choose_remedy(text: str, remedies: tuple[tuple[str, str], ...], default: str
 
 
 def describe_location(failure: dict[str, Any]) -> str:
-    """Return where a failed import is: its statement, and the file with the line."""
+    """Return the location of a failed import: its statement, and the file with the line."""
     file_name = failure["file"].rpartition("/")[2]
     location = f"{file_name}, line {failure['line']}" if failure["line"] else file_name
     return f"{failure['statement']} ({location})" if failure["statement"] else location

@@ -17,14 +17,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.name_list im
 
 READY_STATES = {"completed", "not supported", "n/a", "[n/a]", "[not supported]"}
 ROCE_V2 = "RoCE v2"
-AUTOMATIC_GID_SINCE = (2, 21)  # NCCL chooses a RoCE v2 entry by itself
+AUTOMATIC_GID_SINCE = (2, 21)  # NCCL chooses a RoCE v2 entry automatically
 MANAGER_REMEDY = (
     "systemctl enable --now nvidia-fabricmanager on the node; journalctl -u nvidia-fabricmanager shows the reason"
 )
 
 
 def fabric_problem(links: dict[str, Any], driver: str) -> str:
-    """Return the problem of the NVSwitch fabric of a node, or ""."""
+    """Return the problem with a node's NVSwitch fabric, or ""."""
     states = Counter(
         f"{gpu['state']}, {gpu['status']}"
         for gpu in links["fabric"]
@@ -193,7 +193,7 @@ def roce_ports(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def has_automatic_gid(context: CheckContext) -> bool:
-    """Return whether each node's NCCL chooses the GID table entry by itself; unknown versions are assumed to."""
+    """Return whether each node's NCCL chooses the GID table entry automatically; unknown versions are assumed to."""
     if context.job.image:
         return True
     versions = [software["packages"].get("nccl") for _node, software in context.nodes_with("software")]

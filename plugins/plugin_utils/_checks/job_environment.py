@@ -65,7 +65,7 @@ def selected_interfaces(variable: str, value: str, interfaces: list[str]) -> tup
 
 
 def interface_problem(variable: str, value: str, interfaces: Mapping[str, Mapping[str, Any]]) -> tuple[str, bool]:
-    """Return the problem of a variable on a node, and whether it prevents the run, or ("", False)."""
+    """Return the problem with a variable on a node, and whether it prevents the run, or ("", False)."""
     selected, unknown = selected_interfaces(variable, value, list(interfaces))
     is_exclusion = value.startswith("^")
     if unknown and not variable.startswith("NCCL"):

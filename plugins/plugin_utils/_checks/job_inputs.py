@@ -176,14 +176,14 @@ def model_parameters(arguments: tuple[str, ...]) -> float:
 
 
 def trains_adapter(arguments: tuple[str, ...]) -> bool:
-    """Return whether a job trains only few parameters, as with LoRA."""
+    """Return whether a job trains only a few parameters, as with LoRA."""
     return any(
         re.search(r"lora|peft|adapter|finetuning[-_]type|freeze|qlora", argument, re.I) for argument in arguments
     )
 
 
 def check_host_memory(context: CheckContext) -> list[Finding]:
-    """Check that the nodes' memory holds what DeepSpeed offloads, if the model's name has its size."""
+    """Check that the nodes have enough memory for what DeepSpeed offloads, if the model's name includes its size."""
     parameters = model_parameters(context.job.args)
     if not parameters or trains_adapter(context.job.args):
         return []

@@ -102,7 +102,7 @@ def check_routes(context: CheckContext) -> list[Finding]:
 
 
 def check_candidates(context: CheckContext) -> list[Finding]:
-    """Check that only one interface is in the nodes' network: replies and programs may use another one."""
+    """Check that only one interface is in the nodes' network: replies and programs may use a different one."""
     findings = []
     for node in context.nodes:
         facts = context.facts[node.name]

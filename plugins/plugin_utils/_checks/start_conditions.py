@@ -50,7 +50,7 @@ def live_run_ids(address: str, runs: Iterable[Mapping[str, Any]], gpus: Iterable
 
 
 def describe_free_gpus(node: Node, facts: Mapping[str, Any]) -> str:
-    """Return how to choose GPUs that no run uses, or "" if all are in use or the number of GPUs is unknown."""
+    """Return a remedy that chooses GPUs that no run uses, or "" if all are in use or the number of GPUs is unknown."""
     runs = live_runs(node.address, facts["runs"])
     gpus = facts.get("gpus") or {}
     used = {gpu for run in runs for gpu in run.get("gpus") or ()}
@@ -214,7 +214,7 @@ def suggest_script(path: str, code_path: str, directory: str, files: Iterable[st
     """Return the path of the project's file that was probably meant, as the user types it, or "" if none is similar.
 
     Args:
-        path: of the missing script on a node.
+        path: that of the missing script on a node.
         code_path: the directory of the code on that node.
         directory: where a relative path starts.
         files: paths of the project's files, relative to code_path.
@@ -236,7 +236,7 @@ def find_sources(program: str, files: Iterable[str]) -> list[str]:
 
 
 def describe_missing_script(job: Job, facts: Mapping[str, Any], code: ControllerCode) -> tuple[str, str]:
-    """Return the problem of a node's script, and its remedy."""
+    """Return the problem with a node's script, and its remedy."""
     path, part = facts["script"]["path"], facts.get("code")
     directory = facts["working_directory"]["path"]
     if part and code.source and not part["script"] and path.startswith(part["path"] + "/"):
@@ -352,7 +352,7 @@ def check_launch(
 ) -> list[Finding]:
     """Return the findings of all checks in this file, for the nodes that replied."""
     busy = check_busy(job, table, facts)
-    # what keeps the master's node busy probably uses the ports, too
+    # whatever keeps the master's node busy probably uses the ports, too
     is_master_busy = any(table.master.name in finding.nodes for finding in busy)
     return [
         *check_run_id(job, table, facts),

@@ -54,7 +54,7 @@ class PlainAccount(NamedTuple):
 
 
 class CloudRequest(Protocol):
-    """What the user asked for, as far as the engine reads it."""
+    """The user's request, as far as the engine reads it."""
 
     @property
     def nnodes(self) -> int:
@@ -96,7 +96,7 @@ class Offers(NamedTuple, Generic[OfferT]):
     possible: list[OfferT]  # best first
     refusals: list[str]  # reasons why others are impossible
     remarks: Sequence[str] = ()  # other messages for a person
-    updates: Sequence[str] = ()  # changes to existing resources, which are no steps
+    updates: Sequence[str] = ()  # changes to existing resources, which are not steps
     notes: Sequence[str] = ()  # shown after the cost
     retry_minutes: float = 0.0  # how long to retry all offers while none has capacity
 
@@ -181,7 +181,7 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
     @classmethod
     @abc.abstractmethod
     def connect(cls, options: Options, show: Show, warn: Show) -> ClientT:
-        """Return a client. Raises PlanRefusedError, CloudError."""
+        """Return a client. Raise PlanRefusedError or CloudError."""
 
     @classmethod
     @abc.abstractmethod
@@ -246,14 +246,14 @@ class Cloud(CloudContext[ClientT], Generic[ClientT, RequestT, OfferT, AccountT],
     def create(self, creation: Creation[RequestT, OfferT]) -> dict[str, str]:
         """Send one request, and return the ids of the new resources by name.
 
-        Set reply_lost of the error if the request may have been executed.
+        Set reply_lost on the error if the request may have been executed.
         """
 
     def wait_until_listed(self, what: ResourceKind, ids: Mapping[str, str]) -> None:
         """Wait until requests can refer to new resources."""
 
     def configure(self, creation: Creation[RequestT, OfferT]) -> None:
-        """Set up the network, which exists, before machines are created in it. names: of machines to create."""
+        """Set up the existing network before machines are created in it. names: those of the machines to create."""
 
     @abc.abstractmethod
     def start(self, names_by_id: Mapping[str, str]) -> None:

@@ -146,7 +146,7 @@ class ClusterPlan(TypedDict):
     parts: list[ClusterPart]  # parts of the cluster, one per kind and name
     foreign_machines: list[Machine]  # machines in the cluster's network that are not the cluster's: never touched
     namesakes: list[Machine]  # named like the cluster's nodes, in other networks: never touched
-    retained: list[str]  # why resources are kept, for a person; only for `absent`
+    retained: list[str]  # reasons why resources are kept, for a person; only for `absent`
 
 
 class ClusterCost(TypedDict):

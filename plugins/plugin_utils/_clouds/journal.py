@@ -200,7 +200,7 @@ def read_journal(directory: Path, cluster: str, provider: str, writable: bool = 
 
 
 def _validate(content: Any) -> JournalContent:
-    """Return a journal's content, checked field by field. Raises KeyError, TypeError or ValueError."""
+    """Return a journal's content, checked field by field. Raise KeyError, TypeError or ValueError."""
     return {
         "cluster": str(content["cluster"]),
         "provider": str(content["provider"]),
@@ -220,7 +220,7 @@ def _validate(content: Any) -> JournalContent:
 
 @contextlib.contextmanager
 def cluster_lock(directory: Path, cluster: str) -> Iterator[None]:
-    """Lock a cluster while it is changed: two simultaneous commands would create it twice. Raises JournalError."""
+    """Lock a cluster while it is changed: two simultaneous commands would create it twice. Raise JournalError."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(directory / f".{cluster}.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -244,6 +244,6 @@ def cluster_lock(directory: Path, cluster: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_journal(directory: Path, cluster: str, provider: str, check: bool) -> Iterator[ClusterJournal]:
-    """Yield the journal of a cluster and lock it; in check mode, neither lock nor write it. Raises JournalError."""
+    """Yield the journal of a cluster and lock it; in check mode, neither lock nor write it. Raise JournalError."""
     with contextlib.nullcontext() if check else cluster_lock(directory, cluster):
         yield read_journal(directory, cluster, provider, writable=not check)

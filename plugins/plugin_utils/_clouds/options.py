@@ -87,7 +87,7 @@ def read_common_settings(options: Mapping[str, Any], check: bool, example_type: 
 
 
 def read_first_boot(options: Mapping[str, Any], first_boot: FirstBoot, alternative: str = "") -> str:
-    """Return the provider's data for the first boot. alternative: to setting a key, as the end of a sentence."""
+    """Return the provider's data for the first boot. alternative: an alternative to a key, as the end of a sentence."""
     key = options["ssh_public_key"]
     return first_boot(
         read_public_key(key, alternative) if key else "",

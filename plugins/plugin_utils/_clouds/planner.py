@@ -4,7 +4,7 @@
 """Plan the steps from a cluster's existing to its desired state.
 
 Planning again after all steps yields none; after some of them, it yields the remaining ones. Only missing resources
-are created: surplus is never removed, and a machine's type is never changed.
+are created: surplus machines are never removed, and a machine's type is never changed.
 """
 
 from __future__ import annotations

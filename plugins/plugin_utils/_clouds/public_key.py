@@ -19,7 +19,7 @@ PUBLIC_KEY = re.compile(
 def read_public_key(key_or_path: str, alternative: str = "") -> str:
     """Return the public key, read from a file if the setting is a path. Raise PlanRefusedError if it is unusable.
 
-    alternative: to creating a key, as the end of a sentence.
+    alternative: an alternative to creating a key, as the end of a sentence.
     """
     if key_or_path.startswith(("ssh-", "ecdsa-", "sk-", "-----")):
         return parse_public_key(key_or_path)

@@ -28,7 +28,7 @@ class HostfileError(RankTableError):
 def render_deepspeed(table: RankTable, use: str = "name") -> str:
     """Render a hostfile for DeepSpeed: one line `host slots=N` per node, in rank order.
 
-    `use` is "name" or "address": how the launcher reaches the hosts. Raises RankTableError for IPv6 addresses, which no
+    `use` is "name" or "address": how the launcher reaches the hosts. Raise RankTableError for IPv6 addresses, which no
     hostfile parser accepts.
     """
     return "".join(f"{host} slots={slots}\n" for host, slots in _hosts_and_slots(table, use))
@@ -104,7 +104,7 @@ def parse_hostfile(text: str) -> list[tuple[str, int]]:
     """Return the hosts and slots in a hostfile, in the file's order.
 
     Accepts only what both DeepSpeed and Open MPI read as intended: lines `host slots=N`, empty lines, comments after
-    `#`. Raises HostfileError with every line that either rejects or misreads.
+    `#`. Raise HostfileError with every line that either rejects or misreads.
     """
     _check_encoding(text)
     problems: list[RankTableProblem] = []
@@ -163,7 +163,7 @@ def _check_encoding(text: object) -> None:
 
 
 def _line_error(line: str, body: str, *, open_comment: bool) -> tuple[str, str] | None:
-    """Return the problem of a line and its remedy, or None if it is valid; `body` is the line without its comment."""
+    """Return the problem with a line and its remedy, or None if it is valid; `body` is the line without its comment."""
     if not line.replace("\t", " ").isprintable():
         return f"{format_value(line)} contains a control character", "Remove it"
     if open_comment:

@@ -30,7 +30,7 @@ def parse_instances(document: Any, region: str = "") -> list[LambdaInstance]:
 
     Args:
         document: The parsed response of `GET /instances`.
-        region: Only instances of this region, such as `us-east-1`. If empty, of all regions.
+        region: Only instances of this region, such as `us-east-1`. If empty, those of all regions.
 
     Raises:
         ResponseError: `data` is not a list.

@@ -5,7 +5,7 @@
 """Machines listed by the user: a DeepSpeed, Open MPI or MPICH hostfile, or a few addresses.
 
 The list becomes an inventory, so it accepts more than hostfile_formats.py, which accepts only what two launchers
-read alike.
+read in the same way.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ListedHost(NamedTuple):
 def read_hosts(lines: Iterable[str], item_name: str) -> list[ListedHost]:
     """Return the machines in the lines of a hostfile, or in a list.
 
-    item_name: how messages refer to an item, "line" or "host". Raises ValueError with one sentence for each invalid
+    item_name: how messages refer to an item, "line" or "host". Raise ValueError with one sentence for each invalid
     line.
     """
     hosts: dict[str, ListedHost] = {}

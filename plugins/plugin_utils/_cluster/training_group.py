@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 def group_members(group: str, groups: Mapping[str, list[str]]) -> list[str]:
     """Return the hosts of the group.
 
-    Raises AnsibleActionFail if it is empty: Ansible itself would skip all tasks and succeed.
+    Raise AnsibleActionFail if it is empty: Ansible itself would skip all tasks and succeed.
     """
     members = list(groups.get(group, []))
     if not members:
@@ -26,7 +26,7 @@ def group_members(group: str, groups: Mapping[str, list[str]]) -> list[str]:
 
 
 def empty_group_remedy(groups: Mapping[str, list[str]]) -> str:
-    """Return how to continue if the group has no hosts: name another group, or pass another inventory."""
+    """Return the remedy if the group has no hosts: name a different group, or pass another inventory."""
     other_groups = sorted(name for name, hosts in groups.items() if hosts and name not in ("all", "ungrouped"))
     if other_groups:
         name = other_groups[0] if len(other_groups) == 1 else "NAME"

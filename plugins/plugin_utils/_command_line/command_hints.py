@@ -33,7 +33,7 @@ def adapt_commands(text: str, arguments: Mapping[str, Any] | None = None) -> str
     For a user of ./muster, each becomes a command of ./muster. site.yml also gets the options that select the code and
     its environment: without them, it would remove that code's requirements, or change another environment.
 
-    arguments: Ansible's CLIARGS, by default of this process.
+    arguments: Ansible's CLIARGS, by default those of this process.
     """
     cli_args = context.CLIARGS if arguments is None else arguments
     if typed_command():

@@ -29,7 +29,7 @@ def reads(names: str, *roles: str) -> PlaybookVariables:
 RUN_ROLES = ("launch", "code", "python_env")
 # Read by plugins rather than by templates: host variables of choose_nodes, which may be typed for all hosts.
 PLUGIN_VARIABLES = frozenset({"node_address", "node_slots", "node_rank", "node_price_per_hour"})
-# variables that say which cluster of which account is meant
+# variables that identify the cluster and its account
 ACCESS = "cluster region provision_cluster provision_provider provision_region"
 PROVISION = f"""
     {ACCESS} launch_group machine_types max_usd_per_hour nnodes provision_disk_gb provision_drive_gb provision_efa

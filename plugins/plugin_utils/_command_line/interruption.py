@@ -28,7 +28,7 @@ MARK = "muster: interrupted"
 
 
 def describe_interruption(playbook: str, launched: bool = False) -> str:
-    """Return one sentence about an interrupted playbook. launched: whether it launched a run, which has ended since."""
+    """Return one sentence about an interrupted playbook. launched: whether it launched a run, which has since ended."""
     if not playbook:
         return "interrupted: nothing was started"
     state = (

@@ -38,7 +38,7 @@ def referenced_names(names: Iterable[str], variables: Mapping[str, Any]) -> set[
 
 
 def group_by_values(names: Collection[str], nodes: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Return the nodes, in groups in which these variables have the same values.
+    """Group the nodes by the values of these variables.
 
     nodes: the variables of each node, before templates are rendered.
     """
@@ -54,7 +54,7 @@ def group_by_values(names: Collection[str], nodes: Mapping[str, Mapping[str, Any
 def describe_wrong_values(wrong_values: Iterable[tuple[str, str, list[str]]], node_count: int) -> list[str]:
     """Return one sentence for each wrong value, for all nodes that have it.
 
-    wrong_values: a role, the problem of one of its variables, and the nodes. node_count: the number of all nodes.
+    wrong_values: a role, the problem with one of its variables, and the nodes. node_count: the number of all nodes.
     """
     nodes_by_problem: dict[tuple[str, str], dict[str, None]] = {}
     for role, problem, nodes in wrong_values:

@@ -39,12 +39,14 @@ def documented_options(role: Path) -> set[str]:
     return {name for entry_point in read_entry_points(role).values() for name in entry_point.get("options", {})}
 
 
-def find_wrong_values(role: Path, value_of: Callable[[str], Any], existing: Container[str]) -> list[str]:
-    """Return one sentence for each value that the documentation of the entry point main does not allow.
+def find_wrong_values(
+    entry_point: Mapping[str, Any], value_of: Callable[[str], Any], existing: Container[str]
+) -> list[str]:
+    """Return one sentence for each value that the documentation of an entry point of a role does not allow.
 
     value_of: returns a variable's value; existing: the names of existing variables.
     """
-    options = read_entry_points(role)["main"]["options"]
+    options = entry_point["options"]
     values = {name: value_of(name) for name in options if name in existing}
     problems = [
         f'{name} is a string, but must be a dictionary: use -e \'{{"{name}": {{"NAME": "value"}}}}\', '
@@ -91,7 +93,7 @@ def misspelled_short_names(short_names: Iterable[str], extra: Iterable[str]) -> 
 
 
 def misspelled_prefixes(prefix: str, known_names: set[str], extra: Iterable[str]) -> dict[str, str]:
-    """Return the extra variables that are almost one of the role's, with a misspelled prefix, each with that one."""
+    """Return the extra variables that resemble one of the role's with a misspelled prefix, each with that variable."""
     corrections = {}
     for name in extra:
         matches = difflib.get_close_matches(name, sorted(known_names), n=1, cutoff=SIMILAR_NAME)

@@ -39,7 +39,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_file imp
 COLLECTION = Path(__file__).resolve().parents[3]
 PLAYBOOKS = COLLECTION / "playbooks"
 COLLECTION_REFERENCE = re.compile(r"muster\.training\.(\w+)")
-STARTED_BY = "__muster_started_by"  # set by a playbook that starts another one with its own command line
+STARTED_BY = "__muster_started_by"  # set by a playbook that starts another playbook with its own command line
 SIMILARITY = 0.81  # cutoff for similar names, as for short names in the module known_variables
 # By playbook, the variable that makes it copy from this machine, which needs ansible.posix.
 COPY_VARIABLES = {

@@ -24,7 +24,7 @@ class PlayRole(NamedTuple):
     """A role of a play.
 
     switch: the default of ROLE_enabled as written in the role, "" if the user has set it; others: the variables that it
-    reads besides its own.
+    reads in addition to its own.
     """
 
     name: str

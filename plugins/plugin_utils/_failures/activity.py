@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What ranks do besides training, by their output or by the function in which they were."""
+"""What ranks do apart from training, according to their output or the function that they were in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FINISHED = "finished"
 MAX_LINES = 8  # last lines of a rank in which to look for what it was doing
 MAX_LINE = 400
 MAX_OUTPUT = 160  # characters of a rank's last output to show
-# A progress bar without a name: the line before it says what progresses.
+# A progress bar without a name: the line before it shows what progresses.
 BAR = re.compile(r"^\W{0,10}\d{1,3}%\|[^a-zA-Z]{0,120}\d{1,12}/\d{1,12}\b|^[\W\d]{0,40}$")
 # Lines about the timeout itself, which do not show what the job was doing.
 REPORT = re.compile(
@@ -44,7 +44,7 @@ class Activity:
     Attributes:
         name: What the rank was doing: "evaluating".
         output: Matches the output of a rank that does it.
-        function: Matches the name of a function, or the file, in which a rank that does it is.
+        function: Matches the name of the function or file that such a rank is in.
         reason: Why others wait for it in vain: a sentence.
         remedy: What to change, without a full stop.
     """
@@ -57,7 +57,7 @@ class Activity:
 
 
 LIMIT = (
-    "raise the limit: init_process_group(timeout=timedelta(hours=3)), ddp_timeout=10800 for the Trainer, "
+    "raise the timeout: init_process_group(timeout=timedelta(hours=3)), ddp_timeout=10800 for the Trainer, "
     "InitProcessGroupKwargs(timeout=...) for accelerate"
 )
 EVALUATING = Activity(
@@ -65,11 +65,11 @@ EVALUATING = Activity(
     r"(?i:\bmAP@|\bmAP50|\bmIoU\b|\bevaluat|validat|\beval\b|\beval_|\[eval|\bvalid\b|\bval\b|\btesting\b|\btest:|predict|generat|inference|"
     r"\bsampling\b|rollout)",
     r"(?i:eval|valid|\btest|predict|generate|inference|sample_images|rollout)",
-    "The others do not take part in it, or finished their part, and wait at the next collective; it takes longer than "
-    "their limit.",
+    "The other ranks do not take part, or have finished their part and wait at the next collective; this takes longer "
+    "than their timeout.",
     "let all ranks evaluate, each its own part of the data, with the same number of batches; or evaluate less, or "
     f"{LIMIT}. If only rank 0 evaluates, it must not call the wrapped model (DDP, FSDP, ZeRO), whose forward waits for "
-    "all ranks: with DDP use model.module; a longer limit does not help there",
+    "all ranks: with DDP use model.module; a longer timeout does not help there",
 )
 SAVING_SHARDED = Activity(
     "saving a sharded model",
@@ -77,16 +77,16 @@ SAVING_SHARDED = Activity(
     r"(?:FSDP|sharded|zero|deepspeed)[^\n;]{0,60}\bsav(?:e|ing)\b)",
     r"(?i:save_fsdp|full_state_dict|summon_full_params|zero_gather|_zero3_consolidated|gather_full)",
     "Saving a sharded model (FSDP, ZeRO 3) needs all ranks, and most likely only this rank calls the function, inside "
-    "`if rank == 0` or `if accelerator.is_main_process`; or it only takes longer than the limit of the others.",
+    "`if rank == 0` or `if accelerator.is_main_process`; or saving merely takes longer than the timeout of the others.",
     "call save_state, save_checkpoint or state_dict() on all ranks, outside any branch for the main process; a longer "
-    f"limit does not help in that case. Only if the file is still growing, {LIMIT}",
+    f"timeout does not help in that case. Only if the file is still growing, {LIMIT}",
 )
 SAVING = Activity(
     "saving a checkpoint",
     r"(?i:\bsav(?:e|ed|ing)\b|writing (?:the )?(?:model|checkpoint|weights|shard)|\bcheckpoint(?:ing|s)?\b(?! shards)|"
     r"consolidat|state[_ ]dict|\bupload|pushing|\bmerging|files written|\bexport)",
     r"(?i:save|checkpoint|consolidat|upload|torch_save|serializ|\bwrite|push_to_hub|export)",
-    "It writes the model alone, and that takes longer than the limit of the others, which wait at a barrier; or only "
+    "It writes the model alone, which takes longer than the timeout of the ranks that wait at a barrier; or only "
     "this rank calls a function that needs all ranks.",
     f"{LIMIT}; or save less or faster: sharded or asynchronous checkpoints (torch.distributed.checkpoint), or a local "
     "disk. With FSDP and ZeRO 3, call the function that saves on all ranks, not inside `if rank == 0`",
@@ -96,7 +96,7 @@ DOWNLOADING = Activity(
     r"(?i:\bdownload|\bfetching \d|\bcloning|\bpulling\b|"
     r"\.(?:safetensors|bin|parquet|zip|tar(?:\.gz)?):\s{0,9}\d{1,3}%)",
     r"(?i:download|http_get|snapshot|urlretrieve|fetch_url|hf_hub)",
-    "It downloads while the others already wait, and that takes longer than their limit.",
+    "It downloads while the others already wait, which takes longer than their timeout.",
     "download before the job: huggingface-cli download NAME on each node, or ansible-playbook stage_data.yml; then set "
     f"HF_HUB_OFFLINE=1 in launch_environment. Otherwise {LIMIT}",
 )
@@ -105,9 +105,9 @@ COMPILING = Activity(
     r"(?i:\bcompil|building extension|\bninja\b|\bnvcc\b|loading extension module|autotun|cuda ?graph|torch_extensions|"
     r"tracing graph|inductor|warm(?:ing)?[- ]?up)",
     r"(?i:compil|build_ext|jit_load|cpp_extension|inductor|triton|autotun|cuda_graph)",
-    "It compiles code while the others wait; a lock file that an ended job left in the cache makes a rank wait for "
-    "ever.",
-    "remove left locks: rm -rf ~/.cache/torch_extensions on each node; compile once before the job, or give each "
+    "It compiles code while the others wait; a lock file that an earlier job left in the cache makes a rank wait "
+    "forever.",
+    "remove leftover locks: rm -rf ~/.cache/torch_extensions on each node; compile once before the job, or give each "
     'node a cache on its own disk: -e \'{{"launch_environment": {{"TORCH_EXTENSIONS_DIR": "/tmp/extensions", '
     f'"TRITON_CACHE_DIR": "/tmp/triton"}}}}}}}}\'. Otherwise {LIMIT}',
 )
@@ -118,7 +118,7 @@ LOADING_MODEL = Activity(
     r")?(?:model|weights)|\bload(?:ed|ing)? "
     r"(?:from|ckpt))",
     r"(?i:from_pretrained|load_checkpoint|load_state|load_model|torch_load|restore|resume|load_sharded)",
-    "It still reads the model, on a slow disk or alone for all others, when their limit is over.",
+    "It was still reading the model, from a slow disk or on behalf of all other ranks, when their timeout expired.",
     f"copy the model to a local disk of each node (ansible-playbook stage_data.yml), or {LIMIT}",
 )
 PREPARING = Activity(
@@ -127,9 +127,9 @@ PREPARING = Activity(
     r"\bconvert|\bcach|\bpack|\bfilter|\bgroup|\bshuffl|\bcopy|\bcollect|\bcount|\bcomput)",
     r"(?i:tokeni|preprocess|\bmap\b|_map_single|build_\w{0,20}(?:index|indices|dataset|data|cache)|\bload\b|read_|extract|"
     r"collate|__getitem__|__next__|dataset|dataloader)",
-    "It prepares data alone while the others wait, and that takes longer than their limit.",
-    "prepare the data once before the job and load the result; or let the others wait until it is ready in a barrier "
-    f"with a longer limit: {LIMIT}",
+    "It prepares data alone while the others wait, which takes longer than their timeout.",
+    "prepare the data once before the job and load the result; or let the others wait at a barrier until it is ready, "
+    f"and {LIMIT}",
 )
 SERVING = Activity(
     "waiting for requests",
@@ -140,8 +140,8 @@ SERVING = Activity(
     "process group of that collective also contains ranks that do other work.",
     "make the group of that collective from the ranks that take part: torch.distributed.new_group(ranks=[...]); or "
     "turn "
-    "off the option that makes all ranks take part (Megatron's checkpoints: fully_parallel_save=False). A longer limit "
-    "does not help",
+    "off the option that makes all ranks take part (Megatron's checkpoints: fully_parallel_save=False). A longer "
+    "timeout does not help",
 )
 TRACKING = Activity(
     "connecting to a tracker",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The attempts of a run that restarts by itself, in its verdict."""
+"""The attempts of a run that restarts automatically, in its verdict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.coerce imp
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
-MAX_SHOWN = 10  # attempts, the last ones
+MAX_SHOWN = 10  # last attempts
 MAX_REASON = 200  # characters
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -30,9 +30,9 @@ MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 def summarize(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a verdict about a run's attempts; the attempts are [] if the run was not to restart.
 
-    effective_seconds: for how long the job ran in all attempts, without the time between them; kept_seconds: without
-    the work that was lost, too, None if unknown. between_seconds: how long each attempt waited for the next, with its
-    cost; None for the last one. lost_steps, lost_seconds, lost_cost: the work after the attempt's newest checkpoint.
+    effective_seconds: how long the job ran in all attempts, excluding the time between them; kept_seconds: the same,
+    excluding lost work, None if unknown. between_seconds: how long each attempt waited for the next, with its cost;
+    None for the last one. lost_steps, lost_seconds, lost_cost: the work after the attempt's newest checkpoint.
     """
     records = list(result.get("attempts") or [])
     attempts = []
@@ -135,7 +135,7 @@ def continue_command(plan: Mapping[str, Any], lost: set[str]) -> str:
 
 
 def fewer_nodes(job: Mapping[str, Any], plan: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """Return the spares and the least number of nodes that a launch can have on the nodes that remain."""
+    """Return the spares and the minimum number of nodes that a launch can have on the nodes that remain."""
     spares = int(job.get("launch_spares") or 0)
     active = len(plan["nodes"]) - spares
     remaining = max(0, count - active)

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.node_loss imp
     SUPERVISOR_DIED,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import plain_output
+from ansible_collections.muster.training.plugins.plugin_utils._failures.earlier_errors import explain_earlier_error
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.select import select_cause
@@ -38,6 +39,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.e
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.tracebacks import (
     RaisedError,
     chain_of,
+    read_tracebacks,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import CAUSE, REMEDY, WAITED_FOR
 from ansible_collections.muster.training.plugins.plugin_utils._failures.local_advice import local_advice
@@ -47,13 +49,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.reaction
     explains_end,
     explains_reaction,
     is_disproved,
+    is_raised,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.timeout_clues import clue_of
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import ESCAPE
 
 MAX_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
 MAX_LINE = 300  # characters of a line to show
-CONTEXT = 100  # of MAX_LINE, characters before the match in a longer line
+CONTEXT = 100  # characters of MAX_LINE before the match in a longer line
 SHUT_DOWN_NODE = re.compile(rf"\S{{1,255}} (?:{SHUT_DOWN}|is lost: {RESTARTED})\Z")
 DEAD_SUPERVISOR = re.compile(rf"\S{{1,255}} is lost: {re.escape(SUPERVISOR_DIED)}\Z")
 # An end without an error message: what the log has before it may be the reason.
@@ -72,7 +75,7 @@ SHARED_LOG = re.compile(r"one of ranks \d{1,9} to \d{1,9}: ")
 LAST_OUTPUT = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with [^,\n]{1,60}, its last output: (?P<text>.{1,2000})"
 )
-CRASHES = ("native-crash", "aborted")  # entries whose place in the code a dump of faulthandler shows
+CRASHES = ("native-crash", "aborted")  # entries whose location in the code a dump of faulthandler shows
 LAST_ERROR = re.compile(
     r"^[^\n]{0,40}Last error:[ \t]{0,4}\n?(?:\[rank\d{1,9}\]: ?)?(?P<line>[^\n]{0,1000})", re.MULTILINE
 )
@@ -81,9 +84,9 @@ NCCL_WARNING = re.compile(r"\bNCCL WARN [^\n]{1,1000}")
 LOST_NODE = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 NODE_LOST: Explanation = {
     "id": "node-lost",
-    "cause": "The machine or its network went down. Its last lines do not say why.",
+    "cause": "The machine or its network went down. The last lines of its log do not say why.",
     "remedy": "ansible-playbook ping.yml shows whether it is back; its provider's console, and journalctl --boot=-1 "
-    "on it, may say what happened. Launch again from the last checkpoint; to leave it out: -e nodes=A,B",
+    "on the machine, may say what happened. Launch again from the last checkpoint; to leave it out: -e nodes=A,B",
     "seen": "",
     "confidence": "error",
 }
@@ -91,7 +94,7 @@ NODE_LOST: Explanation = {
 
 NODE_SHUT_DOWN: Explanation = {
     "id": "node-shut-down",
-    "cause": "The machine was shut down or rebooted while the run was on it: by a person, its automatic updates, or "
+    "cause": "The machine was shut down or rebooted during the run: by a person, its automatic updates, or "
     "its provider.",
     "remedy": "last -x shutdown reboot on it says when, and sudo journalctl --boot=-1 on it why. If automatic updates "
     'did it, set Unattended-Upgrade::Automatic-Reboot "false" in /etc/apt/apt.conf.d/50unattended-upgrades. Launch '
@@ -102,7 +105,7 @@ NODE_SHUT_DOWN: Explanation = {
 SUPERVISOR_ENDED: Explanation = {
     "id": "supervisor-died",
     "cause": "The machine stayed up, but muster's supervisor on it was killed by a person or for lack of memory, or "
-    "hung, for example on a file system that does not answer, and was stopped.",
+    "hung, for example on a file system that does not respond, and was stopped.",
     "remedy": "sudo dmesg on it names processes that were killed for lack of memory; sudo journalctl --boot "
     "--unit='muster-*' says what systemd stopped. Launch again from the last checkpoint",
     "seen": "",
@@ -199,10 +202,11 @@ def explain_failure(error: str, last_lines: Iterable[str], facts: RunFacts = NOT
 
     Args:
         error: The exception's message, or how the process ended.
-        last_lines: Of its log. They count if the error itself is unknown, general, a hint or a consequence, and if they
+        last_lines: Those of its log. They count if the error itself is unknown, general, a hint or a consequence, and
+        if they
             refine it: then for possible causes; if it is only an exit code or a signal, also for hints and
             consequences.
-        facts: Of the run, which may decide between several causes.
+        facts: Those of the run, which may decide between several causes.
     """
     lines = plain_output("\n".join(list(last_lines)[-MAX_TAIL_LINES:])).split("\n")
     for pattern, constant in EXPLAINED:
@@ -211,6 +215,8 @@ def explain_failure(error: str, last_lines: Iterable[str], facts: RunFacts = NOT
     own = next(iter(explain(error)), None)
     explanation = explain_by_catalogue(error, lines, own)
     explanation = explain_by_frames(error, lines, own, explanation) or explanation
+    if own is not None and own.entry.kind == "consequence" and explanation and explanation["id"] == own.entry.id:
+        explanation = explain_earlier_error(lines, is_reaction) or explanation
     if explanation is None:
         return None
     selected = select_cause(explanation, error, lines, facts)
@@ -272,7 +278,7 @@ def explain_by_frames(
 
 
 def cause_in_chain(chain: list[RaisedError]) -> Explanation | None:
-    """Return the explanation of an exception that led to another one, if the catalogue knows its cause, or None."""
+    """Return the explanation of an exception that led to another, if the catalogue knows its cause, or None."""
     for number, raised in enumerate(chain):
         match = next((match for match in explain(raised.text) if priority(match) == 0), None)
         if match is not None:
@@ -289,7 +295,7 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
         own: The error's most important match.
         of_log: The matches in its log, most important first.
     """
-    vague = says_little(error, own)
+    vague = says_little(error, own) or bool(REPORT.match(error))
     refined = None if own is None else refinement(own, of_log)
     if refined is not None and own is not None and priority(own) and refined.entry.recoverable:
         return next(filter(is_certain, of_log), refined)
@@ -311,6 +317,12 @@ def better_match(error: str, own: Match | None, of_log: list[Match]) -> Match | 
         return of_log[0] if of_log else None
     telling = [match for match in of_log if own is None or not match.entry.summary]
     return telling[0] if telling and vague and (own is None or own.entry.general) else None
+
+
+def is_reaction(text: str) -> bool:
+    """Return whether an error only reacts to an earlier failure, or reports one."""
+    matches = explain(text)
+    return bool(matches) and priority(matches[0]) > 2
 
 
 def is_certain(match: Match) -> bool:
@@ -336,8 +348,8 @@ def shows_cause(error: str) -> bool:
 def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None = None) -> list[Match]:
     """Return the matches at the end of a log that may explain why the program ended, most important first.
 
-    Not the messages that programs also print when they continue, unless they are about the same file, path, host or
-    package as the error, or refine it; nor those after which this one went on.
+    Excludes the messages that programs also print when they continue, unless they are about the same file, path, host
+    or package as the error, or refine it; and those after which this program continued.
 
     Args:
         last_lines: The end of the log.
@@ -349,11 +361,15 @@ def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None 
     if len(progress) >= MIN_PROGRESS:
         lines = lines[progress[-MIN_PROGRESS] :]
     vague = says_little(error, own) or bool(REPORT.match(error))
+    exceptions = [raised.text for raised in read_tracebacks(lines)]
 
     def counts(match: Match) -> bool:
         if own is not None and match.entry.id == own.entry.id:
             return False
-        if not match.entry.recoverable or (vague and (match.entry.lasting or EXCEPTION.match(match.line))):
+        if not match.entry.recoverable or (vague and match.entry.lasting):
+            return True
+        raised = is_raised(match.entry, lines, exceptions)
+        if vague and raised:
             return True
         if is_disproved(match.entry, lines):
             return False
@@ -361,9 +377,9 @@ def causes_in_log(last_lines: Iterable[str], error: str = "", own: Match | None 
             return True
         if own is None:
             return vague and explains_end(match.entry, lines)
-        if subjects(error) and subjects(match.line) and not EXCEPTION.match(match.line):
+        if subjects(error) and subjects(match.line) and not raised:
             return False  # about another host, path or package
-        return explains_reaction(match.entry, match.line, own.entry, lines)
+        return explains_reaction(match.entry, raised, own.entry, lines)
 
     return [match for match in explain("\n".join(lines)) if counts(match)]
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the collectives in which ranks timed out, by what NCCL's watchdog wrote about them."""
+"""Compare the collectives in which ranks timed out, according to NCCL's watchdog."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Work:
 
 
 def read_works(failures: Iterable[Mapping[str, Any]]) -> list[Work]:
-    """Return the operation in which each rank waited, according to its error or log, also of ranks that share a log.
+    """Return the operation in which each rank waited, according to its error or log, including ranks that share a log.
 
-    Not of a rank that reports several ones without the process group, whose numbers cannot be compared.
+    Excludes a rank that reports several without the process group, since their numbers cannot be compared.
     """
     works: dict[int, set[Work]] = {}
     for failure in failures:
@@ -72,11 +72,11 @@ def read_work(match: re.Match[str], text: str, rank: int) -> Work:
 
 
 def not_started(works: list[Work], failures: Iterable[Mapping[str, Any]]) -> tuple[str, list[int]]:
-    """Return that ranks have not started the collective in which others wait, and these ranks; ("", []) otherwise.
+    """Return how ranks have not started the collective in which others wait, and these ranks; ("", []) otherwise.
 
     Args:
         works: The operations in which ranks wait.
-        failures: All failures, also of ranks that did not wait.
+        failures: All failures, including those of ranks that did not wait.
     """
     if not works or len({(work.group, work.number) for work in works}) > 1 or works[0].number is None:
         return "", []
@@ -137,7 +137,7 @@ def operation(work: Work) -> str:
 
 
 def ranks_behind(works: list[Work]) -> list[int]:
-    """Return the ranks that have completed fewer collectives than others, if these are the fewer ones."""
+    """Return the ranks that have completed fewer collectives than others, if these are the minority."""
     last = max(work.number or 0 for work in works)
     behind = sorted(work.rank for work in works if work.number is not None and work.number < last)
     return behind if 2 * len(behind) <= len(works) or len(works) - len(behind) == 1 else []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the error catalogue says about a failure."""
+"""The error catalogue's explanation of a failure."""
 
 from __future__ import annotations
 

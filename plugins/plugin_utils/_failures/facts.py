@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Facts of a run that decide between the possible causes of a failure."""
+"""Facts of a run that distinguish the possible causes of a failure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NAME = re.compile(r"[\w.:=-]{1,64}\Z")  # name of an interface, an address or a 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the plan of a run says; empty if it is not available.
+    """The relevant data in the plan of a run; empty if it is not available.
 
     Attributes:
-        addresses: Of the nodes, in their order.
+        addresses: Addresses of the nodes, in order.
         interface: The network interface that muster sets for the job.
         slots: Ranks of each node.
         gpus: GPUs of each node.
@@ -42,7 +42,7 @@ class RunFacts:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The fields of the texts of rules."""
+        """The fields for the texts of rules."""
         return {
             "own_interface": self.interface or "INTERFACE",
             "of_interface": f" ({self.interface})" if self.interface else "",
@@ -79,7 +79,7 @@ def read_facts(plan: Mapping[str, Any] | None, rank: Any = None) -> RunFacts:
     """Return the facts in a plan, which may have any content: it is also read from records.
 
     Args:
-        plan: Of the run, or None.
+        plan: That of the run, or None.
         rank: The rank that failed first.
     """
     if not isinstance(plan, Mapping):
@@ -107,10 +107,10 @@ def plain_name(value: Any) -> str:
 
 
 def counts(values: list[Any]) -> tuple[int, ...]:
-    """Return numbers of things, or () if one of them is none."""
+    """Return counts, or () if one of them is invalid."""
     return tuple(int(value) for value in values) if all(map(is_count, values)) else ()
 
 
 def is_count(value: Any) -> bool:
-    """Return whether a value is a number of things."""
+    """Return whether a value is a count."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1_000_000

@@ -38,13 +38,15 @@ WAITED_FOR = re.compile(r"the other ranks waited for (it|them)\b")
 CAUSE = "The ranks did not all take part in the same collective operation, so those that did waited in vain."
 REMEDY = (
     "Look at the source line of that rank: a loop or input that does not end, a collective in a branch that only some "
-    "ranks take, or data loaders of different lengths. docs/hangs.md lists what each place means"
+    "ranks take, or data loaders of different lengths. docs/hangs.md lists what each location means"
 )
+MAX_OUTPUT = 500  # characters of a line of the rank that others waited for ...
+MAX_OUTPUT_LINES = 120  # ... and lines
 MAX_NAMED = 8  # ranks in an error
 
 
 def recorded_stacks(result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the record keeps of stacks: the hang that was reported, and what the ranks did before the end."""
+    """Return the stacks in the record: the hang that was reported, and the ranks' activity before the end."""
     groups: list[Mapping[str, Any]] = []
     for node, peer in zip(result["nodes"], nodes, strict=False):
         first_rank, slots = peer.get("first_rank", 0), peer.get("slots", 0)
@@ -105,7 +107,7 @@ class RunRanks:
             rank
             for rank, report in self.reports.items()
             if (report["exit_code"] == 0 or rank in early or exited_before(self.nodes[rank]["report"], report))
-            and report["exit_code"] in (0, None)  # of those that were missing for a moment, torchrun ended some
+            and report["exit_code"] in (0, None)  # torchrun ended some that were missing for a moment
             and not report["error"]
         )
 
@@ -141,7 +143,7 @@ def waited_clause(ranks: RunRanks, culprits: Sequence[int]) -> str:
 
 
 def describe_culprits(ranks: RunRanks, culprits: Sequence[int], ended: Sequence[int]) -> str:
-    """Return what the ranks for which the others waited did, as an error."""
+    """Return the activity of the ranks for which the others waited, as an error."""
     pronoun, was = ("it", "it was") if len(culprits) == 1 else ("them", "they were")
     until = " until they timed out" if ranks.timed_out else ""
     waited = f"the other ranks waited for {pronoun}{waited_clause(ranks, culprits)}{until}"
@@ -159,7 +161,7 @@ def describe_culprits(ranks: RunRanks, culprits: Sequence[int], ended: Sequence[
 
 
 def choose_culprits(ranks: RunRanks, ended: Sequence[int]) -> list[int]:
-    """Return the ranks for which those that failed waited; none if that cannot be told."""
+    """Return the ranks for which those that failed waited; none if that is unknown."""
     if not ranks.timed_out:  # these ranks lost a peer: only a rank that had ended early explains that
         return [rank for rank in ended if rank in ranks.nodes]
     culprits = [rank for rank in find_culprits(ranks.groups, ended) if rank in ranks.nodes]
@@ -171,11 +173,11 @@ def choose_culprits(ranks: RunRanks, ended: Sequence[int]) -> list[int]:
 def blame_hang(
     result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], failure: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Return the first failure: after a time-out, the rank for which the others waited, if it can be told.
+    """Return the first failure: after a time-out, the rank for which the others waited, if it is known.
 
     Args:
-        result: of the run.
-        nodes: of its plan, with first_rank and slots.
+        result: that of the run.
+        nodes: those of its plan, with first_rank and slots.
         failure: the first failure by the ranks' exit codes and errors.
     """
     stopped = result["reason"].startswith(HANG)
@@ -202,5 +204,12 @@ def blame_hang(
         "rank": rank,
         "error": describe_culprits(ranks, culprits, ended) + evidence,
         "log": ranks.reports[rank]["log"],
-        "last_lines": [],
+        "last_lines": output_of(node, ranks.reports[rank]["log"]),
     }
+
+
+def output_of(node: Mapping[str, Any], log: str) -> list[str]:
+    """Return the last lines of a log that a node reported, which may have any content, or []."""
+    report = node.get("report") or {}
+    text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
+    return [line[:MAX_OUTPUT] for line in text.split("\n")[-MAX_OUTPUT_LINES:]] if text else []

@@ -26,7 +26,7 @@ class Surroundings:
 
 NETWORK = (
     "In Kubernetes, the Service of the pods must be headless and resolve their names (kubectl get endpoints), and no "
-    'NetworkPolicy or proxy sidecar may stand between them (annotation sidecar.istio.io/inject: "false")'
+    'NetworkPolicy or proxy sidecar may be between them (annotation sidecar.istio.io/inject: "false")'
 )
 RANKS_SEE_ONE_GPU = (
     "Under Slurm, --gpus-per-task=1 and --gpu-bind show each task only its own GPU, as device 0: use --gpus-per-node "

@@ -12,6 +12,7 @@ nothing healthy follows it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import LINE_PREFIX, PROGRESS
@@ -21,7 +22,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 REPORT = re.compile(r"(?:subprocess\.)?CalledProcessError: Command ")
 MAX_LINE = 500  # characters of a line in which to look for a sign of health
 # A line as an exception ends, in contrast to one that quotes it.
-EXCEPTION = re.compile(rf"{LINE_PREFIX}[A-Za-z_][\w.]{{0,100}}(?:Error|Exception): ")
+EXCEPTION = re.compile(
+    rf"{LINE_PREFIX}(?:[A-Za-z_][\w.]{{0,100}}(?:Error|Exception|\.(?:errors?|exceptions?)\.\w{{1,60}}): |"
+    r"terminate called after throwing an instance of ')"
+)
 # Output of a program that went on: it connected, tries again, or trains.
 WENT_ON = re.compile(
     r"\bretry|\btrying again|\brecovered\b|Rendezvous complete|socket has connected to|Connected all (?:rings|trees)|"
@@ -86,18 +90,31 @@ def is_disproved(entry: CatalogueEntry, lines: list[str]) -> bool:
     return any(pattern.search(line[:MAX_LINE]) for line in lines)
 
 
-def explains_reaction(root: CatalogueEntry, line: str, reaction: CatalogueEntry, lines: list[str]) -> bool:
+def is_raised(entry: CatalogueEntry, lines: Iterable[str], exceptions: Iterable[str]) -> bool:
+    """Return whether a program raised the message of an entry, in contrast to printing it.
+
+    Args:
+        entry: The entry.
+        lines: The end of the log.
+        exceptions: The messages of its tracebacks.
+    """
+    patterns = [re.compile(text, re.MULTILINE) for text in entry.texts]
+    raised = [*exceptions, *filter(EXCEPTION.match, lines)]
+    return any(pattern.search(text) for pattern in patterns for text in raised)
+
+
+def explains_reaction(root: CatalogueEntry, raised: bool, reaction: CatalogueEntry, lines: list[str]) -> bool:
     """Return whether the message of an entry is the cause of an error that only reacts to an earlier failure.
 
     Args:
         root: The recoverable entry.
-        line: Its line.
+        raised: Whether a program raised its message.
         reaction: The entry of the error that ended the rank.
         lines: The end of the log.
     """
     precedence = BY_ROOT.get(root.id)
     listed = precedence is not None and reaction.id in precedence.reactions
-    if root.kind != "root" or root.weak or not (listed or (reaction.kind == "consequence" and EXCEPTION.match(line))):
+    if root.kind != "root" or not (listed or (reaction.kind == "consequence" and raised)):
         return False
     return not went_on(root, lines)
 
@@ -110,8 +127,13 @@ def explains_end(root: CatalogueEntry, lines: list[str]) -> bool:
 
 def went_on(root: CatalogueEntry, lines: list[str]) -> bool:
     """Return whether a program went on after the last message of an entry, or the log shows that it was harmless."""
-    later = [line[:MAX_LINE] for line in lines_after(root, lines)]
-    return is_disproved(root, lines) or any(PROGRESS.search(line) or WENT_ON.search(line) for line in later)
+    return is_disproved(root, lines) or shows_health(lines_after(root, lines))
+
+
+def shows_health(lines: Iterable[str]) -> bool:
+    """Return whether lines show that a program went on: it connected, tries again, or trains."""
+    shortened = [line[:MAX_LINE] for line in lines]
+    return any(PROGRESS.search(line) or WENT_ON.search(line) for line in shortened)
 
 
 def lines_after(entry: CatalogueEntry, lines: list[str]) -> list[str]:

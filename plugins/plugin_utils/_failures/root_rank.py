@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogue import explain_failure, is_reaction
+from ansible_collections.muster.training.plugins.plugin_utils._failures.earlier_errors import explain_earlier_error
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
 
 MAX_RANKS = 64  # ranks whose logs are searched
@@ -19,7 +20,9 @@ ROOTS = frozenset(entry.id for entry in CATALOGUE if entry.kind == "root" and no
 def states_cause(failure: Mapping[str, Any]) -> bool:
     """Return whether the error of a rank, or the end of its log, states a cause."""
     explanation = explain_failure(failure["error"], failure["last_lines"])
-    return explanation is not None and explanation["id"] in ROOTS
+    if explanation is None:
+        return False
+    return explanation["id"] in ROOTS or explain_earlier_error(failure["last_lines"], is_reaction) is not None
 
 
 def with_stated_cause(first: dict[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:

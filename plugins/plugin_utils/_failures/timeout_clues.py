@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the log of a rank that waited in vain suggests about the reason, among those that are possible."""
+"""The most likely reason why a rank waited in vain, according to its log."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MAX_FRAMES = 60  # frames at the end of a log to look at
 
 @dataclass(frozen=True)
 class Clue:
-    """The most likely reason for which a rank waited in vain, and what to do about it, without a full stop."""
+    """The most likely reason why a rank waited in vain, and what to do about it, without a full stop."""
 
     sentence: str
     remedy: str
@@ -65,7 +65,7 @@ OUTPUT_CLUES = (
         ),
         Clue(
             "The training was over: most likely another rank still tests, saves or uploads alone, or has already "
-            "exited, while this one waits in a last barrier.",
+            "exited, while this one waits at a final barrier.",
             f"make the calls after the training on all ranks, or end without a barrier; if rank 0 is busy, {LIMIT}",
         ),
     ),
@@ -98,7 +98,7 @@ OUTPUT_CLUES = (
             "The last output is from an evaluation: most likely only some ranks evaluate, or they have different "
             "numbers of batches or lengths to generate there.",
             "let all ranks evaluate with the same number of batches (drop_last=True, or pad; synced_gpus=True for "
-            f"generate with ZeRO 3 or FSDP); if only rank 0 shall do it, with model.module, {LIMIT}",
+            f"generate with ZeRO 3 or FSDP); if only rank 0 is to evaluate, with model.module, {LIMIT}",
         ),
     ),
     (
@@ -114,7 +114,7 @@ BARRIER = Clue(
     "The ranks waited in a barrier or an all_reduce of a single number: most likely one rank, often rank 0 or the "
     "first of a node, was still busy alone (preparing data, saving, evaluating), had no more batches, or takes another "
     "branch.",
-    f"look at what the rank that does not wait did last; if it was still busy, {LIMIT}; otherwise {EQUAL_BATCHES}",
+    f"check what the rank that is not waiting did last; if it was still busy, {LIMIT}; otherwise {EQUAL_BATCHES}",
 )
 FIRST_BROADCAST = Clue(
     "The ranks waited for a broadcast at the beginning, in which rank 0 sends weights or settings: most likely rank 0 "
@@ -133,7 +133,7 @@ POINT_TO_POINT = Clue(
     "ansible-playbook logs.yml -e rank=N for the ranks of the stages before and after this one",
 )
 EXPERTS = Clue(
-    "The ranks waited in an all-to-all, as mixtures of experts and sharded embeddings use it: most likely a rank had "
+    "The ranks waited in an all-to-all, as used by mixtures of experts and sharded embeddings: most likely a rank had "
     "no more batches, or did not reach the same layer in this step.",
     f"{EQUAL_BATCHES}; call the layer on all ranks, also without tokens for it",
 )
@@ -172,7 +172,7 @@ def clue_of(entry: str, error: str, lines: Iterable[str]) -> Clue | None:
 
 
 def clue_of_frames(lines: Iterable[str]) -> Clue | None:
-    """Return what the functions suggest that called the collective in which a rank waited, or None."""
+    """Return the clue from the functions that called the collective in which a rank waited, or None."""
     text = "\n".join(lines)
     first = MAIN_FIRST.search(text)
     if first is not None:
@@ -188,7 +188,7 @@ def clue_of_frames(lines: Iterable[str]) -> Clue | None:
 
 
 def clue_of_function(activity: Activity, function: str) -> Clue:
-    """Return the clue that a rank waited in a function in which another one was still at work."""
+    """Return the clue that a rank waited in a function in which another rank was still at work."""
     return Clue(
         f"This rank waited in {function}: most likely another rank, often rank 0, was still {activity.name} there. "
         f"{activity.reason}",
@@ -197,7 +197,7 @@ def clue_of_function(activity: Activity, function: str) -> Clue:
 
 
 def clue_of_operation(text: str) -> Clue | None:
-    """Return what the operation in which a rank waited suggests, or None."""
+    """Return the clue from the operation in which a rank waited, or None."""
     match = WORK.search(text)
     if match is None:
         return None

@@ -45,7 +45,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting 
 from ansible_collections.muster.training.plugins.plugin_utils._plan.cost import CURRENCY, format_amount, run_cost
 from ansible_collections.muster.training.plugins.plugin_utils._text.duration import format_duration
 
-# Of these, the messages that may also name a cause, such as a service that does not answer.
+# Of these, the messages that may also name a cause, such as a service that does not respond.
 UNCERTAIN = re.compile(r"socket timeout|timed out|DistBackendError|DistNetworkError|StoreError", re.IGNORECASE)
 EXIT_CODE_ONLY = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with exit code [1-9]\d{0,2}, its last output: "
@@ -56,7 +56,7 @@ ENDED_AS_ASKED = ("succeeded", "stopped", "interrupted")  # states of runs of wh
 STOPPED_BY_US = (-signal.SIGTERM, None)
 SHOWN_LINES = 20  # lines of a log shown with the verdict
 MAX_LINE = 500  # characters of a line of a log
-MAX_ERROR = 300  # characters of an error in one line: a failed compilation's has the whole command
+MAX_ERROR = 300  # characters of an error on one line: a failed compilation's has the whole command
 MAX_COMPLETE = 2000  # characters of an error that is shown with all its lines
 # Exit codes of a process that we ended, with SIGTERM or then SIGKILL.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
@@ -251,7 +251,7 @@ def count_reactions(result: Mapping[str, Any], first: Mapping[str, Any] | None) 
 def with_replies(result: Mapping[str, Any], runs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a result that says why a node was lost, if the node itself replies: rank 0 only saw that it fell silent.
 
-    runs: by node name, its run as read by training_run, or None if the node did not reply or was not asked.
+    runs: by node name, its run as read by training_run, or None if the node did not reply or was not queried.
     """
     nodes, reason = [], result["reason"]
     for node in result["nodes"]:
@@ -325,7 +325,7 @@ def verdict_without_hub(plan: Mapping[str, Any], runs: Mapping[str, Any], now: f
     hub = max((run.get("hub") or 0 for run in runs.values() if run is not None), default=0)
     hub = hub if hub < len(plan["nodes"]) else 0
     master = plan["nodes"][hub]["name"]
-    default_reason = f"{master} is lost: it does not answer"
+    default_reason = f"{master} is lost: it does not respond"
     for index, peer in enumerate(plan["nodes"]):
         run = runs.get(peer["name"])
         report = (run or {}).get("report")
@@ -391,7 +391,7 @@ def format_report(report: Mapping[str, Any]) -> str:
 
 
 def describe_interruption(run_id: str) -> list[str]:
-    """Return what an interrupted run means for a person, and how to continue it."""
+    """Return lines that explain an interrupted run to a person, and how to continue it."""
     return [
         "  its ranks could save before the end; exit codes of 0 do not mean that the job is complete",
         f"  to continue: ansible-playbook report.yml -e run_id={run_id} shows the command of this launch; run it again "
@@ -470,7 +470,7 @@ def render_verdict(  # noqa: C901
         verdict: The verdict.
         record: Path of result.json, or "" if it is not written.
         reported: The job's own reports by MUSTER_RESULT.
-        explanation: Of the first failure, or None if unknown.
+        explanation: That of the first failure, or None if unknown.
     """
     duration = f" after {format_duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
@@ -514,8 +514,8 @@ def render_verdict(  # noqa: C901
             lines.append(f"  on {node['name']} the container may still exist and hold GPUs: {node['container']}")
         if node["unwritten"]:
             lines.append(
-                f"  on {node['name']} the run's directory could not be written to at times: {node['unwritten']}; make "
-                f"room, or set launch_node_directory: {posixpath.dirname(node['log'])}"
+                f"  on {node['name']} the run's directory could not be written to at times: {node['unwritten']}; free "
+                f"up space, or set launch_node_directory: {posixpath.dirname(node['log'])}"
             )
         if node.get("shortened"):
             lines.append(f"  {node['shortened']}")

@@ -144,7 +144,7 @@ def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> 
 
 
 def quote(failure: Mapping[str, Any]) -> str:
-    """Return the error of a rank that waited; if it only says how the rank ended, in which collective it waited."""
+    """Return the error of a rank that waited; if it only says how the rank ended, the collective in which it waited."""
     work = WORK.search("\n".join(failure["last_lines"])) if not TIMEOUT.search(failure["error"]) else None
     if work is None:
         return str(failure["error"])[:MAX_QUOTED]

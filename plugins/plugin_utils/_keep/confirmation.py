@@ -4,7 +4,7 @@
 
 """Confirm that machines are needed before any is created.
 
-A provider's list of machines may be incomplete once, and so may what a node knows of the others. Only a need that
+A provider's list of machines may occasionally be incomplete, and so may a node's view of the others. Only a need that
 persists costs money.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ansible_collections.muster.training.plugins.plugin_utils._keep.planner import Action, Confirm, Rent, Situation
 
 CONFIRM_TIME = 30.0  # seconds for which the need for machines must persist
-CONFIRM_INTERVAL = 10.0  # seconds between observations meanwhile
+CONFIRM_INTERVAL = 10.0  # seconds between observations during that time
 
 
 class Need(NamedTuple):
@@ -41,5 +41,5 @@ def confirm(action: Action, situation: Situation, need: Need | None, now: float)
 
 
 def with_unlisted(situation: Situation, previous: tuple[str, ...]) -> Situation:
-    """Return the situation with the machines of the previous list: those that were removed are missing from two."""
+    """Return the situation with the machines of the previous list: a removed machine is missing from two."""
     return situation._replace(machines=tuple(dict.fromkeys((*situation.machines, *previous))))

@@ -21,14 +21,14 @@ ACTIVE, ENDED, UNKNOWN = "active", "ended", "unknown"  # states of a run
 
 
 class Failures(TypedDict):
-    """How often a step has failed in succession, and when to try it again."""
+    """The number of successive failures of a step, and the time at which to try it again."""
 
     count: int
     next: float  # seconds since 1970
 
 
 class Notes(TypedDict):
-    """What keep remembers in the record of a run."""
+    """The notes that keep stores in the record of a run."""
 
     machines: int  # number of the cluster's machines when keep was first started
     prepared: list[str]  # machines that are set up, and have not joined yet

@@ -33,7 +33,7 @@ def read_situation(
         status: content of the file that status.yml wrote; arbitrary if it failed.
         has_result: whether the run's record has its result.
         run_nodes: names of the run's nodes in its record.
-        machines: in the inventory group.
+        machines: those in the inventory group.
         purse: whether a provider can create machines, and whether a cost limit is set.
     """
     nodes = status["nodes"] if conforms(status, STATUS) else []

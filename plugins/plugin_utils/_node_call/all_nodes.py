@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import copy
+import os
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -25,22 +26,24 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import become_loader, connection_loader
 
+from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import next_item
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.host_dependence import (
     INDIRECT,
-    reachable_names,
+    reached_names,
     varying_names,
 )
 
-# Variables that Ansible reads for a host although they are no options of a connection, shell or become plugin.
+# Variables that Ansible reads for a host although they are not options of a connection, shell or become plugin.
 UNSUPPORTED = frozenset(("ansible_executable", "ansible_shell_type", "ansible_async_dir", "ansible_delegated_vars"))
 ADDRESS = ("ansible_ssh_host", "ansible_host")
 CONTEXT_VARIABLES = {
     name for names in C.MAGIC_VARIABLE_MAPPING.values() for name in names if name not in ADDRESS
 }  # each also an attribute of Ansible's play context
 INTERPRETER = "ansible_python_interpreter"
-# Keywords that a task may inherit from its blocks, role or play, as templates, and that decide how and where it runs.
+# Keywords that a task may inherit from its blocks, role or play, as templates, and that decide how and where it runs,
+# or which variables it has.
 INHERITED = (
-    *("connection", "port", "remote_user", "timeout", "delegate_to", "check_mode"),
+    *("connection", "port", "remote_user", "timeout", "delegate_to", "check_mode", "vars_files"),
     *("become", "become_exe", "become_flags", "become_method", "become_user"),
 )
 
@@ -75,7 +78,8 @@ def connect_node(action: ActionBase, variables: Mapping[str, Any], keywords: Map
     # The task's own timeout and retries are not those of its connection.
     keys = {**keywords, "timeout": context.timeout, **({"password": context.password} if context.password else {})}
     keys.pop("retries", None)
-    connection = connection_loader.get(context.connection, context)
+    task = {"task_uuid": action._task._uuid, "ansible_playbook_pid": str(os.getppid())}
+    connection = connection_loader.get(context.connection, context, new_stdin=None, **task)
     if connection is None:
         raise AnsibleError(f"the connection plugin '{context.connection}' was not found")
     set_plugin_options("connection", connection, variables, keys)
@@ -92,7 +96,7 @@ def connect_node(action: ActionBase, variables: Mapping[str, Any], keywords: Map
 
 
 def described(connection: Any) -> list[Any]:
-    """Return what decides how a connection runs a command."""
+    """Return the values that determine how a connection runs a command."""
     parts = [("connection", connection), ("shell", connection._shell), ("become", connection.become)]
     # Ansible's loader may name the same plugin in two ways: ssh, and ansible_collections.ansible.builtin...ssh.
     return [(kind, part._load_name.rpartition(".")[2], part.get_options()) for kind, part in parts if part is not None]
@@ -108,7 +112,7 @@ def inherited_keywords(task: Any) -> list[Any]:
         if holder is None or any(holder is other for other in seen):
             continue
         seen.append(holder)
-        if holder is not task:  # whose own keywords are rendered
+        if holder is not task:  # the task's own keywords are rendered
             values += [getattr(holder, f"_{keyword}", None) for keyword in INHERITED]
         pending += [getattr(holder, name, None) for name in ("_parent", "_role", "_play")]
         pending += [*(getattr(holder, "_dep_chain", None) or ()), *(getattr(holder, "_parents", None) or ())]
@@ -129,11 +133,12 @@ class NodeConnections:
         host = self.task_vars["inventory_hostname"]
         if host not in self.raw or len(self.raw) < len(self.nodes):
             return False
-        varying = varying_names(list(self.raw.values())) | INDIRECT
-        task = self.action._task
-        names = reachable_names([task.get_ds(), inherited_keywords(task)], self.task_vars)
+        varying = varying_names(list(self.raw.values()))
         of_host = CONTEXT_VARIABLES & self.raw[host].keys()
-        if varying & (names | UNSUPPORTED) or any(of_host - raw.keys() for raw in self.raw.values()):
+        if varying & UNSUPPORTED or any(of_host - raw.keys() for raw in self.raw.values()):
+            return False
+        task = self.action._task
+        if reached_names(varying | INDIRECT, [task.get_ds(), inherited_keywords(task)], self.task_vars):
             return False
         # A play, role or command line may define more than the inventory: Ansible's own connection shows it.
         same_interpreter = self.task_vars.get(INTERPRETER) == self.raw[host].get(INTERPRETER)
@@ -146,7 +151,7 @@ class NodeConnections:
     def variables(self, name: str) -> dict[str, Any]:
         """Return the variables of a node that its action reads."""
         own = {"inventory_hostname": name, "ansible_forks": self.task_vars.get("ansible_forks")}
-        return {**own, INTERPRETER: self.hostvars[name].get(INTERPRETER)}
+        return {**own, "hostvars": self.hostvars, INTERPRETER: self.hostvars[name].get(INTERPRETER)}
 
 
 def result_of(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -159,14 +164,19 @@ def result_of(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"error": f"Unexpected failure: {type(error).__name__}: {error}", "unreachable": False}
 
 
+def is_raised_error(result: Mapping[str, Any]) -> bool:
+    """Return whether result_of() made a result from an error. Replies of nodes may also have a field "error"."""
+    return {"error", "unreachable"} <= result.keys()
+
+
 def is_failure(result: Mapping[str, Any]) -> bool:
     """Return whether a task with this result fails on its node."""
-    return "error" in result or bool(result.get("failed"))
+    return is_raised_error(result) or bool(result.get("failed"))
 
 
 def raise_error(result: Mapping[str, Any]) -> None:
     """Raise the error from which result_of() made a result, if any."""
-    if "error" in result:
+    if is_raised_error(result):
         kind = AnsibleConnectionFailure if result["unreachable"] else AnsibleActionFail
         raise kind(result["error"])
 
@@ -189,5 +199,5 @@ def run_in_threads(calls: Mapping[str, Callable[[], dict[str, Any]]], limit: int
 
     for _number in range(min(limit, len(calls))):
         threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True).start()
-    results = dict(done.get() for _number in calls)
+    results = dict(next_item(done) for _number in calls)
     return {name: results[name] for name in calls}

@@ -16,22 +16,29 @@ import binascii
 import contextvars
 import functools
 import json
+import math
 import queue
 import re
 import shlex
 import threading
+import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import parse_json
-from ansible_collections.muster.training.plugins.module_utils._run.timeouts import CALL_TIMEOUT, NODE_CALL_GRACE_PERIOD
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    CALL_TIMEOUT,
+    NODE_CALL_GRACE_PERIOD,
+    SIGNAL_CHECK_INTERVAL,
+)
 
+Item = TypeVar("Item")
 PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
 MODULE_UTILS = Path(__file__).resolve().parents[2] / "module_utils"
 REPLY_MARK = "MUSTER-ANSWER "
@@ -43,8 +50,9 @@ ORDERS = re.compile(r"_?ansible_.*|add_host|add_group|deprecations|exception|inv
 # The first line of standard input is BOOTSTRAP as one statement, which reads the rest.
 FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
 # Reads {"sources": the text of each module, packed, "main": module, "request": ..., "packed": packed fields of the
-# request, "mark": ..., "limit": ...}, makes the modules importable under the collection's name and prints the mark with
-# the result of main's main(). Compiles only imported modules.
+# request, "mark": ..., "limit": ..., "reads": ...}, makes the modules importable under the collection's name and prints
+# the mark with the result of main's main(). Compiles only imported modules. A call that only reads ends when nobody
+# awaits its output any more: the kernel sends a signal when the other end of standard output closes.
 BOOTSTRAP = f"""
 import binascii, json, sys, zlib
 from _frozen_importlib import ModuleSpec
@@ -53,6 +61,15 @@ def unpack(text):
     return json.loads(zlib.decompress(binascii.a2b_base64(text)))
 if call["limit"]:
     import signal; signal.alarm(call["limit"])
+if call["reads"]:
+    import fcntl, os, select, signal
+    output = select.poll(); output.register(1, 0)
+    def end_without_reader(*_signal):
+        if output.poll(0): os._exit(1)
+    signal.signal(signal.SIGIO, end_without_reader)
+    fcntl.fcntl(1, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(1, fcntl.F_SETFL, fcntl.fcntl(1, fcntl.F_GETFL) | os.O_ASYNC)
+    end_without_reader()
 if sys.version_info < (3, 8):
     print(call["mark"] + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
 for name, text in call["packed"].items():
@@ -161,28 +178,23 @@ def shell_command(interpreter: str) -> str:
     return f'{interpreter}; exec "$P" -I -S -c "{FIRST_LINE}"'
 
 
-def standard_input(module: str, request: Mapping[str, Any], mark: str = REPLY_MARK, limit: float = 0) -> bytes:
-    """Return the input of shell_command(): BOOTSTRAP in one line, then the module with its imports, and the request.
+def standard_input(
+    module: str, request: Mapping[str, Any], mark: str = REPLY_MARK, limit: float = 0, reads: bool = False
+) -> bytes:
+    """Return the input of shell_command(): BOOTSTRAP on one line, then the module with its imports, and the request.
 
     Args:
         module: its name, such as "_run.dispatch".
         request: values are JSON or PackedTexts.
         mark: prefix of the reply's line.
         limit: seconds after which the kernel ends the process on the node; 0: never.
+        reads: whether the call changes nothing, so that it may end as soon as nobody awaits its reply.
     """
     packed = {name: value.data for name, value in request.items() if isinstance(value, PackedTexts)}
     plain = {name: value for name, value in request.items() if name not in packed}
-    payload = json.dumps(
-        {
-            "sources": packed_sources(module),
-            "main": module,
-            "request": plain,
-            "packed": packed,
-            "mark": mark,
-            "limit": int(limit),
-        }
-    )
-    return f"exec({BOOTSTRAP!r})\n{payload}".encode()
+    call = {"sources": packed_sources(module), "main": module, "request": plain, "packed": packed}
+    call |= {"mark": mark, "limit": int(limit), "reads": reads}
+    return f"exec({BOOTSTRAP!r})\n{json.dumps(call)}".encode()
 
 
 def keep_alive(connection: Any) -> None:
@@ -209,6 +221,24 @@ def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
     return result
 
 
+def next_item(items: queue.Queue[Item] | queue.SimpleQueue[Item], timeout: float = math.inf) -> Item:
+    """Return the next item of a queue. Raise queue.Empty after a timeout in seconds.
+
+    Python handles signals in its main thread, which learns of one that the kernel gave to another thread only when it
+    wakes up.
+    """
+    deadline = time.monotonic() + timeout
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    while True:
+        remaining = max(0.0, deadline - time.monotonic())
+        wait = min(remaining, SIGNAL_CHECK_INTERVAL if in_main_thread else threading.TIMEOUT_MAX)
+        try:
+            return items.get(timeout=wait)
+        except queue.Empty:
+            if wait == remaining:
+                raise
+
+
 def execute_within(timeout: float, name: str, action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
     """Return the result of execute(). Raise AnsibleConnectionFailure if it takes longer than a timeout in seconds.
 
@@ -225,7 +255,7 @@ def execute_within(timeout: float, name: str, action: ActionBase, command: str, 
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        outcome = outcomes.get(timeout=timeout)
+        outcome = next_item(outcomes, timeout)
     except queue.Empty:
         raise AnsibleConnectionFailure(
             f"{name} does not respond: it accepts connections, but sent no reply within {timeout:g} s. Processes on it "
@@ -262,7 +292,8 @@ def call_node(
 ) -> dict[str, Any]:
     """Run main(request) of one of the module_utils, such as "_run.dispatch", on the node, and return its reply.
 
-    timeout: seconds until a node that sent no reply counts as not responding.
+    request: {"reads": True} in it if it changes nothing, see standard_input(). timeout: seconds until a node that sent
+    no reply counts as not responding.
 
     Raises:
         AnsibleConnectionFailure: the node is unreachable or does not respond.
@@ -275,7 +306,8 @@ def call_node(
         task_vars = task_vars.get("ansible_delegated_vars", {}).get(name, task_vars)
     keep_alive(action._connection)
     command = shell_command(interpreter_assignment(task_vars, action._templar.template))
-    data = standard_input(module, request, limit=timeout + NODE_CALL_GRACE_PERIOD)
+    limit = timeout + NODE_CALL_GRACE_PERIOD
+    data = standard_input(module, request, limit=limit, reads=bool(request.get("reads")))
     result = execute_within(timeout, name, action, command, data)
     for line in result["stdout"].splitlines():
         if line.startswith(REPLY_MARK):

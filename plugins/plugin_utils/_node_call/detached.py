@@ -37,7 +37,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.output_reade
 NOT_IN_CHECK_MODE = {"changed": True, "skipped": True, "msg": "not run in check mode"}
 MAX_TAIL_LINES = 40  # lines at the end of the output of a command that failed
 MAX_LINE_LENGTH = 1000  # characters
-MAX_REPORT_INTERVAL = 300.0  # seconds between reports at most; they become rarer as a step takes longer
+MAX_REPORT_INTERVAL = 300.0  # maximum seconds between reports, which become rarer as a step takes longer
 CONTROL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\u00a0-\U0010ffff]")
 
 

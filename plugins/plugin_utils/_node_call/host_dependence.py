@@ -7,12 +7,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
+
+from jinja2 import Environment, TemplateSyntaxError, nodes
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 # Names by which an expression reads variables that it does not name, and Ansible's own names that differ between hosts.
-INDIRECT = frozenset(("vars", "varnames", "inventory_hostname", "inventory_hostname_short"))
+INDIRECT = frozenset(("vars", "varnames", "template", "inventory_hostname", "inventory_hostname_short"))
+CONDITIONS = frozenset(("when", "changed_when", "failed_when", "until"))  # keywords that are expressions without braces
+LOOKUPS = frozenset(("lookup", "query", "q"))
+HOSTVARS = "hostvars"  # its templates are rendered for the host that an expression names, wherever it is used
 
 
 def texts_within(value: Any) -> Iterable[str]:
@@ -28,26 +33,69 @@ def texts_within(value: Any) -> Iterable[str]:
             yield from texts_within(entry)
 
 
-def reachable_names(source: Any, variables: Mapping[str, Any]) -> set[str]:
-    """Return all names in a task's source and, as long as they are templates, in the variables that it names.
-
-    source: the task as parsed from YAML. variables: those of its host, not templated.
-    """
-    names: set[str] = set()
-    pending = [source]
-    while pending:
-        for text in texts_within(pending.pop()):
-            for name in IDENTIFIER.findall(text):
-                if name not in names:
-                    names.add(name)
-                    if name in variables:
-                        pending.append(templates_within(variables[name]))
-    return names
-
-
 def templates_within(value: Any) -> list[str]:
     """Return the texts in a value that may be templates."""
     return [text for text in texts_within(value) if "{{" in text or "{%" in text]
+
+
+def expressions_within(source: Any) -> list[str]:
+    """Return the templates in a task's source, and its conditions, as templates."""
+    if isinstance(source, Mapping):
+        conditions = [f"{{{{ {text} }}}}" for key in CONDITIONS & source.keys() for text in texts_within(source[key])]
+        return conditions + templates_within({key: value for key, value in source.items() if key not in CONDITIONS})
+    if isinstance(source, list | tuple):
+        return [text for entry in source for text in expressions_within(entry)]
+    return templates_within(source)
+
+
+def identifiers(template: str) -> Iterable[str]:
+    """Return all words in a template that may be names of variables."""
+    return IDENTIFIER.findall(template)
+
+
+def variable_names(template: str) -> Iterable[str]:
+    """Return the names in a template, without those of attributes, filters and keys, which identifiers() returns too.
+
+    The arguments of a lookup count as names, since it may read variables.
+    """
+    try:
+        tree = Environment(autoescape=True).parse(template)
+    except TemplateSyntaxError:  # valid only with an extension, or invalid
+        return identifiers(template)
+    names = [name.name for name in tree.find_all(nodes.Name)]
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name in LOOKUPS:
+            names += [name for text in call.find_all(nodes.Const) for name in identifiers(str(text.value))]
+    return names
+
+
+def reachable_names(
+    source: Any, variables: Mapping[str, Any], names_in: Callable[[str], Iterable[str]] = identifiers
+) -> set[str]:
+    """Return all names in the expressions of a task and, as long as they are templates, in the variables that it names.
+
+    source: the task as parsed from YAML. variables: those of its host, not templated. names_in: how to read the names
+    in a template.
+    """
+    names: set[str] = set()
+    pending = expressions_within(source)
+    while pending:
+        for name in names_in(pending.pop()):
+            if name not in names:
+                names.add(name)
+                if name in variables and name != HOSTVARS:
+                    pending += templates_within(variables[name])
+    return names
+
+
+def reached_names(names: Set[str], source: Any, variables: Mapping[str, Any]) -> set[str]:
+    """Return which of these variables a task reaches: see reachable_names().
+
+    Templates are parsed, which takes as long as rendering them, only if one of the names is a word in them.
+    """
+    if not names & reachable_names(source, variables):
+        return set()
+    return set(names & reachable_names(source, variables, variable_names))
 
 
 def varying_names(variables: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -61,5 +109,16 @@ def varying_names(variables: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def same(value: Any, other: Any) -> bool:
-    """Return whether two values are the same. Registered results of a task that runs once are one object."""
-    return value is other or bool(value == other)
+    """Return whether two values are the same. Registered results of a task that runs once are one object.
+
+    A value that is encrypted with Ansible Vault is not decrypted, which takes time, and its password may be unknown.
+    """
+    if value is other:
+        return True
+    ciphertexts = [getattr(item, "_ciphertext", None) for item in (value, other)]
+    if any(ciphertexts):
+        return ciphertexts[0] == ciphertexts[1]
+    try:
+        return bool(value == other)
+    except Exception:  # a value within it cannot be decrypted
+        return False

@@ -4,7 +4,7 @@
 
 """Log in to many nodes from one task.
 
-Ansible prints some ten lines for each unreachable node; one task on the controller can say the same for all nodes at
+Ansible prints about ten lines for each unreachable node; one task on the controller can say the same for all nodes at
 once. Later tasks use the same connections: ssh keeps them open.
 """
 

@@ -30,7 +30,7 @@ class ApiError(Exception):
 
 
 def read_number(parameters: Parameters, name: str) -> int:
-    """Return a parameter as a number, or 0 if it is missing. Raise ApiError."""
+    """Return a parameter as a number, or 0 if it is missing. Raise ApiError if it is invalid."""
     text = parameters.get(name, "0")
     if not (text.isascii() and text.isdigit() and len(text) <= 12):
         raise ApiError(400, f"{name} is not a number")

@@ -87,7 +87,7 @@ class Commands:
 
     def __init__(self, argv: Sequence[str], playbooks: Sequence[str], obstacle: str, start: Spawn = spawn) -> None:
         self.argv, self.playbooks = argv, playbooks
-        self.obstacle = obstacle  # why no command can run, such as a password that Ansible would ask for
+        self.obstacle = obstacle  # reason why no command can run, such as a password that Ansible would ask for
         self.start = start
         self.running: dict[str, RunningCommand] = {}
         self.lock = threading.Lock()

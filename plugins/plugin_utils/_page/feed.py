@@ -37,17 +37,20 @@ MAX_TAILS = 8  # ranks whose output is kept
 
 
 class NewsStream(Protocol):
-    """News that a node sends as they arise."""
+    """Updates that a node sends as they arise."""
 
     def next(self, timeout: float) -> dict[str, Any] | None:
-        """Return the next news, or None if there are none within a timeout in seconds, or no more."""
+        """Return the next update, or None if none arrives within a timeout in seconds, or there are no more."""
 
     def close(self) -> None:
         """End the stream."""
 
 
 class NodeCallError(Exception):
-    """A node sent no reply. The message says why. is_final: the node rejected the request, so a retry is useless."""
+    """A node sent no reply.
+
+    The message explains why. is_final: the node rejected the request, so a retry is useless.
+    """
 
     def __init__(self, message: str, is_final: bool = False) -> None:
         super().__init__(message)
@@ -60,7 +63,7 @@ class RankOutput:
     def __init__(self) -> None:
         self.tail = OutputTail()
         self.cursors: dict[str, Any] = {}
-        self.read = 0.0  # when the rank's node was last queried
+        self.read = 0.0  # time at which the rank's node was last queried
         self.error = ""
         self.lock = threading.Lock()
 
@@ -90,7 +93,7 @@ class RunFeed:
         self.outputs: dict[int, RankOutput] = {}
         self.open_stream: Callable[[str, Mapping[str, Any]], NewsStream | None] | None = getattr(call, "stream", None)
         self.stream: NewsStream | None = None
-        self.stream_due = 0.0  # when a stream may be opened again after a failure
+        self.stream_due = 0.0  # time at which a stream may be opened again after a failure
         self.version = 0  # increased whenever the view changes
         self.changes = threading.Condition()
 
@@ -124,7 +127,7 @@ class RunFeed:
         self.note_change()
 
     def note_change(self) -> None:
-        """Wake the requests that wait for news."""
+        """Wake the requests that wait for changes."""
         with self.changes:
             self.version += 1
             self.changes.notify_all()
@@ -171,7 +174,7 @@ class RunFeed:
         return self.after_end(reply, pause)
 
     def read(self, name: str, is_viewed: bool) -> dict[str, Any]:
-        """Return the next news: those that the node sends as they arise, or else the reply to a request."""
+        """Return the next update: from the node's stream, or else the reply to a request."""
         if not is_viewed:
             self.end_stream()
         elif self.stream is None and self.open_stream is not None and self.clock() >= self.stream_due:
@@ -191,7 +194,7 @@ class RunFeed:
             stream.close()
 
     def note_members(self, nodes: list[dict[str, Any]]) -> None:
-        """Read the plan again if a node has joined the run: the record, and not a node, says which nodes to ask."""
+        """Read the plan again if a node has joined the run: the record, and not a node, says which nodes to query."""
         if any(node["name"] not in self.names for node in nodes):
             self.view.take_plan(self.read_plan())
             self.names = [node["name"] for node in self.view.nodes]
@@ -306,7 +309,7 @@ class RunFeed:
         rank_output.tail.take(reply)
 
     def search(self, text: str) -> dict[str, Any]:
-        """Return the lines of all ranks that contain a text, by rank, and the nodes that did not answer."""
+        """Return the lines of all ranks that contain a text, by rank, and the nodes that did not reply."""
         replies = self.call_all(self.names, self.request("search", text=text, cursors={}), PAGE_SEARCH_TIMEOUT)
         matches = [
             {

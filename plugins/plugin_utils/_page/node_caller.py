@@ -97,12 +97,12 @@ class NodeCaller:
             raise NodeCallError(f"{name} has not responded: {' '.join(str(error).split())[:400]}") from None
 
     def stream(self, name: str, request: Mapping[str, Any]) -> NodeStream | None:
-        """Return the news that a node sends as they arise, or None if its connection cannot do that."""
+        """Return the updates that a node sends as they arise, or None if its connection cannot do that."""
         return self.context.copy().run(self.open_stream, name, request)
 
     def open_stream(self, name: str, request: Mapping[str, Any]) -> NodeStream | None:
         """Start a stream, in the context of the task."""
-        with contextlib.suppress(AnsibleError, NodeCallError, OSError):  # a call will say why
+        with contextlib.suppress(AnsibleError, NodeCallError, OSError):  # a later call reports the cause
             node_action, variables = self.connection(name)
             interpreter = interpreter_assignment(variables, self.action._templar.template)
             argv = stream_argv(node_action, shell_command(interpreter))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""News of a run that a process on a node sends as they arise. Ansible returns a command's output only at its end."""
+"""Updates of a run that a process on a node sends as they arise. Ansible returns a command's output only at its end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stream_argv(action: ActionBase, command: str) -> list[Any]:
 
 
 class NodeStream:
-    """A process that writes the news of a run, a line each."""
+    """A process that writes the updates of a run, one per line."""
 
     def __init__(self, argv: list[Any], data: bytes) -> None:
         """Start the process, with this standard input. Raise OSError."""
@@ -68,14 +68,14 @@ class NodeStream:
         self.put(None)
 
     def put(self, reply: dict[str, Any] | None) -> None:
-        """Pass a reply on; None: there are no more."""
+        """Pass on a reply, or None if there are no more."""
         while not self.is_closed:
             with contextlib.suppress(queue.Full):
                 self.replies.put(reply, timeout=1.0)
                 return
 
     def next(self, timeout: float) -> dict[str, Any] | None:
-        """Return the next news, or None if there are none within a timeout in seconds, or no more."""
+        """Return the next update, or None if none arrives within a timeout in seconds, or there are no more."""
         try:
             return self.replies.get(timeout=timeout)
         except queue.Empty:

@@ -87,7 +87,7 @@ def is_output_news(reply: Any) -> bool:
 
 
 def is_news(reply: Any) -> bool:
-    """Return whether a reply with the news of a run is valid."""
+    """Return whether a reply with the updates of a run is valid."""
     return conforms(reply, NEWS) and has_texts(reply) and len(reply["sample_cursor"]) == 3
 
 
@@ -132,13 +132,13 @@ class RunView:
                 self.samples.names = [node["name"] for node in nodes]
 
     def take(self, reply: Mapping[str, Any]) -> None:
-        """Process news from the node that leads the run, which is_news() has accepted."""
+        """Process updates from the node that leads the run, which is_news() has accepted."""
         with self.lock:
             self.take_news(reply)
 
     def take_news(self, reply: Mapping[str, Any]) -> None:
-        """Process each part of the news."""
-        has_events = self.event_count > 0  # otherwise, events inherited by a successor would count as news
+        """Process each part of the updates."""
+        has_events = self.event_count > 0  # otherwise, events inherited by a successor would count as new
         self.status = dict(reply["status"])
         self.active = reply["active"]
         self.silence = reply["silence"]

@@ -67,7 +67,7 @@ def read_parameters(query: str) -> dict[str, str]:
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """Answers one connection of a browser."""
+    """Serves one connection of a browser."""
 
     server: PageServer
     protocol_version = "HTTP/1.1"
@@ -187,4 +187,4 @@ class PageServer(ThreadingHTTPServer):
         return threading.active_count() < MAX_THREADS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a connection that broke: the browser asks again."""
+        """Ignore a connection that broke: the browser sends the request again."""

@@ -81,7 +81,7 @@ def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
             "--userns=keep-id"
         ]  # rootless podman maps the user to root by default; files must be the user's
     # pdsh, ssh and Python's pwd fail for a user without a name, and the node's users do not exist in images; podman
-    # adds the user by itself. The node's file is root's: with one that the job could change, su would make it root.
+    # adds the user automatically. The node's file is root's: with one that the job could change, su would make it root.
     has_passwd_file = any(PASSWD_FILE in option for option in (*job.container_mounts, *job.container_options))
     mount_passwd_file = engine == "docker" and user != 0 and not has_passwd_file
     return [
@@ -95,7 +95,7 @@ def engine_options(job: Job, facts: Mapping[str, Any]) -> list[str]:
 
 
 def with_ids_of_node(arguments: list[str], facts: Mapping[str, Any]) -> list[str]:
-    """Return container_argv() of another node with this node's numbers of the user, and of the groups of AMD's GPUs."""
+    """Return container_argv() of another node with this node's IDs of the user and of the groups of AMD GPUs."""
     changed = list(arguments)
     user = next((index for index, word in enumerate(changed) if word.startswith("--user=")), None)
     if user is not None and "uid" in facts:

@@ -14,7 +14,7 @@ CURRENCY = "USD"
 
 
 def read_price(name: str, value: object) -> float | None:
-    """Return a node's price per hour, or None if it is not set. Raises ValueError if it is not a price.
+    """Return a node's price per hour, or None if it is not set. Raise ValueError if it is not a price.
 
     Args:
         name: the node's name.
@@ -35,7 +35,7 @@ def read_price(name: str, value: object) -> float | None:
 
 
 def read_prices(values: Mapping[str, object]) -> dict[str, float | None]:
-    """Return the prices of nodes by name. Raises ValueError with one line for each value that is not a price."""
+    """Return the prices of nodes by name. Raise ValueError with one line for each value that is not a price."""
     prices: dict[str, float | None] = {}
     problems = []
     for name, price in values.items():

@@ -98,7 +98,7 @@ class DebugTunnel:
         variables_of: Callable[[str], Mapping[str, Any] | None],
         show: Callable[[str], object],
     ) -> None:
-        """Remember what a tunnel needs.
+        """Store the data that a tunnel needs.
 
         debugger: as in the plan, None if no rank is debugged. variables_of: returns the rendered variables of a node,
         None for other names. show: displays a line.

@@ -23,7 +23,7 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 @dataclass(frozen=True)
 class Job:
-    """What a run executes. Times are in seconds; an empty string means "not set"."""
+    """The job that a run executes. Times are in seconds; an empty string means "not set"."""
 
     run_id: str
     launcher: str
@@ -90,9 +90,9 @@ class Job:
 
 
 def parse_nnodes(text: object) -> tuple[int, int, bool]:
-    """Parse nnodes as torchrun does: "4" or "2:4". Return (least, most, whether it is a range).
+    """Parse nnodes as torchrun does: "4" or "2:4". Return (minimum, maximum, whether it is a range).
 
-    Raises ValueError with a message for the user.
+    Raise ValueError with a message for the user.
     """
     match = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", str(text))
     if not match or int(match[1]) < 1:

@@ -24,7 +24,7 @@ LIST_EXAMPLE = """-e '{"launch_args": ["--epochs", "3"]}'"""
 def parse_arguments(value: object, loader: DataLoader) -> list[str]:
     """Return the arguments of a job from the value of launch_args: a list, or a text that is split as by a shell.
 
-    Nothing is expanded. Numbers and dates stay as written in the file or after -e. Raises ValueError that lists all
+    Nothing is expanded. Numbers and dates stay as written in the file or after -e. Raise ValueError that lists all
     problems.
     """
     if value is None:
@@ -45,7 +45,7 @@ def parse_arguments(value: object, loader: DataLoader) -> list[str]:
 
 
 def split_arguments(text: str) -> list[str]:
-    """Split a text as a POSIX shell does. Raises ValueError if it cannot be split or looks like a list."""
+    """Split a text as a POSIX shell does. Raise ValueError if it cannot be split or looks like a list."""
     if text.lstrip().startswith("["):
         raise ValueError(
             f"launch_args is the text {ascii(text)[:80]}, which looks like a list. To pass a list, use JSON: "
@@ -61,7 +61,7 @@ def split_arguments(text: str) -> list[str]:
 
 
 def parse_argument(item: object, loader: DataLoader) -> str:
-    """Return one argument as text. Raises ValueError if the original spelling is unknown."""
+    """Return one argument as text. Raise ValueError if the original spelling is unknown."""
     if isinstance(item, str):
         return str(item)
     if is_number(item):
@@ -79,7 +79,7 @@ def parse_argument(item: object, loader: DataLoader) -> str:
 def parse_environment(variables: Mapping[str, Any], loader: DataLoader) -> dict[str, Any]:
     """Return the environment of a job with numbers and dates as the user wrote them.
 
-    Raises ValueError if the original spelling of a value is unknown; the message does not show it.
+    Raise ValueError if the original spelling of a value is unknown; the message does not show it.
     """
     environment, unknown = {}, []
     for name, value in variables.items():

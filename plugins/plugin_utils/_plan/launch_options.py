@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec import DEFAULTS
 
-# Options of a launch that may have a value of their own in each launch; the others are in the plan anyway.
+# Options of a launch that may differ between launches; the others are in the plan anyway.
 OPTIONS = (
     *("image", "container_engine", "container_mounts", "container_options", "container_ulimits", "container_shm_size"),
     *("interpreter", "no_python", "gpus", "rdzv_backend", "deepspeed_launcher", "deepspeed_local_rank"),

@@ -16,7 +16,10 @@ DURATIONS = ("time_limit", "stall_limit", "restart_wait")  # options of a job
 
 
 def parse_duration(value: object) -> float:
-    """Return the seconds of a duration such as 90, 90m, 1.5h or 2d; 0 for an empty one. Raise ValueError."""
+    """Return the seconds of a duration such as 90, 90m, 1.5h or 2d; 0 for an empty one.
+
+    Raise ValueError if it is invalid.
+    """
     if value in ("", None):
         return 0.0
     match = None if isinstance(value, bool) else DURATION.match(str(value).strip())

@@ -72,10 +72,10 @@ def describe_machines(
     """Describe the machines of a run.
 
     Args:
-        facts: by node name.
-        prices: by node name.
+        facts: those of each node, by name.
+        prices: those of each node, by name.
         master: name of rank 0's node.
-        currency: of the prices.
+        currency: that of the prices.
         image: whether the job runs in an image, whose software was not read.
     """
     return {

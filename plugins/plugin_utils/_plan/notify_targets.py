@@ -58,7 +58,7 @@ def read_targets(value: object) -> list[dict[str, Any]]:
 
 
 def target_problem(target: Mapping[str, Any]) -> str:
-    """Return the problem of a target, or "" if it is valid."""
+    """Return the problem with a target, or "" if it is valid."""
     if set(target) - KEYS:
         return f"unknown key {ascii(sorted(set(target) - KEYS)[0])[:40]}; use url, kind and events"
     url = target.get("url")
@@ -81,7 +81,7 @@ def target_problem(target: Mapping[str, Any]) -> str:
 
 
 def event_problem(events: object) -> str:
-    """Return the problem of a target's events, or "" if they are valid."""
+    """Return the problem with a target's events, or "" if they are valid."""
     names = events.split(",") if isinstance(events, str) else events or []
     if not isinstance(names, list):
         return "events must be a list"

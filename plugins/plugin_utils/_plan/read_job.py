@@ -101,7 +101,7 @@ def restart_problems(args: Mapping[str, Any], nnodes: int | None, elastic: bool)
 def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noqa: C901
     """Return the job that the arguments of launch_plan describe.
 
-    target_needed: whether a script or module is required. Raises ValueError that lists all problems.
+    target_needed: whether a script or module is required. Raise ValueError that lists all problems.
     """
     problems = environment_problems(args["environment"])
     min_nodes, max_nodes, elastic = 1, 1, False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How often to save a checkpoint: Young's formula, with the save time reported by the program's last run."""
+"""The best interval between checkpoints: Young's formula, with the save time reported by the program's last run."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def checked_ranks(reply: Any) -> list[dict[str, Any]] | None:
 
 
 def unknown_ranks(requested: Sequence[int], replies: Iterable[Any]) -> list[str]:
-    """Return a message about requested ranks that the run does not have; [] also if the reply of a node is missing.
+    """Return a message about requested ranks that the run does not have; [] if a node's reply is missing.
 
     replies: those of all nodes.
     """

@@ -53,7 +53,7 @@ def read_trace(path: Path) -> dict[str, Any]:
 
 
 def label_of(event: Mapping[str, Any]) -> str:
-    """Return which part of a rank an event belongs to: its process in the trace."""
+    """Return the part of a rank that an event belongs to: its process in the trace."""
     return str(event.get("pid", ""))[:60]
 
 

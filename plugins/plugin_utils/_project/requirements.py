@@ -150,7 +150,7 @@ def read_declared(source: str, use_project: bool, requirements: list[str], edita
     Args:
         source: directory of the project, "" if there is none here.
         use_project: whether the project's own requirements are installed.
-        requirements: of the setting python_env_requirements.
+        requirements: those of the setting python_env_requirements.
         editable: source trees on the nodes; those that are copies of the project can be read here.
     """
     declared = {"python_env_requirements": list(requirements)}

@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._record.record_pat
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 from ansible_collections.muster.training.plugins.plugin_utils._text.printable import printable
 
-MAX_ASKED = 8  # open runs, the newest, whose nodes are asked
+MAX_ASKED = 8  # the newest open runs, whose nodes are queried
 
 
 class OpenRun(NamedTuple):
@@ -113,16 +113,17 @@ def choose_run(directory: Path, members: Collection[str], replies: Mapping[str, 
     """Return the newest active run, or otherwise the last run that was launched.
 
     Args:
-        directory: of the records.
+        directory: that of the records.
         members: hosts of the inventory group.
-        replies: of node_runs, by node in nodes_to_ask().
+        replies: those of node_runs, by node in nodes_to_ask().
         stop: whether the command stops the run.
     """
     known_runs = open_runs(directory, members)
     runs = still_open(known_runs, replies)
     last = last_launched(directory)
     if not runs:
-        if not last or is_open(directory / last):  # of another inventory, or it ended unwatched: its nodes know how
+        # a run of another inventory, or one that ended unwatched: its nodes know how
+        if not last or is_open(directory / last):
             return ChosenRun(last, bool(last), "")
         end = f"{last} {describe_end(directory / last)}"
         return ChosenRun(last, False, f"nothing to stop: {end}" if stop else f"no run is active; the last one, {end}")

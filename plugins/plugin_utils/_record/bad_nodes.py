@@ -64,7 +64,7 @@ def without_shared_numbers(identities: Mapping[str, Mapping[str, Any]]) -> dict[
 
 
 def without_shared_gpus(identities: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the identities without GPUs that several nodes have: a node could pass its own for those of another."""
+    """Return the identities without GPUs that several nodes have: a node could report another's as its own."""
     counts = Counter(uuid for identity in identities.values() for uuid in set(identity.get("gpus") or []))
     return {
         node: {**identity, "gpus": [uuid for uuid in identity.get("gpus") or [] if counts[uuid] == 1]}
@@ -73,7 +73,7 @@ def without_shared_gpus(identities: Mapping[str, Mapping[str, Any]]) -> dict[str
 
 
 def make_entry(node: str, reason: str, run: str, identity: Mapping[str, Any], blamed: list[str]) -> BadNode:
-    """Return an entry; identity: as summarize_identity() returns it, or {} if it is unknown."""
+    """Return an entry; identity: the result of summarize_identity(), or {} if unknown."""
     texts = {name: "" for name in NUMBERS} | checked_texts(identity)
     return {
         "node": node,
@@ -120,7 +120,7 @@ def read_entries(path: Path) -> list[BadNode]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Prevent other commands from changing the file meanwhile."""
+    """Prevent other commands from changing the file until the block ends."""
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The changes of a run's code that are not committed, as a patch, and the code restored from a commit and a patch.
 
-Uses git with a separate repository, which borrows the objects of the user's: that one is unchanged, and nothing in
-it is executed: no hook, filter or other command of its configuration. A source from a record may be hostile.
+Uses git with a separate repository, which borrows the objects of the user's repository: the latter stays unchanged, and
+nothing in it is executed: no hook, filter or other command of its configuration. A source from a record may be hostile.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class GitError(Exception):
 
 
 def find_checkout(source: Path) -> Checkout | None:
-    """Return where a directory is in a git checkout, without git, which would follow the checkout's configuration."""
+    """Return a directory's position in a git checkout, without git, which would follow the checkout's configuration."""
     real = Path(os.path.realpath(source))
     git = git_directory(str(real))
     top = next((path for path in (real, *real.parents) if (path / ".git").exists()), None)
@@ -105,8 +105,8 @@ class ScratchRepository:
 
         Args:
             temporary: an empty directory.
-            checkout: whose objects are used; None: those of no other repository.
-            commit: in it, or "".
+            checkout: the checkout whose objects are used, or None.
+            commit: a commit in it, or "".
             work_tree: directory with files to add; None to restore, which also ignores the user's configuration.
         """
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
@@ -173,7 +173,7 @@ class ScratchRepository:
         }
 
     def read_blobs(self, blobs: Mapping[str, Blob]) -> Iterator[tuple[str, bytes]]:
-        """Yield name and content of files of the index, a few at a time. Raise GitError if they are too large."""
+        """Yield the names and contents of files of the index, a few at a time. Raise GitError if they are too large."""
         if sum(blob.size for blob in blobs.values()) > MAX_RESTORED:
             raise GitError(f"the files to restore have more than {MAX_RESTORED >> 20} MiB")
         batch: list[str] = []
@@ -187,7 +187,7 @@ class ScratchRepository:
         yield from self.read_batch(batch, blobs)
 
     def read_batch(self, names: list[str], blobs: Mapping[str, Blob]) -> Iterator[tuple[str, bytes]]:
-        """Yield name and content of files of the index."""
+        """Yield the names and contents of files of the index."""
         request = b"".join(blobs[name].identity + b"\n" for name in names)
         output = self.run(["cat-file", "--batch=%(objectsize)"], request) if names else b""
         position = 0

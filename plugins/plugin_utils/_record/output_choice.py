@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-MAX_NAME = 4096  # bytes, Linux's limit of a path
-MAX_DEPTH = 256  # directories of a name
+MAX_NAME = 4096  # bytes, Linux's limit on a path
+MAX_DEPTH = 256  # directories in a name
 LATEST = 2**62  # nanoseconds since 1970
 PARTIAL = ".part-"
 

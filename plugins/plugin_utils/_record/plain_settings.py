@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.redact imp
     is_ordinary,
 )
 
-# Names that match although their values are a place, a kind or an amount.
+# Names that match although their values are a location, a kind or an amount.
 NOT_SECRET = re.compile(
     r".*[_-](?:file|path|dir|directory|env|type|name|count|len|length|size|limit|dropout|prob|weight|loss|rate|pooling)s?",
     re.IGNORECASE,

@@ -40,7 +40,7 @@ class TooSlowError(Exception):
 
 
 def first_nodes(plan: Any, result: Any) -> dict[int, int]:
-    """Return the node_rank of the node that had rank 0 by attempt, as far as the run's result lists it."""
+    """Return the node_rank of the node that had rank 0 by attempt, if the run's result lists it."""
     names = [clean_text(node.get("name"), 100) for node in to_mappings(to_mapping(plan).get("nodes"))]
     nodes: dict[int, int] = {}
     for record in to_mappings(to_mapping(result).get("attempts"), MAX_ATTEMPTS):

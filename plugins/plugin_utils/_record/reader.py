@@ -123,11 +123,11 @@ class Record:
     origin: list[str] = field(default_factory=list)  # lines on its job file, code and requirements
     job_file: str = ""  # path on this machine
     has_snapshot: bool = False  # whether launch --like can repeat it
-    notes: list[str] = field(default_factory=list)  # what could not be read completely
+    notes: list[str] = field(default_factory=list)  # data that could not be read completely
 
 
 def read_record(directory: Path, run_id: str) -> Record:
-    """Read the record of a run, as far as it exists."""
+    """Read whatever exists of the record of a run."""
     files = RecordFiles(directory)
     plan, result = files.read_json("plan.json"), files.read_json("result.json")
     code, job_origin = read_files(files.read_json(code_tree.FILE)), files.read_json(origin.FILE)
@@ -232,7 +232,7 @@ def read_curves(
 
 
 def read_table(files: RecordFiles, path: str) -> CurveSet:
-    """Return the curves of a file of Transformers, of a CSV file, or of the results that the job reported."""
+    """Return the curves of a Transformers file, of a CSV file, or of the results that the job reported."""
     name = path.rpartition("/")[2]
     if name == "trainer_state.json":
         return from_trainer_state(source_name(path), files.read_json(path))
@@ -345,7 +345,7 @@ class RecordFiles:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.truncated = False  # whether below() found more than MOST_FILES
+        self.truncated = False  # whether below() found more than MAX_FILES
 
     @contextlib.contextmanager
     def open_file(self, name: str) -> Iterator[IO[bytes] | None]:

@@ -50,7 +50,7 @@ class Restoration(NamedTuple):
 
     needed: bool = False
     home: str = ""  # directory of the environment on the nodes
-    problem: str = ""  # why it cannot be restored
+    problem: str = ""  # reason why it cannot be restored
 
 
 def setting_names() -> dict[str, str]:
@@ -97,13 +97,13 @@ def incomplete_settings(variables: Mapping[str, Any]) -> list[str]:
 def choose_restoration(snapshot: Mapping[str, Any], replies: Mapping[str, Any], directory: str) -> Restoration:
     """Return whether the nodes need the recorded environment, and where.
 
-    An environment of the same name with other packages is unchanged: a new one is created next to it. So it is
-    if the recorded one was elsewhere than the role creates environments: a node reported that directory.
+    An environment of the same name with other packages is unchanged: a new one is created next to it. The same happens
+    if the recorded one was not where the role creates environments: a node reported that directory.
 
     Args:
-        snapshot: of the run to repeat.
-        replies: of node_facts with the part provenance, by node.
-        directory: of all environments on the nodes.
+        snapshot: that of the run to repeat.
+        replies: those of node_facts with the part provenance, by node.
+        directory: that of all environments on the nodes.
     """
     recorded = to_mapping(snapshot.get("environment"))
     expected = environment_digest(recorded)
@@ -146,7 +146,7 @@ def other_home(directory: str, digest: str) -> str:
 
 
 def public_version(version: str) -> str:
-    """Return a version without its build, which a wheel of flash-attention has in its name alone."""
+    """Return a version without its build, which a flash-attention wheel has only in its name."""
     return version.partition("+")[0]
 
 

@@ -53,7 +53,7 @@ class CodeChange(NamedTuple):
 
     name: str
     kind: str  # changed | added | removed
-    lines: list[str]  # a unified diff; [] if a side cannot be restored or is no text
+    lines: list[str]  # a unified diff; [] if a side cannot be restored or is not text
 
 
 def read_run(record: Path) -> RunFiles:

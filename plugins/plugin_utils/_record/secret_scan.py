@@ -115,7 +115,7 @@ MAX_SCHEME = 22  # characters before "://"
 
 
 def find_secret(name: str, content: bytes) -> int:
-    """Return the number of the first line with a secret, or 0 if there is none. name: of the file."""
+    """Return the number of the first line with a secret, or 0 if there is none. name: the file's name."""
     text = content.decode("latin-1")  # one character per byte, so that positions in the lower-case text are the same
     lowered = text.lower()
     positions = [*find_tokens(text, lowered), *find_assignments(name, text, lowered)]
@@ -131,7 +131,7 @@ def occurrences(text: str, word: str) -> Iterator[int]:
 
 
 def windows(text: str, word: str, before: int, after: int) -> Iterator[tuple[int, int]]:
-    """Yield where to search for a pattern around a word: together all its positions with these many characters."""
+    """Yield the ranges to search for a pattern around a word, which cover all its positions and their surroundings."""
     end = 0
     for position in occurrences(text, word):
         if position + after > end:
@@ -176,7 +176,7 @@ def find_tokens(text: str, lowered: str) -> list[int]:
 
 
 def find_assignments(name: str, text: str, lowered: str) -> list[int]:
-    """Return positions of values of names such as PASSWORD. name: of the file."""
+    """Return positions of values of names such as PASSWORD. name: the file's name."""
     kind = posixpath.splitext(posixpath.basename(name))[1].lower()
     positions = []
     for word in (*NAMES, SESSION):

@@ -32,7 +32,7 @@ PATCH_FILE = "code.patch"  # next to it
 VERSION = 1
 MAX_PACKAGES = 20_000
 ROW_WIDTH = 60  # characters of a value in a difference
-# Variables without secrets that make a run deterministic, besides those that the checks read.
+# Variables without secrets that make a run deterministic, in addition to those that the checks read.
 REPEATABLE_VARIABLES = re.compile(
     r"PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG|PL_GLOBAL_SEED|(?:OMP|MKL|OPENBLAS)_NUM_THREADS|NCCL_\w+|GLOO_\w+|"
     r"TORCH_NCCL_\w+|TORCHINDUCTOR_\w+|NVIDIA_TF32_OVERRIDE|TOKENIZERS_PARALLELISM|PYTORCH_\w*ALLOC_CONF"
@@ -75,7 +75,7 @@ class CodeSnapshot(TypedDict):
     commit: str
     digest: str  # digest of all files; "" if they are not recorded
     patch: str  # PATCH_FILE, or "" if the record has none
-    without_patch: str  # why the record has no patch
+    without_patch: str  # reason why the record has no patch
 
 
 class Snapshot(TypedDict):
@@ -168,7 +168,7 @@ def read_environment(facts: Mapping[str, Any]) -> EnvironmentSnapshot:
 def environment_digest(environment: Mapping[str, Any]) -> str:
     """Return a hash of the packages, and of the wheels that the role python_env installed; "" if there are none.
 
-    Not of an interpreter's archive, which each first node packs itself.
+    The archive of an interpreter does not count, since each first node packs its own.
     """
     packages = dict(environment.get("packages") or {})
     if not packages:
@@ -286,7 +286,7 @@ def make_snapshot(plan: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]
 
 
 def shorten(value: Any) -> str:
-    """Return a value in one line for users."""
+    """Return a value on one line for users."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
     return clean_text(text, ROW_WIDTH) or "-"
 
@@ -360,7 +360,7 @@ def input_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> li
 
 
 def describe_input(entry: Mapping[str, Any]) -> str:
-    """Return path and content of an input for users."""
+    """Return the path and content of an input for users."""
     if not entry:
         return "missing"
     digest = clean_text(entry.get("digest"), 12) or "not identified"

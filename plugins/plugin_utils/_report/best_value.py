@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The best value of a curve: the least loss, the greatest accuracy."""
+"""The best value of a curve: the lowest loss, the highest accuracy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PART = re.compile(r"[a-z]+[0-9]*")
 
 
 class BestValue(NamedTuple):
-    """The best value of a curve, the step at which it was reached, and whether less or more is better."""
+    """The best value of a curve, the step at which it was reached, and whether lower or higher values are better."""
 
     value: float
     step: float
@@ -36,7 +36,7 @@ class BestValue(NamedTuple):
 
 
 def find_best(curve: CurveNumbers) -> BestValue | None:
-    """Return the best value of a curve, or None if its name does not say whether more or less is better."""
+    """Return the best value of a curve, or None if its name does not show which is better."""
     parts = {part for word in PART.findall(curve["name"].lower()) for part in (word, word.rstrip("0123456789"))}
     if not curve["points"] or not parts & (LESS_IS_BETTER | MORE_IS_BETTER):
         return None

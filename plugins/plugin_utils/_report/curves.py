@@ -61,7 +61,7 @@ class CurveSet:
         self.curves: dict[str, Curve] = {}
         self.names: dict[str, str] = {}  # reported name -> shown name; a bounded cache, since names repeat
         self.non_finite: dict[str, float] = {}  # measure -> first step at which it was not finite
-        self.single: dict[str, float] = {}  # measure -> its only value, which is no curve
+        self.single: dict[str, float] = {}  # measure -> its only value, which is not a curve
         self.points = 0
         self.left_out = 0  # values beyond the limits
 

@@ -172,7 +172,7 @@ class Failure(TypedDict):
 
 
 class StackGroup(TypedDict):
-    """Ranks that did the same when the run hung or was ended. frames: innermost first."""
+    """Ranks with the same activity when the run hung or was ended. frames: innermost first."""
 
     ranks: str
     activity: str
@@ -234,7 +234,7 @@ class Report(TypedDict):
     failure: Failure | None
     cost: Cost
     restarts: int
-    attempts: list[str]  # how each attempt ended; [] if the run was not to restart by itself
+    attempts: list[str]  # how each attempt ended; [] if the run was not to restart automatically
     stacks: list[StackGroup]  # [] if the record has none
     profile: ProfileSection | None  # None if the run was not profiled
     event_files: bool

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Downsample points for a picture to least, mean and most per bucket, since a mean alone hides outliers."""
+"""Downsample points for a picture to minimum, mean and maximum per bucket, since a mean alone hides outliers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class PointBucket(NamedTuple):
-    """The values in one part of an axis: its middle, their number, and their least, mean and most."""
+    """The values in one part of an axis: its middle, their number, and their minimum, mean and maximum."""
 
     position: float
     value_count: int

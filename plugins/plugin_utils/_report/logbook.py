@@ -53,11 +53,11 @@ class LogbookRow(NamedTuple):
     utilization: float | None
     memory_mib: float | None
     cost: str
-    page: str  # of the log book, or the page itself, relative to it
+    page: str  # path of the run's page, relative to the log book
 
 
 def escape(text: str) -> str:
-    """Escape a text for Markdown, in one line: it cannot contain markup, a tag, a link or the end of a cell."""
+    """Escape a text for Markdown, on one line: it cannot contain markup, a tag, a link or the end of a cell."""
     text = " ".join(text[:MAX_CELL].split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"\bwww\.", r"www\\.", MARKUP.sub(r"\\\1", text), flags=re.IGNORECASE)
@@ -94,7 +94,7 @@ def page_file_name(report: Report) -> str:
 
 
 def user_notes(previous: str) -> str:
-    """Return the mark and the user's notes below it, or a prompt to write notes if the former page has no mark."""
+    """Return the mark and the user's notes below it, or a prompt to write notes if the previous page has no mark."""
     _before, mark, notes = previous.partition(f"\n{MARK}\n")
     return f"{MARK}\n{notes}" if mark else f"{MARK}\n{INVITATION}"
 
@@ -106,7 +106,7 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
         report: The run's report.
         record: The run's directory, relative to the log book.
         plots: Each picture's title, caption and file in the record.
-        former: The previous text of the page.
+        previous: The previous text of the page.
     """
     lines = [f"# {escape(report['run_id'])}", "", escape_long(report["verdict"]), ""]
     failure = report["failure"]
@@ -199,7 +199,7 @@ def logbook_row(report: Report, page_name: str) -> LogbookRow:
 
 
 def render_index(rows: Iterable[LogbookRow], previous: str = "") -> str:
-    """Return the table of all runs, newest first. former: its previous text."""
+    """Return the table of all runs, newest first. previous: its previous text."""
     lines = [
         TITLE,
         "",

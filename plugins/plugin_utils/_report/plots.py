@@ -194,7 +194,7 @@ def line_spec(
 ) -> dict[str, Any]:
     """Return a line for each series over the time of the run: the mean in each bucket.
 
-    Up to four series also have a band from the least to the most.
+    Up to four series also have a band from the minimum to the maximum.
     """
     title, unit, zero, maximum = MEASURES[measure]
     start, end = time_span(report, gpus)

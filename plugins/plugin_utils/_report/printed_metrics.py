@@ -193,7 +193,7 @@ class Series:
 
 @dataclass
 class Line:
-    """The values in a line, and where in the training it is.
+    """The values in a line, and its position in the training.
 
     Attributes:
         kind: What its position counts: step, epoch, or count if it has none; trainer for a line of Hugging Face's
@@ -302,7 +302,7 @@ class PrintedMetrics:
             series.counts_total = series.counts_total or counts_total
 
     def differs(self, line: Line) -> bool:
-        """Return whether a line has other values than before; a progress bar that is drawn again has the same."""
+        """Return whether a line has different values than before; a progress bar that is drawn again has the same."""
         earlier = [(self.series.get((normalize(name), line.kind)), value) for name, value in line.values.items()]
         return any(series is not None and bool(series.value) and series.value[-1] != value for series, value in earlier)
 
@@ -330,7 +330,7 @@ class PrintedMetrics:
         return curve_set
 
     def positions(self, series: Series, kind: str) -> tuple[str, Sequence[float]]:
-        """Return what the positions of a series count (step, epoch or value), and the positions."""
+        """Return the unit of a series' positions (step, epoch or value), and the positions."""
         if kind != "trainer":
             return ("value" if kind == "count" else kind), series.step
         steps = self.trainer.derive_steps(series.epochs)

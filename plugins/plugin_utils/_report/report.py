@@ -187,7 +187,10 @@ def compose_report(record: Record, now: float) -> Report:
 
 
 def adapt_repeat(repeat: str, adapt: Callable[[str], str]) -> str:
-    """Return the command that repeats a run as this user types it. With quotes in its arguments, these stay as is."""
+    """Return the command that repeats a run as this user types it.
+
+    If its arguments contain quotes, they stay unchanged.
+    """
     if repeat.count("'") == 2:
         return adapt(repeat)
     return adapt(LAUNCH) + repeat.removeprefix(LAUNCH) if repeat else ""
@@ -210,7 +213,7 @@ def adapt_report(report: Report, adapt: Callable[[str], str]) -> Report:
 
 
 def format_verdict(report: Report) -> str:
-    """Return how the run ended, in one line."""
+    """Return how the run ended, on one line."""
     failed = report["failure"]
     failure_text = (
         f"; failed first: {failure_location(failed)}: {brief_error(failed['error'])}" if failed is not None else ""
@@ -219,7 +222,7 @@ def format_verdict(report: Report) -> str:
 
 
 def format_end(report: Report) -> str:
-    """Return how the run ended, without what failed."""
+    """Return how the run ended, without what failed in it."""
     duration = f" after {format_duration(report['seconds'])}" if report["seconds"] is not None else ""
     size = f"{report['nnodes']} node{'' if report['nnodes'] == 1 else 's'}, world size {report['world_size']}"
     reason = f"; {report['reason']}" if report["state"] in ("stopped", "interrupted") and report["reason"] else ""

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the ranks of a run did when it hung or was ended: groups of ranks with the same stack, for the report."""
+"""The activity of a run's ranks when it hung or was ended: groups of ranks with the same stack, for the report."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def describe_group(group: Mapping[str, Any], culprits: Sequence[int], nodes: Seq
 
 
 def stack_groups(plan: Mapping[str, Any], result: Mapping[str, Any]) -> list[StackGroup]:
-    """Return what the ranks did: when the run hung, otherwise before it was ended; those waited for come first."""
+    """Return the ranks' activity when the run hung or, otherwise, before it was ended; awaited ranks come first."""
     nodes = plan_nodes(plan)
     hang = checked_hang(result.get("hang"))
     if hang is not None and hang["groups"]:

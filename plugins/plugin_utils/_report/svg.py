@@ -16,7 +16,7 @@ BACKGROUND = "white"  # background of standalone pictures
 
 
 class DrawingError(Exception):
-    """The drawing library is missing or failed. The text says what to do."""
+    """The drawing library is missing or failed. The message explains what to do."""
 
 
 class Picture(NamedTuple):
@@ -28,7 +28,7 @@ class Picture(NamedTuple):
 
 
 def draw(spec: dict[str, Any]) -> Picture:
-    """Return the pictures of a specification. Raises DrawingError."""
+    """Return the pictures of a specification. Raise DrawingError."""
     try:
         import vl_convert  # large, and not on every machine
     except ImportError as error:

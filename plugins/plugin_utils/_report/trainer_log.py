@@ -19,7 +19,7 @@ EPOCH = re.compile(r"\{'[\w/.@-]{1,80}': [^{}]{1,1900}, " + FIELD % "epoch" + r"
 RUNTIME = re.compile(FIELD % "train_runtime")
 SPEED = re.compile(FIELD % "train_steps_per_second")
 SIGNIFICANT_DIGITS = 4  # significant digits of numbers that Trainer 5 prints as text
-TOLERANCE = 0.02  # of an interval of steps that is exact
+TOLERANCE = 0.02  # steps by which an exact interval may differ from an integer
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class TrainerLog:
         return self.last.value
 
     def derive_steps(self, epochs: Sequence[float]) -> list[float] | None:
-        """Return the step of each value of a metric from their epochs, or None if they cannot be told exactly.
+        """Return the step of each value of a metric from their epochs, or None if they cannot be determined exactly.
 
         Values are printed at multiples of logging_steps, and with logging_first_step also at step 1. Evaluations may
         begin at step 0.
@@ -104,7 +104,7 @@ class TrainerLog:
         return max(self.last.error, epoch * self.last.relative_error if self.last.value else 0.0)
 
     def agrees(self, steps: Sequence[float], epochs: Sequence[float], interval: int) -> bool:
-        """Return whether these steps are at these epochs, as far as rounding tells."""
+        """Return whether these steps are at these epochs, within the limits of rounding."""
         if self.steps is None or self.end is None:
             return False
         rate = self.steps.value / self.end.value

@@ -201,7 +201,7 @@ def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[t
 def read_page(path: Path) -> str:
     """Return the text of a page of the log book, or an empty string if it does not exist.
 
-    Raises OSError if it is too large.
+    Raise OSError if it is too large.
     """
     try:
         if path.stat().st_size > MAX_PAGE_SIZE:

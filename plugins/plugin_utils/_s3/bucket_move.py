@@ -38,7 +38,7 @@ PAGE_SIZE = 1000  # keys per page of a listing
 
 
 class MoveError(Exception):
-    """A reason why a bucket cannot be moved, and what to do, in one line."""
+    """A reason why a bucket cannot be moved, and what to do, on one line."""
 
 
 @dataclass(frozen=True)

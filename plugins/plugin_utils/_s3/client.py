@@ -41,7 +41,7 @@ def error_code(error: Exception) -> str:
 
 
 def explain(error: Exception, bucket: str) -> str:
-    """Return a message for an error of boto3, in one line."""
+    """Return a message for an error of boto3, on one line."""
     code = error_code(error)
     kind = type(error).__name__
     if code in MESSAGES:
@@ -66,7 +66,7 @@ def make_client(  # noqa: PLR0913
     """Return an S3 client.
 
     Without credentials, boto3 finds them in the environment, in ~/.aws, or from the instance.
-    Raises ImportError if boto3 is missing, and botocore's exceptions.
+    Raise ImportError if boto3 is missing, and botocore's exceptions.
     """
     import boto3
     from botocore.config import Config
@@ -86,7 +86,7 @@ def make_client(  # noqa: PLR0913
 
 
 def bucket_region(client: Any, bucket: str) -> str:
-    """Return the region of a bucket, as S3 reports it. Raises ClientError."""
+    """Return the region of a bucket, as S3 reports it. Raise ClientError."""
     from botocore.exceptions import ClientError
 
     try:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check a script for what fails, or is wrong, on several nodes. Nothing is executed."""
+"""Check a script for code that fails, or gives wrong results, on several nodes. Nothing is executed."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ class Program:
         return [Site(module, value) for value in assigned]
 
     def _arguments_for(self, module: Module, scope: ast.AST, name: str) -> list[Site] | None:
-        """Return what callers pass for a parameter, or None if the function has no such parameter."""
+        """Return the values that callers pass for a parameter, or None if the function has no such parameter."""
         if not isinstance(scope, FunctionNode):
             return None
         names = [arg.arg for arg in (*scope.args.posonlyargs, *scope.args.args)]
@@ -304,7 +304,7 @@ class Program:
         ]
 
     def mentions(self, module: Module, node: ast.AST, predicate: Callable[[Site], bool]) -> bool:
-        """Return whether an expression, with everything that it refers to, has a node that fulfils a predicate."""
+        """Return whether an expression, with everything that it refers to, has a node that satisfies a predicate."""
         return any(predicate(site) for site in self.reachable(module, node))
 
     def is_in_distributed_branch(self, module: Module, node: ast.AST) -> bool:

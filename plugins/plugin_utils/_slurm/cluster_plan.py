@@ -30,7 +30,7 @@ CGROUP_V2_SINCE = (22, 5)
 
 
 class SlurmPlan(TypedDict):
-    """What each node of the cluster will be; by the names of the inventory."""
+    """The planned state of each node of the cluster, by its inventory name."""
 
     controller: str
     names: dict[str, str]
@@ -51,7 +51,7 @@ def slurm_name(name: str) -> str:
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """Return the release series of a version of Slurm, such as (22, 5) for "22.05.8"; () if unknown."""
+    """Return the release series of a Slurm version, such as (22, 5) for "22.05.8"; () if unknown."""
     return tuple(int(digits) for digits in re.findall(r"\d+", version)[:2])
 
 
@@ -71,7 +71,7 @@ def services_of(name: str, controller: str, options: SlurmOptions) -> list[str]:
 
 
 def version_of(state: Mapping[str, Any]) -> str:
-    """Return the installed version of Slurm, or else the one that would be installed."""
+    """Return the installed Slurm version, or else the version that would be installed."""
     version: Mapping[str, str] = state["version"]
     return version["installed"] or version["available"]
 
@@ -123,7 +123,7 @@ def user_errors(states: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def version_errors(states: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return an error if the nodes have, or would get, different releases of Slurm."""
+    """Return an error if the nodes have, or would get, different Slurm releases."""
     versions = {name: version_of(state) for name, state in states.items() if version_of(state)}
     if len({release_of(version) for version in versions.values()}) <= 1:
         return []
@@ -132,7 +132,7 @@ def version_errors(states: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def find_notices(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return what the user should know about the configuration, as messages."""
+    """Return notices about the configuration, as messages for the user."""
     if cluster.cgroups:
         return []
     nodes = [name for name, state in states.items() if state["cgroups"] != "v2"]

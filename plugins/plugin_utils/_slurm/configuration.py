@@ -54,7 +54,7 @@ def slurmd_options(cluster: Cluster, node: SlurmNode) -> str:
 
 
 def slurmd_unit(node: SlurmNode) -> str:
-    """Return the drop-in of slurmd, which starts it also where its own conditions or a late GPU would prevent that."""
+    """Return the drop-in of slurmd, which starts it even where its own conditions or a late GPU would prevent that."""
     nvidia = any(path.startswith("/dev/nvidia") for path in node.gpus.files)
     create_devices = "# creates the device files that slurmd requires\nExecStartPre=-/usr/bin/nvidia-modprobe -u -c=0\n"
     return (
@@ -147,7 +147,7 @@ def process_settings(cluster: Cluster) -> Mapping[str, str]:
 
 
 def accounting_settings(cluster: Cluster) -> Mapping[str, str]:
-    """Return where Slurm records finished jobs."""
+    """Return the settings for the records of finished jobs."""
     if not cluster.options.accounting:
         return {"JobCompType": "jobcomp/filetxt", "JobCompLoc": "/var/log/slurm/jobcomp.log"}
     resources = {"AccountingStorageTRES": "gres/gpu"} if any(node.gpus.files for node in cluster.nodes) else {}

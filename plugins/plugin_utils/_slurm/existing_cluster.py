@@ -21,7 +21,7 @@ UNUSABLE_STATES = ("DOWN", "DRAIN", "FAIL", "FUTURE", "MAINT", "NOT_RESPONDING",
 
 
 class SlurmOutputError(Exception):
-    """The output of Slurm cannot be used; the message says why."""
+    """The output of Slurm cannot be used; the message explains why."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ClusterNode:
     resources: str  # Gres
     cpus: int
     memory: int  # MiB
-    reason: str  # why it is down or drained
+    reason: str  # reason why it is down or drained
 
     @property
     def gpus(self) -> int:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a machine says about itself and Slurm's configuration contains: only values that cannot add lines to it."""
+"""What a machine reports about itself for Slurm's configuration: only values that cannot add lines to it."""
 
 from __future__ import annotations
 

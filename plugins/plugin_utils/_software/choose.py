@@ -44,7 +44,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._software.versions
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 AUTO = "auto"
-NUMPY_2_TORCH = (2, 3)  # the first release of torch that is built for numpy 2
+NUMPY_2_TORCH = (2, 3)  # the first torch release that is built for numpy 2
 
 
 class SoftwareChoiceError(Exception):
@@ -78,7 +78,7 @@ class SoftwareRequest:
     manager: str = "uv"
     directory: str = "/opt/muster"  # directory of the environment
     name: str = "env"  # name of the environment
-    pins: tuple[TorchPin, ...] = ()  # what the project's requirements say about torch
+    pins: tuple[TorchPin, ...] = ()  # restrictions on torch in the project's requirements
     platform: Platform = DEFAULT  # platform of the nodes
 
 
@@ -88,7 +88,7 @@ class Interpreter:
 
     name: str  # name as passed to the manager
     minor: Minor | None  # None: unknown until it is installed
-    origin: str  # where it comes from, for a message
+    origin: str  # its origin, for a message
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class SoftwareChoice:
 
     @property
     def cuda(self) -> str:
-        """The version of CUDA, empty for the CPU."""
+        """The CUDA version, empty for the CPU."""
         return format_build(int(self.build[2:])) if self.build.startswith("cu") else ""
 
     @property
@@ -225,7 +225,7 @@ def list_interpreters(nodes: Mapping[str, NodeSoftware], request: SoftwareReques
 
 
 def list_releases(request: SoftwareRequest) -> list[tuple[str, TorchRelease | None]]:
-    """Return the releases of torch to choose from."""
+    """Return the torch releases to choose from."""
     if request.torch == AUTO:
         table = request.platform.releases.values()
         releases = [(newest_allowed(release.newest, request.pins), release) for release in table]
@@ -410,7 +410,7 @@ def check_flash_attention(
             "set flash_attention_enabled to false, and use torch.nn.functional.scaled_dot_product_attention in the job",
         )
     flash = FLASH_ATTENTION.get(candidate.flash)
-    if flash is None or candidate.release is None:  # the role flash_attention asks the server
+    if flash is None or candidate.release is None:  # the role flash_attention queries the server
         return None
     outdated = [
         (node.name, node.glibc) for node in nodes.values() if node.glibc and parse_minor(node.glibc) < flash.glibc
@@ -542,7 +542,7 @@ def on_platform(platform: Platform) -> str:
 
 
 def suggest_settings(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest) -> str:
-    """Suggest to change the fewest settings so that something fits; empty if no change helps."""
+    """Suggest changing the fewest settings so that a combination fits; empty if no change helps."""
     settings = {
         "cuda": ("pytorch_cuda", lambda choice: choice.setting),
         "torch": ("pytorch_version", lambda choice: choice.torch),
@@ -575,7 +575,7 @@ def suggest_settings(nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
 def explain_choice(
     chosen: Candidate, combinations: list[Candidate], nodes: Mapping[str, NodeSoftware], request: SoftwareRequest
 ) -> list[str]:
-    """Return the reasons of the choice, a line each for Python, torch, CUDA and flash-attention."""
+    """Return the reasons for the choice, one line each for Python, torch, CUDA and flash-attention."""
 
     def describe_rejection(rejected: Iterable[Candidate]) -> str:
         """Return the conflict of the newest rejected combination that has one."""
@@ -621,7 +621,7 @@ def explain_build(
     request: SoftwareRequest,
     describe_rejection: Callable[[Iterable[Candidate]], str],
 ) -> str:
-    """Return why this build of torch was chosen."""
+    """Return why this torch build was chosen."""
     if request.cuda != AUTO:
         return f"{describe_build(chosen.build)}: set by pytorch_cuda"
     if chosen.build == CPU:

@@ -301,7 +301,7 @@ def foreign_removals(simulated: str) -> list[str]:
 
 
 def minimum_driver(cuda: str, requested: str) -> str:
-    """Return the oldest acceptable driver: the requested one, or the one that a version of CUDA needs."""
+    """Return the oldest acceptable driver: the requested one, or the one that a CUDA version needs."""
     major = version_tuple(cuda)[:1]
     required = MIN_DRIVER.get(major[0]) if major else None
     if required and required > version_tuple(requested):

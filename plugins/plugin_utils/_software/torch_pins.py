@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read which releases of torch a project's requirements allow, before torch is chosen.
+"""Read which torch releases a project's requirements allow, before torch is chosen.
 
 A release of torchvision, torchaudio or torchcodec belongs to one release of torch, so their versions restrict it, too.
 """
@@ -64,7 +64,7 @@ RELEASES: dict[str, Callable[[str], list[str]]] = {
 
 @dataclass(frozen=True)
 class TorchPin:
-    """A requirement that restricts the release of torch."""
+    """A requirement that restricts the torch release."""
 
     source: str  # the file or setting that has it
     text: str  # the requirement as it is written there
@@ -73,7 +73,7 @@ class TorchPin:
     build: str = ""  # build such as cu118, if the requirement names one
 
     def allows(self, torch: str) -> bool:
-        """Return whether a release of torch satisfies the requirement."""
+        """Return whether a torch release satisfies the requirement."""
         from packaging.specifiers import SpecifierSet  # a requirement of ansible-core
 
         specifiers = SpecifierSet(self.versions)
@@ -116,7 +116,7 @@ def read_pins(requirements: Mapping[str, Iterable[str]], machine: str = X86) -> 
 
 
 def exact_releases(pins: Iterable[TorchPin]) -> list[str]:
-    """Return the releases of torch that pins name exactly."""
+    """Return the torch releases that pins name exactly."""
     return [
         version
         for pin in pins
@@ -126,7 +126,7 @@ def exact_releases(pins: Iterable[TorchPin]) -> list[str]:
 
 
 def newest_allowed(newest: str, pins: Iterable[TorchPin]) -> str:
-    """Return the newest release of torch, of the same minor release as `newest`, that all pins allow, or ""."""
+    """Return the newest torch release, of the same minor release as `newest`, that all pins allow, or ""."""
     pins = list(pins)
     major, minor, patch = version_tuple(newest)[:3]
     known = [f"{major}.{minor}.{number}" for number in range(patch, -1, -1)]

@@ -12,5 +12,5 @@ from ansible_collections.muster.training.plugins.module_utils._files.name_list i
 
 
 def format_list(items: Iterable[str], limit: int = 6) -> str:
-    """Join names for a message: the first `limit` ones, and the number of the others."""
+    """Join names for a message: the first `limit` of them, and the number of the others."""
     return format_names(items, limit)

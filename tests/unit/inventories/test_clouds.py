@@ -98,7 +98,7 @@ def test_gpu_droplets_are_the_cluster(tmp_path: Path, url: str) -> None:
 LAMBDA = (EXAMPLES / "lambda_cloud.yml").read_text()
 
 
-def test_active_instances_at_lambda_are_the_cluster(tmp_path: Path, url: str) -> None:
+def test_active_lambda_instances_are_the_cluster(tmp_path: Path, url: str) -> None:
     text = f"{LAMBDA}\nregion: us-east-1\napi_url: {url}/lambda\n"
     hosts = list_training(tmp_path, "lambda_cloud.yml", text, LAMBDA_API_KEY="secret-key")
     assert contract(hosts) == {
@@ -145,7 +145,7 @@ def test_failing_request_to_lambda_is_explained(
     assert "secret-key" not in done.stdout + done.stderr and "Traceback" not in done.stderr
 
 
-def test_unexpected_response_of_lambda_is_treated_as_data() -> None:
+def test_unexpected_response_from_lambda_is_treated_as_data() -> None:
     same = {"status": "active", "name": "same", "ip": "x; rm", "private_ip": 7, "instance_type": [], "region": None}
     odd = [{**same, "id": "a"}, {**same, "id": "b"}, None, {"status": "active", "id": "{{ 1 }}\n"}]
     assert [(host.name, host.variables) for host in parse_instances({"data": odd})] == [

@@ -72,7 +72,7 @@ def test_example_reaches_the_nodes_through_the_login_host(tmp_path: Path, fake: 
     assert "-- me@login.example.org scontrol show node --oneliner" in (fake / "ssh.log").read_text()
 
 
-def test_all_nodes_of_this_machine_s_cluster(tmp_path: Path, fake: Path) -> None:
+def test_all_nodes_of_the_local_cluster_are_listed(tmp_path: Path, fake: Path) -> None:
     text = LOCAL + "unusable: true\ngroups:\n  fast: \"'h100' in slurm_features | default([])\"\n"
     hosts = list_training(tmp_path, "slurm.yml", text, FAKE=str(fake))
     assert sorted(hosts) == ["cpu1", "gpu10", "gpu2", "gpu3", "gpu4"]
@@ -93,7 +93,7 @@ def test_problems_are_explained(tmp_path: Path, fake: Path, options: str, expect
     assert expected in " ".join(done.stderr.split())
 
 
-def test_error_of_slurm_is_shown(tmp_path: Path, fake: Path) -> None:
+def test_slurm_error_is_shown(tmp_path: Path, fake: Path) -> None:
     text = "#!/bin/sh\necho 'slurm_load_node: Unable to contact slurm controller (connect failure)' >&2\nexit 1\n"
     (fake / "scontrol").write_text(text)
     done = run_inventory(tmp_path, "slurm.yml", LOCAL, FAKE=str(fake))

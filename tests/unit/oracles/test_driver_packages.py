@@ -65,7 +65,7 @@ def driver(index: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {**DriverQuery().result(), "packages": []}
 
 
-def test_driver_of_the_distribution_brings_the_programs_that_jobs_need(driver: dict[str, Any], index: Path) -> None:
+def test_driver_of_the_distribution_includes_the_programs_that_jobs_need(driver: dict[str, Any], index: Path) -> None:
     decision = install_driver(driver, DesiredDriver(), "no driver is installed")
     assert (decision.action, decision.packages) == (INSTALL, ["nvidia-driver"]), decision
     variables = yaml.safe_load(Path("roles/nvidia_driver/vars/main.yml").read_text())

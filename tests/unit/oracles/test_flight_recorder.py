@@ -16,7 +16,7 @@ pytestmark = pytest.mark.one_core
 DUMPS = Path(__file__).parents[1] / "fixtures" / "flight_recorder"
 
 
-def test_flight_recorder_tool_of_torch_names_the_same_rank_and_operation(caplog: pytest.LogCaptureFixture) -> None:
+def test_torchs_flight_recorder_tool_names_the_same_rank_and_operation(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     fr_trace.main([str(DUMPS / "loop"), "--prefix", FILE])
     output = caplog.text

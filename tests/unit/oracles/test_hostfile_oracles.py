@@ -138,7 +138,7 @@ def test_deepspeed_reads_hosts_and_slots_of_the_rank_table(
 @needs_deepspeed
 @settings(max_examples=300, deadline=None)
 @given(text=hostfile_like)
-def test_deepspeed_agrees_with_our_parser(deepspeed: DeepSpeed, text: str) -> None:
+def test_deepspeed_agrees_with_musters_parser(deepspeed: DeepSpeed, text: str) -> None:
     hosts = read_by_us(text)
     assert deepspeed.read(text) == hosts
 
@@ -156,7 +156,7 @@ def test_open_mpi_maps_the_ranks_like_the_table(open_mpi: OpenMpi, hosts: list[H
 @needs_orterun
 @settings(max_examples=100, deadline=None)
 @given(text=hostfile_like)
-def test_open_mpi_agrees_with_our_parser(open_mpi: OpenMpi, text: str) -> None:
+def test_open_mpi_agrees_with_musters_parser(open_mpi: OpenMpi, text: str) -> None:
     hosts = read_by_us(text)
     assume({"localhost", HERE}.isdisjoint(dict(hosts)))  # Open MPI puts this machine first
     mapped = open_mpi.map(text)
@@ -166,7 +166,7 @@ def test_open_mpi_agrees_with_our_parser(open_mpi: OpenMpi, text: str) -> None:
 
 
 # How the two read hostfiles that our parser refuses: host and slots, None if they refuse it too. If this fails,
-# a launcher has changed its reading, and ours and our documentation have to follow.
+# a launcher has changed how it reads them, and our parser and documentation must follow.
 @needs_deepspeed
 @needs_orterun
 @pytest.mark.parametrize(

@@ -385,7 +385,7 @@ def test_accelerate_starts_a_single_rank_like_any_other_launcher(tmp_path: Path)
     steps=st.none() | st.integers(1, 12),
     world=st.integers(1, 16),
 )
-def test_deepspeed_agrees_with_our_batch_size_check(
+def test_deepspeed_agrees_with_musters_batch_size_check(
     deepspeed: Reader, batch: int | None, micro: int | None, steps: int | None, world: int
 ) -> None:
     given = {BATCH: batch, MICRO: micro, STEPS: steps}

@@ -26,7 +26,7 @@ ERROR = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 VIEWS = ((390, True), (1280, False))  # a telephone and a screen, one of them dark
 PRINTED = 718  # pixels between the margins of A4, 1 cm each
 PAPER = {False: "#ffffff", True: "#14171a"}
-# What lies in a picture is one thing to who cannot see it, and has a name; its colours are test_plots' business.
+# To a screen reader, a picture is a single element with a name; its colours are tested in test_plots.
 CHECK = "axe.run({exclude: [['svg > *']]}, {resultTypes: ['violations']}).then(told => told.violations)"
 FIGURES = """
 [...document.querySelectorAll("figure")].map(figure => {
@@ -39,7 +39,7 @@ FIGURES = """
   };
 })
 """
-# Of each two words beside each other at an axis, how many pixels lie between them
+# The number of pixels between each two neighbouring words of an axis
 BETWEEN = """
 [...document.querySelectorAll(".role-axis-label")].flatMap(axis => {
   const boxes = [...axis.querySelectorAll("text")].filter(text => text.getAttribute("opacity") !== "0")

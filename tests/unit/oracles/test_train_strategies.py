@@ -29,7 +29,7 @@ def losses(strategy: str, ranks: int, *arguments: str) -> dict[int, float]:
     return {report["step"]: report["loss"] for report in reports if "step" in report}
 
 
-@pytest.mark.thorough  # molecule/recovery has the loss of a node
+@pytest.mark.thorough  # molecule/recovery tests the loss of a node
 @pytest.mark.parametrize(("strategy", "suffix"), [("ddp", ".pt"), ("fsdp", ""), ("zero1", ""), ("zero3", "")])
 def test_resumed_training_has_the_losses_of_an_unbroken_one(tmp_path: Path, strategy: str, suffix: str) -> None:
     saved = tmp_path / "saved"

@@ -21,7 +21,7 @@ ENDED = r"ended (succeeded) at "
 
 
 @pytest.mark.one_core
-def test_commands_without_a_name_are_about_the_active_run(tmp_path: Path) -> None:
+def test_commands_without_a_name_apply_to_the_active_run(tmp_path: Path) -> None:
     two_nodes(tmp_path, 9, launch_launcher="env", launch_report=False, launch_script=f"{tmp_path}/wait.py")
     (tmp_path / "wait.py").write_text(
         "import os, pathlib, time\nwhile '/waits/' in os.environ['MUSTER_RUN_DIRECTORY']: time.sleep(0.1)\n"

@@ -112,7 +112,7 @@ def test_failed_node_fails_in_its_own_task(tmp_path: Path) -> None:
     ],
     ids=["option-of-a-host", "option-with-the-host's-name", "connection-of-the-play", "interpreter-of-the-play"],
 )
-def test_nodes_have_processes_of_their_own_if_they_differ(
+def test_nodes_have_their_own_processes_if_they_differ(
     tmp_path: Path, host_b: dict[str, Any], play: dict[str, Any]
 ) -> None:
     result = called(tmp_path, host_b, **play)

@@ -82,7 +82,7 @@ def instances(server: EC2Server) -> dict[str, Any]:
 
 
 @pytest.mark.one_core
-def test_machine_that_the_provider_took_away_is_created_again_and_joins(server: EC2Server, tmp_path: Path) -> None:
+def test_machine_that_the_provider_reclaimed_is_created_again_and_joins(server: EC2Server, tmp_path: Path) -> None:
     write_project(tmp_path)
     collection = use_other_site(tmp_path)
     keys = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}

@@ -21,8 +21,8 @@ SAMPLES = 20
 TOTAL, LIMIT = 46068, 300.0  # MiB and W of each GPU
 Curve = list[tuple[float, float, float, float]]  # utilisation, memory, temperature, power of each sample
 
-# The stand-in tells its next sample by the lines that gpus.csv has already, 15 s after the one before. After the last
-# one it says nothing, however often it is asked.
+# The stand-in derives its next sample from the number of lines in gpus.csv, 15 s after the previous one. After the last
+# sample it prints nothing, however often it is called.
 SMI = """#!{python} -ISE
 import calendar, json, os, sys, time
 words = sys.argv[1] if sys.argv[1:] else ""

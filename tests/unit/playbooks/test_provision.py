@@ -146,7 +146,7 @@ def test_cost_lists_clusters_and_other_machines(server: PaperspaceServer, tmp_pa
     assert "outside clusters: 1 machine, 1 of them on, 3.78 USD an hour" in output
 
 
-def test_cost_answers_jmespath_query(server: PaperspaceServer, tmp_path: Path) -> None:
+def test_cost_supports_jmespath_queries(server: PaperspaceServer, tmp_path: Path) -> None:
     code, output = play(server, tmp_path, "cost", "-e", "jmespath=clusters[].[cluster,per_hour]")
     assert code == 0, output
     assert json.loads(output[output.index("[\n") :]) == [["bert", 3.78]]

@@ -15,8 +15,8 @@ from tests.unit.typed import begun, killed, typed
 
 pytestmark = pytest.mark.one_core  # needs ansible-runner
 
-# A loss that falls with each step, and a checkpoint that holds the step; where "broken" lies beside it, it is not read.
-# Where it resumes it waits as long as "wait" lies there; in the test it then saves over the checkpoint of the first.
+# A loss that falls with each step, and a checkpoint that holds the step; if "broken" is beside it, it is not read. A
+# resumed job waits as long as "wait" is there; in the test, it then overwrites the checkpoint of the first.
 JOB = """
 import json, os, sys, time
 

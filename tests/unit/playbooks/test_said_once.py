@@ -34,8 +34,15 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("result_format", ["json", "yaml"])
-@pytest.mark.parametrize("playbook", ["launch", "preflight"])
+@pytest.mark.parametrize(
+    ("playbook", "result_format"),
+    [
+        ("launch", "yaml"),
+        ("preflight", "json"),
+        pytest.param("launch", "json", marks=pytest.mark.thorough),
+        pytest.param("preflight", "yaml", marks=pytest.mark.thorough),
+    ],
+)
 def test_finding_is_printed_once(directory: Path, playbook: str, result_format: str) -> None:
     done = typed(
         directory,

@@ -36,7 +36,7 @@ def test_site_includes_each_role_that_prepares_nodes() -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("nvidia_driver", "docker_engine"),  # docker_engine asks for GPUs
+        ("nvidia_driver", "docker_engine"),  # docker_engine checks for GPUs
         ("firewall", "docker_engine"),
         ("docker_engine", "docker_data_root"),
         ("docker_data_root", "container_image"),

@@ -382,7 +382,7 @@ def test_node_that_was_absent_gets_the_image_next_time(cluster: ImageCluster) ->
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_output_of_docker_and_podman_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_output_of_docker_and_podman_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """During a pull, the login is stored where that engine expects it."""
     monkeypatch.setenv("ENGINE_STORE", str(tmp_path))
     monkeypatch.setenv("PATH", f"{make_engine(tmp_path / 'bin', name)}:{os.environ['PATH']}")

@@ -193,16 +193,14 @@ def test_token_is_read_from_the_hugging_face_home(hub: HubServer, nodes: HubClus
         ("", make_request("model", "org/tiny", allow=["*.gguf"]), "no file that matches the patterns"),
     ],
 )
-def test_error_of_the_hub_is_reported_in_one_line(
-    nodes: HubCluster, token: str, item: dict[str, Any], pattern: str
-) -> None:
+def test_hub_error_is_reported_in_one_line(nodes: HubCluster, token: str, item: dict[str, Any], pattern: str) -> None:
     if token:
         (nodes.homes[0] / "token").write_text(token)
     nodes.requested_items = [item]
     assert re.search(pattern, nodes.fetch_error())
 
 
-def test_short_rate_limit_is_waited_for_and_long_rate_limit_reported(hub: HubServer, nodes: HubCluster) -> None:
+def test_short_rate_limit_is_waited_out_and_a_long_one_is_reported(hub: HubServer, nodes: HubCluster) -> None:
     hub.faults = [
         rate_limit_fault(1, path="/api/", times=1),
         rate_limit_fault(1, path="/resolve/", method="HEAD", times=1),
@@ -211,7 +209,8 @@ def test_short_rate_limit_is_waited_for_and_long_rate_limit_reported(hub: HubSer
     assert result["fetched"] == 5
     hub.faults = [rate_limit_fault(3600, path="/api/")]
     assert re.search(
-        r"accepts no more requests for 3600 s \(429\). Run this again after \d\d:\d\d:\d\d UTC", nodes.fetch_error()
+        r"accepts no more requests for the next 3600 s \(429\). Run this again after \d\d:\d\d:\d\d UTC",
+        nodes.fetch_error(),
     )
     hub.faults = []
     assert nodes.fetch()["changed"] is False
@@ -231,7 +230,7 @@ def test_fetch_survives_cut_connections(hub: HubServer, nodes: HubCluster) -> No
 
 def test_failing_hub_is_reported_and_next_run_completes(hub: HubServer, nodes: HubCluster) -> None:
     hub.storage_faults = [HubFault(status=503)]
-    assert "answered 503" in nodes.fetch_error(patience=0.5)
+    assert "responded with 503" in nodes.fetch_error(patience=0.5)
     hub.storage_faults = []
     assert "fault" not in nodes.fetch()
     nodes.distribute()
@@ -290,5 +289,5 @@ def test_full_disk_is_reported_and_next_run_completes(hub: HubServer, nodes: Hub
 
 def test_path_traversal_in_hub_file_names_is_refused(hub: HubServer, nodes: HubCluster) -> None:
     hub.repositories["model", "org/tiny"].commit({"../../../evil": b"1"})
-    assert "names '../../../evil' in org/tiny, which is invalid" in nodes.fetch_error()
+    assert "lists '../../../evil' in org/tiny, which is invalid" in nodes.fetch_error()
     assert not list(nodes.root.rglob("evil"))

@@ -75,7 +75,7 @@ def test_unused_machine_is_powered_off_after_one_warning(machine: IdleMachine) -
     assert [argv[0] for argv, _text in machine.commands] == ["wall", "systemctl"]
 
 
-def test_use_restarts_the_idle_time_and_the_warning(machine: IdleMachine) -> None:
+def test_use_resets_the_idle_time_and_the_warning(machine: IdleMachine) -> None:
     machine.observe_until(BOOTED + 20 * MINUTE, NO_USE)
     assert len(machine.warnings) == 1
     machine.observe_until(BOOTED + 25 * MINUTE, SSH)

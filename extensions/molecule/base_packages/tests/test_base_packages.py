@@ -173,5 +173,5 @@ def test_process_holding_the_package_lock_is_named(lab: Lab) -> None:
         root(lab, "node2", "systemctl stop holder")
     assert play.rc == 2
     output = " ".join(play.output.split())
-    assert "fatal: [node2]" in output and "/var/lib/dpkg/lock-frontend is held by process " in output
+    assert "fatal: [node2]" in output and "/var/lib/dpkg/lock-frontend has been held by process " in output
     assert "import fcntl, time" in output and "for more than 2 s" in output

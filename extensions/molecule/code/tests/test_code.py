@@ -214,7 +214,7 @@ def test_all_nodes_check_out_the_same_commit(lab: Lab) -> None:
 
 
 @pytest.mark.thorough  # tests/unit/playbooks/test_code_here.py tests this for nodes on this machine
-def test_launch_brings_current_code_unless_told_as_is(lab: Lab) -> None:
+def test_launch_copies_current_code_unless_code_is_as_is(lab: Lab) -> None:
     """On nodes that do not include the first of the group; files that a job has written stay."""
     nodes = NODES[1:3]
     job: dict[str, Any] = {

@@ -118,7 +118,7 @@ FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
 @pytest.mark.parametrize(
     "fault", [one if one in FEW else pytest.param(one, marks=pytest.mark.thorough) for one in FAULTS]
 )
-def test_fault_is_reported_and_next_call_repairs_mount(node: Data, fault: str) -> None:
+def test_fault_is_reported_and_next_call_repairs_the_mount(node: Data, fault: str) -> None:
     make, output = FAULTS[fault]
     refused(node, *output, **make(node))
     node.heal()

@@ -167,7 +167,7 @@ ls "$0/containers"
 """Stops the engine as soon as it has begun to copy the files of another container; prints those that it has created."""
 
 
-def test_container_ends_that_is_being_created_when_the_supervisor_is_killed(image: Lab) -> None:
+def test_container_being_created_ends_when_the_supervisor_is_killed(image: Lab) -> None:
     """The engine finishes the creation after the client that requested it is gone."""
     directory = image.exec("node2", ["docker", "info", "--format", "{{.DockerRootDir}}"]).stdout.strip()
     number = len(image.exec("node2", ["ls", f"{directory}/vfs/dir"]).stdout.split())

@@ -118,7 +118,8 @@ def test_node_with_active_run_is_left_unchanged(lab: Lab) -> None:
     assert version(lab, "node1") == "535.183.01"
 
 
-@pytest.mark.thorough  # node3 comes to the scenario with an interrupted purge, and its driver is another branch then
+# node3 starts the scenario with an interrupted purge, and then has a driver of a different branch
+@pytest.mark.thorough
 def test_downgrade_completes_after_interrupted_purge(lab: Lab) -> None:
     play = drive.start(CONVERGE, lab.inventory, options=("--limit", "node3"), nvidia_driver_branch="535")
     drive.eventually("the driver is purged", lambda: "nvidia-driver-570" not in packages(lab, "node3"), timeout=120)

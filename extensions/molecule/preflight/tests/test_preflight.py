@@ -135,7 +135,7 @@ def test_a_launch_can_skip_single_checks(cluster: Cluster) -> None:
     drive.nothing_left(cluster.lab, cluster.names, within=40)
 
 
-def test_ping_shows_which_machines_answer_and_their_gpus(cluster: Cluster) -> None:
+def test_ping_shows_which_machines_respond_and_their_gpus(cluster: Cluster) -> None:
     line = "0, GPU-0, NVIDIA L40S, 550.127.05, 46068 MiB, 1 MiB, Default"
     head = "index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode"
     stub = f"#!/bin/sh\necho '{head}'\necho '{line}'"

@@ -146,7 +146,7 @@ def test_torn_checkpoint_of_a_node_is_replaced_by_the_copy_of_another(
 
 
 @pytest.mark.usefixtures("checkpoints")
-def test_all_ranks_save_at_a_request_and_again_when_the_run_is_to_end(lab: Lab, nodes: list[str]) -> None:
+def test_all_ranks_save_on_request_and_again_before_the_run_ends(lab: Lab, nodes: list[str]) -> None:
     play = launch(lab, "saves", nnodes=3, launch_restarts=1)
     play.wait_for(r"step 3 of attempt 0, rank 0", timeout=300)
     saved = drive.run("save.yml", lab.inventory, run_id="saves")

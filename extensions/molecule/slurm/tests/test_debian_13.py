@@ -19,7 +19,7 @@ SETTINGS = {"slurm_enabled": True, "slurm_gpu_files": "/dev/fakegpu[0-9]*"}
 def hosts() -> Iterator[Lab]:
     """Two hosts of Debian 13 with a fake GPU each."""
     lab = Lab.up(nodes=2, name="slurm13", suite="trixie")
-    shutil.rmtree(lab.inventory.parent / "runs", ignore_errors=True)  # of an earlier scenario
+    shutil.rmtree(lab.inventory.parent / "runs", ignore_errors=True)  # records of an earlier scenario
     try:
         for node in lab.nodes:
             # a new image without package lists

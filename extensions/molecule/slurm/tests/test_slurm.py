@@ -92,7 +92,7 @@ def test_node_without_a_gpu_gets_no_jobs_until_it_is_back(lab: Lab, cluster: Pat
     drive.eventually("node2 is idle", lambda: states(lab)["node2"] == "idle", 60)
 
 
-def test_node_that_a_person_drained_stays_so(lab: Lab, cluster: Path) -> None:
+def test_node_that_a_person_drained_stays_drained(lab: Lab, cluster: Path) -> None:
     root(lab, "node1", "scontrol update NodeName=node2 State=DRAIN Reason='new fan'")
     root(lab, "node2", HEALTH_CHECK)
     assert "new fan" in reasons(lab)
@@ -243,7 +243,7 @@ def test_variants_of_a_sweep_run_at_the_same_time(lab: Lab, cluster: Path) -> No
     assert play.rc == 0, play.output
 
 
-def test_refused_run_gives_its_nodes_back(lab: Lab, cluster: Path) -> None:
+def test_refused_run_releases_its_nodes(lab: Lab, cluster: Path) -> None:
     play = in_queue(lab, "wrong", launch_slurm_choose=True, launch_python="/no/python").wait()
     assert play.rc != 0 and "interpreter-missing" in play.output, play.output
     job = re.search(r"Slurm job (\d+) was allocated", play.output)

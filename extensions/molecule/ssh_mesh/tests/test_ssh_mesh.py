@@ -55,7 +55,7 @@ def test_ssh_client_configuration_applies_to_peers_only(lab: Lab) -> None:
 
 
 def test_host_with_another_identity_is_refused(lab: Lab) -> None:
-    # node2 answers with its certificate, which is not good for the name node3.
+    # node2 replies with its certificate, which is not good for the name node3.
     code, output = as_user(lab, "node1", "ssh -o BatchMode=yes -o HostKeyAlias=node3 node2 true")
     assert code == 255
     assert "Host key verification failed" in output

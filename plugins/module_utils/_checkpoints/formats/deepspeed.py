@@ -40,7 +40,7 @@ def is_universal(parts: Mapping[str, int], directory: str) -> bool:
 
 
 def read_states(path: str) -> CheckpointPart:
-    """Check a file of a rank, and read the number of ranks from those with the model's state of the first."""
+    """Check a rank's file; if it has the first rank's model state, read the recorded number of ranks."""
     name = os.path.basename(path)
     shard = SHARD.match(name)
     first = int(shard[1]) == 0 and shard[3] == "model" if shard else MODEL.match(name) is not None
@@ -57,7 +57,7 @@ def read_latest(path: str) -> str:
 
 
 class SavedRanks:
-    """The ranks whose files a directory has, and how many saved it."""
+    """The ranks whose files a directory contains, and the number of ranks that saved it."""
 
     def __init__(self, names: list[str], recorded: Mapping[str, int]) -> None:
         self.models = {int(match[1]) for match in map(MODEL.match, names) if match}
@@ -73,7 +73,7 @@ class SavedRanks:
 
     @property
     def world_size(self) -> int | None:
-        """Return how many ranks saved it, or None if the number is absurd."""
+        """Return how many ranks saved it, or None if the number is implausible."""
         size = self.data * self.model
         return size if size <= MAX_RANKS else None
 

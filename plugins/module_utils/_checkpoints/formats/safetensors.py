@@ -25,7 +25,7 @@ FILE_NAME = re.compile(r"[^/\0]{1,255}\Z")
 
 
 def last_offset(header: Any) -> int | None:
-    """Return where the last tensor ends, relative to the end of the header; None if the header is invalid."""
+    """Return the offset of the last tensor's end from the end of the header, or None if the header is invalid."""
     if not isinstance(header, dict):
         return None
     last = 0

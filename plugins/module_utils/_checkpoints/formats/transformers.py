@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # importing typing would cost each node a few milliseconds
     from ansible_collections.muster.training.plugins.module_utils._checkpoints.documents import CheckpointPart
 
 STATE = "trainer_state.json"
-UNFINISHED = "checkpoint-is-incomplete.txt"  # the mark of enable_jit_checkpoint
+UNFINISHED = "checkpoint-is-incomplete.txt"  # the marker file of enable_jit_checkpoint
 DIRECTORY = re.compile(r"checkpoint-[0-9]+\Z")
 FILES = re.compile(
     r"(trainer_state\.json|training_args\.bin|(model|adapter_model|pytorch_model)[^/]*\.(safetensors|bin)|"
@@ -59,7 +59,7 @@ def ranks_of(parts: Mapping[str, int]) -> set[int]:
 
 
 def world_size(parts: Mapping[str, int]) -> int | None:
-    """Return how many ranks saved a checkpoint, or None if it does not say."""
+    """Return how many ranks saved a checkpoint, or None if that is not recorded."""
     ranks = ranks_of(parts)
     if ranks:
         return max(ranks) + 1

@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import marked_processes
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Iterable
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -54,7 +54,7 @@ def group_of(pid: int) -> tuple[str, str]:
 
 
 def group_ticks(group: tuple[str, str]) -> int | None:
-    """Return the CPU time that a cgroup has used, in clock ticks, or None if it does not exist any more."""
+    """Return the CPU time that a cgroup has used, in clock ticks, or None if it no longer exists."""
     hierarchy, path = group
     name = "cpuacct.usage" if hierarchy else "cpu.stat"
     try:
@@ -68,13 +68,13 @@ def group_ticks(group: tuple[str, str]) -> int | None:
 
 
 def is_separate(group: tuple[str, str], own: tuple[str, str]) -> bool:
-    """Return whether a cgroup contains no process of the other one. A path with ".." is out of sight."""
+    """Return whether a cgroup contains no process of the other one. A path with ".." is not visible."""
     path = group[1]
     return len(path) > 1 and ".." not in path.split("/") and not (own[1] + "/").startswith(path + "/")
 
 
 def outermost(groups: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the cgroups that are not below another one of them, whose usage would include theirs."""
+    """Return the cgroups that are not below another of them, whose usage would include theirs."""
     result: list[tuple[str, str]] = []
     for hierarchy, path in sorted(set(groups)):
         if not any(hierarchy == outer and path.startswith(above + "/") for outer, above in result):
@@ -105,7 +105,7 @@ class ContainerCpu:
     """Reads the CPU time of a job in a container."""
 
     def __init__(self) -> None:
-        self.groups: list[tuple[str, str]] = []  # of the container, once it runs
+        self.groups: list[tuple[str, str]] = []  # cgroups of the container, once it runs
 
     def ticks(self, directory: str) -> dict[object, int]:
         """Return the CPU time in clock ticks, by cgroup or pid; {} if no process of the container is found."""
@@ -119,7 +119,7 @@ class ContainerCpu:
         return self.usage() or {pid: cpu_ticks(pid) for pid in tree}
 
     def usage(self) -> dict[object, int]:
-        """Return the CPU time of the known cgroups; {} if any of them does not exist any more."""
+        """Return the CPU time of the known cgroups; {} if any of them no longer exists."""
         usage: dict[object, int] = {}
         for group in self.groups:
             ticks = group_ticks(group)

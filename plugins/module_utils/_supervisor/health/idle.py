@@ -36,17 +36,17 @@ MAX_NAMES = 6  # names of nodes in a text
 
 WORKING, BETWEEN, UNKNOWN = "working", "between", "unknown"
 
-# What a node does, since when, and when its last sample arrived, by the monotonic clock.
+# What a node does, and the monotonic times at which this began and at which its last sample arrived.
 Activity = collections.namedtuple("Activity", "state since sampled")
 
 
 class JobCpu:
-    """How many CPU cores the job of this node uses."""
+    """Measures how many CPU cores the job of this node uses."""
 
     def __init__(self, directory: str = "") -> None:
-        self.directory = directory  # of the run
+        self.directory = directory  # the run directory
         self.container = ContainerCpu()
-        self.ticks: dict[object, int] = {}  # by pid, or by cgroup
+        self.ticks: dict[object, int] = {}  # CPU time by pid, or by cgroup
         self.read_at: float | None = None
 
     def cores(self, now: float, plan: Plan) -> float | None:
@@ -65,7 +65,7 @@ class JobCpu:
 
 
 def activity_of(sample: Mapping[str, Any], ranks: int, has_gpus: bool) -> str:
-    """Return what the ranks of a node do, by its sample. has_gpus: whether an earlier sample had GPUs."""
+    """Return the activity of a node's ranks, from its sample. has_gpus: whether an earlier sample had GPUs."""
     cores = sample.get("job_cores")
     gpus = [gpu.get("utilization_percent") for gpu in sample["gpus"]]
     if any(percent is not None and percent >= WORKING_PERCENT for percent in gpus):
@@ -86,7 +86,7 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def describe_idle(names: Sequence[str], seconds: float, price: float | None, currency: str) -> str:
-    """Return a text about nodes that are idle. price: of all of them per hour, None if it is unknown."""
+    """Return a text about nodes that are idle. price: the hourly price of all of them, None if unknown."""
     several = len(names) > 1
     verb, whose, pronoun = ("are", "their", "they cost") if several else ("is", "its", "it costs")
     cost = f"; {pronoun} {price:.2f} {currency}".rstrip() + " an hour" if price else ""
@@ -97,7 +97,7 @@ def describe_idle(names: Sequence[str], seconds: float, price: float | None, cur
 
 
 class IdleWatch:
-    """What each node of an attempt does, and which of them are idle."""
+    """Tracks what each node of an attempt does, and which nodes are idle."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self.nodes = {node["name"]: node for node in plan["nodes"]}
@@ -149,5 +149,5 @@ class IdleWatch:
         return describe_idle(names, PACE_WINDOW, sum(prices) if is_known else None, self.currency)
 
     def texts(self) -> list[str]:
-        """Return which nodes are idle now."""
+        """Return texts about the nodes that are idle now."""
         return [self.describe(self.idle)] if self.idle else []

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node's readings say about its health, compared with the first readings of the run. Pure."""
+"""Judge a node's health from its readings, compared with the first readings of the run. Pure."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def port_problems(first: Sequence[Readings], now: Sequence[Readings]) -> Iterato
 
 
 def memory_shortage(memory: Mapping[str, int], was_low: bool) -> Iterator[Problem]:
-    """Yield a lack of memory. was_low: whether the last reading had it, too."""
+    """Yield a lack of memory. was_low: whether the last reading showed it, too."""
     total, available = memory.get("total_bytes", 0), memory.get("available_bytes")
     if not total or available is None:
         return

@@ -64,7 +64,7 @@ UNKNOWN = "its log does not say why; -e debug=true writes more of it to nccl.*.l
 
 
 def is_about_networks(line: str) -> bool:
-    """Return whether a line of NCCL's log is about its networks, in a time that no line makes long."""
+    """Return whether a line of NCCL's log is about its networks, in bounded time."""
     _before, found, rest = line.partition(NCCL)
     return bool(found) and any(word in rest for word in ABOUT_NETWORKS)
 

@@ -54,7 +54,7 @@ MAX_EVENTS = 100  # events of a node in a run; a failing GPU repeats itself
 
 
 def reading_queries(smi: str, selection: list[str]) -> list[tuple[str, list[str]]]:
-    """Return name and command of each query of one reading of the GPUs.
+    """Return the name and command of each query of one reading of the GPUs.
 
     The last one is the alternative to the one before, for drivers with another name of the throttle reasons.
     """
@@ -166,7 +166,7 @@ class NodeHealth:
         return [child.pid for child in (self.follower, self.reader) if child is not None and child.pid is not None]
 
     def texts(self) -> list[str]:
-        """Return what is wrong with the node now, for its status."""
+        """Return the current problems with the node, for its status."""
         texts = [*self.errors.values(), *(problem.text for problem in self.problems.values())]
         return texts[-MAX_FINDINGS:]
 

@@ -34,7 +34,7 @@ def is_number(value: object) -> bool:
 
 
 def checked_figures(text: str) -> tuple[dict[int, dict[str, Any]], dict[str, float]]:
-    """Return a node's figures: of each GPU by index, and the step time by global rank; invalid ones are left out."""
+    """Return a node's figures: of each GPU by index, and step times by global rank; invalid ones are omitted."""
     try:
         value = parse_json(text)
     except ValueError:
@@ -57,7 +57,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def find_slow_gpus(samples: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]) -> list[Slow]:
-    """Return the GPUs whose mean clock is far below the median. samples: of busy GPUs, by node and index."""
+    """Return the GPUs whose mean clock is far below the median. samples: those of busy GPUs, by node and index."""
     enough = {gpu: entries for gpu, entries in samples.items() if len(entries) >= MIN_SAMPLES}
     if len(enough) < 2:
         return []
@@ -132,7 +132,7 @@ class PaceWatch:
         self.steps: dict[tuple[str, str], collections.deque[tuple[float, float]]] = {}
         self.started: float | None = None
         self.news: list[str] = []
-        self.slow: dict[tuple[str, str], str] = {}  # what is currently slow, by node and part
+        self.slow: dict[tuple[str, str], str] = {}  # text about each slow part, by node and part
 
     def take(self, node: str, text: str, now: float) -> None:
         """Take the figures of a node, and judge all nodes."""
@@ -147,7 +147,7 @@ class PaceWatch:
             self.judge(now)
 
     def judge(self, now: float) -> None:
-        """Find what is slow, and note what has changed."""
+        """Find slow GPUs and ranks, and note the changes."""
         gpus = {
             key: [value for moment, value in values if now - moment <= PACE_WINDOW] for key, values in self.gpus.items()
         }
@@ -166,10 +166,10 @@ class PaceWatch:
             self.news.append(f"{key[1]} of {key[0]} is as fast as the others again")
 
     def take_news(self) -> list[str]:
-        """Return what has changed since the last call."""
+        """Return texts about the changes since the last call."""
         news, self.news = self.news, []
         return news
 
     def texts(self) -> list[str]:
-        """Return what is slow now."""
+        """Return texts about the GPUs and ranks that are slow now."""
         return list(self.slow.values())[:MAX_GPUS]

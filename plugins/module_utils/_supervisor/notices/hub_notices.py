@@ -59,7 +59,7 @@ class HubNotices:
         return time.monotonic() - self.started if self.started is not None else 0.0
 
     def forget(self) -> None:
-        """Forget the notice that ended an attempt, since another one follows."""
+        """Forget the notice that ended an attempt, since another attempt follows."""
         self.current = self.deadline = self.hang_since = None
 
     def note_hang(self, now: float, hangs: bool) -> None:
@@ -89,7 +89,7 @@ class HubNotices:
             self.deadline = min(self.deadline, deadline)
 
     def accept(self, notice: SaveNotice, now: float) -> bool:
-        """Put a notice in force; return whether the nodes need to hear of it.
+        """Put a notice into force; return whether the nodes must be told about it.
 
         While the ranks save before the end, another notice can only shorten their time.
         """

@@ -47,10 +47,10 @@ def run_limits(plan: Mapping[str, Any]) -> list[Limit]:
 
 
 def save_moment(limit: Limit, grace: float) -> float:
-    """Return after how many seconds a run has to save, so that it has ended when the limit is reached."""
+    """Return the number of seconds after which a run must save, so that it has ended when the limit is reached."""
     return float(limit.seconds - min(grace, GRACE_SHARE * limit.seconds))
 
 
 def is_hung_too_long(limit: float, hang_since: float | None, now: float) -> bool:
-    """Return whether a hang has lasted longer than launch_stall_limit; 0: no limit. hang_since: None if none."""
+    """Return whether a hang has lasted longer than launch_stall_limit; 0: no limit. hang_since: None without a hang."""
     return limit > 0 and hang_since is not None and now - hang_since >= limit

@@ -94,7 +94,7 @@ class NodeNotices:
             os.set_blocking(self.child.stdout.fileno(), False)
 
     def announced(self) -> list[Data]:
-        """Return what the child has written."""
+        """Return the announcements that the child has written."""
         if self.child is None or self.child.stdout is None:
             return []
         data = b""
@@ -131,7 +131,8 @@ class NodeNotices:
     def deliver(self, notice: SaveNotice, number: int, launcher: int) -> str:
         """Write the notice file and signal the ranks that handle the signal; return a text about it for people.
 
-        launcher: the launcher's pid. SIGTERM means to end, so a run that continues only gets signals that mean to save.
+        launcher: the launcher's pid. SIGTERM requests an end, so a run that continues gets only signals that request a
+        save.
         """
         self.write_file(notice, number)
         ranks = self.find_ranks(launcher)
@@ -173,7 +174,7 @@ class NodeNotices:
         self.awaits_removal = self.journal.write(NOTICE_FILE, content) and not notice["ends"]
 
     def has_saved(self) -> bool:
-        """Return whether the job has removed the notice file, which reports that it has saved; true once."""
+        """Return whether the job has removed the notice file, to report that it has saved; True only once."""
         if not self.awaits_removal or os.path.lexists(self.journal.path(NOTICE_FILE)):
             return False
         self.awaits_removal = False

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whether the ranks have saved after a notice that ends the run, which then need not wait any longer.
 
-The nodes list their checkpoints when the notice arrives, and then again and again. No clocks are compared.
+The nodes list their checkpoints when the notice arrives, and repeatedly after that. No clocks are compared.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SaveWatch:
         self.rounds = rounds  # late replies must not count
 
     def step(self, members: Sequence[int], world_size: int, now: float) -> str:
-        """Ask again if it is time to; return which checkpoint is newer than the notice, once it is complete."""
+        """Ask again if that is due; return the checkpoint that is newer than the notice, once it is complete."""
         if self.has_saved or not str(self.plan.get("checkpoints", "")).startswith("/"):
             return ""
         text = ""
@@ -85,7 +85,7 @@ class SaveWatch:
             self.listings.setdefault(member, []).append(checkpoint)
 
     def judge(self, world_size: int) -> str:
-        """Return which checkpoint is newer than the notice, if it has not changed since the last round."""
+        """Return the checkpoint that is newer than the notice, if it has not changed since the last round."""
         listings = {self.names[member]: self.listings.get(member, []) for member in self.asked}
         stores = {self.names[member]: self.stores.get(member, "") for member in self.asked}
         shared = share_stores(listings, stores)

@@ -151,7 +151,7 @@ SOURCES: dict[str, Callable[[], MetadataSource]] = {source.name: source for sour
 
 
 def as_object(text: str) -> Announcement:
-    """Return a JSON object, {} if the text is none."""
+    """Return a JSON object, {} if the text is not one."""
     try:
         value = parse_json(text)
     except ValueError:

@@ -49,7 +49,7 @@ def is_alone(plan: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
 def describe_death(name: str, environment: Mapping[str, str], killed_for_memory: int) -> str:
     """Return how the supervisor of a node ended.
 
-    environment: as systemd sets it for ExecStopPost=, and the guard too. killed_for_memory: how many processes the
+    environment: as set by systemd for ExecStopPost=, and by the guard. killed_for_memory: how many processes the
     kernel has killed for lack of memory during the run.
     """
     result, status = environment.get("SERVICE_RESULT", ""), environment.get("EXIT_STATUS", "")

@@ -78,7 +78,8 @@ def ended_message(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[st
 def lost_message(plan: Mapping[str, Any], reason: str, seconds: float) -> dict[str, Any]:
     """Return the message about the end from a node that has lost the one that leads the run.
 
-    It takes the place of ended_message(), which that node cannot send. seconds: since the start of the run here.
+    It takes the place of ended_message(), which that node cannot send. seconds: since the start of the run on this
+    node.
     """
     name = plan["node"]["name"]
     lines = [f"{name} has ended its part of the run, but does not know how the run ended", reason]

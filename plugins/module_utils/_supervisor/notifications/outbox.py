@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 OPTION = "--notify"  # command-line option of supervisor.py
 MAX_TARGETS = 10
 MAX_URL = 2000
-MAX_MESSAGES = 50  # messages of a run, besides the last; a job may cause events again and again
+MAX_MESSAGES = 50  # messages of a run, not counting the last; a job may cause events again and again
 
 
 def checked_targets(value: object) -> list[Data]:
@@ -67,7 +67,7 @@ class Outbox:
         self.waiting: list[Data] = []
         self.sent = 0
         self.child: int | None = None
-        self.killed_at = 0.0  # when a child that does not end by itself is killed
+        self.killed_at = 0.0  # time at which a child that does not end by itself is killed
         if self.targets:
             journal.on_event = self.on_event
 

@@ -29,7 +29,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class NotSentError(Exception):
-    """A message was not sent; the text says why, without secrets."""
+    """A message was not sent; the message explains why, without secrets."""
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -102,7 +102,7 @@ def send(target: Mapping[str, str], content: Mapping[str, Any], errors: list[str
 
 
 def describe_target(target: Mapping[str, str]) -> str:
-    """Return the kind and host of a target, without what is secret."""
+    """Return the kind and host of a target, without secrets."""
     return f"{target['kind']} at {urllib.parse.urlsplit(target['url']).hostname}"
 
 

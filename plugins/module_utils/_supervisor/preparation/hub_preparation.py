@@ -47,10 +47,10 @@ MAX_TEXT = 300  # characters of a text from another node
 
 
 class NodeState:
-    """What a node has replied."""
+    """The replies of a node."""
 
     def __init__(self, deadline: float) -> None:
-        self.deadline = deadline  # when its checks must have ended
+        self.deadline = deadline  # time at which its checks must have ended
         self.listing: list[Checkpoint] = []
         self.store = ""
         self.problems: list[str] | None = None  # None until its checks have ended
@@ -262,6 +262,6 @@ def clean(value: object) -> str:
 
 
 def describe_step(checkpoint: Checkpoint) -> str:
-    """Return a checkpoint for a person: its step and its name."""
+    """Describe a checkpoint for a person: its step and its name."""
     name = clean(checkpoint["name"])
     return f"checkpoint {name}" if checkpoint["step"] is None else f"{checkpoint['unit']} {checkpoint['step']} ({name})"

@@ -133,7 +133,7 @@ def expected_gpus(plan: Plan) -> int:
 
 
 def judge_gpus(devices: list[dict[str, float | None]], expected: int, error: str) -> list[str]:
-    """Return what is wrong with the GPUs in a sample; error: that the sample failed, or ""."""
+    """Return what is wrong with the GPUs in a sample; error: that of the sample, or ""."""
     if error:
         return [error]
     problems = []
@@ -159,7 +159,7 @@ def busy_ports(plan: Plan) -> list[str]:
 
 
 def check_storage(plan: Plan, directory: str) -> list[str]:
-    """Return what is wrong with mounts, the working directory and disks. Only children access them: they may hang."""
+    """Return the problems with mounts, the working directory and disks. Only children access them: they may hang."""
     calls: dict[str, Callable[[], Any]] = {
         f"mount {point}": functools.partial(list_error, point) for point in plan.get("mounts", ())
     }
@@ -196,7 +196,7 @@ def free_bytes(path: str) -> int:
 
 
 def list_checkpoints(plan: Plan) -> dict[str, Any]:
-    """Return the listing of this node's checkpoints, what identifies their store, and a problem if it hangs."""
+    """Return the listing of this node's checkpoints, the identifier of their store, and a problem if it hangs."""
     directory = plan.get("checkpoints", "")
     if not directory.startswith("/"):
         return {"listing": [], "store": "", "problem": ""}
@@ -212,7 +212,7 @@ def list_checkpoints(plan: Plan) -> dict[str, Any]:
 
 
 def store_of(directory: str, location: Mapping[str, Any] | None) -> str:
-    """Return what identifies the file system of a directory among all nodes, or "" if it is unknown."""
+    """Return a text that identifies the file system of a directory among all nodes, or "" if it is unknown."""
     if not location:
         return ""
     mount = location["mount"]

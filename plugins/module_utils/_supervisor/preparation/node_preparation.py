@@ -116,7 +116,7 @@ class NodePreparation:
                 process.stdin.flush()
 
     def child_request(self, request: Data) -> Data:
-        """Return what the child process needs."""
+        """Return the request for the child process."""
         if request["kind"] == CHECK:
             return {"list_only": request.get("list_only") is True}
         key = transfer_key(self.token, self.plan["run_id"], int(request.get("number") or 0))

@@ -73,7 +73,7 @@ def describe(entry):  # type: ignore[no-untyped-def]
 
 
 def operations(dump):  # type: ignore[no-untyped-def]
-    """Return the operation of each process group at which the rank was."""
+    """Return, for each process group, the operation at which the rank was."""
     rows = {}  # type: ignore[var-annotated]
     for entry in dump["entries"]:
         row = describe(entry)

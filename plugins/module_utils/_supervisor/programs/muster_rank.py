@@ -4,7 +4,7 @@
 """A rank of a run whose launcher is not torchrun: the launcher starts this in place of the job.
 
 It is ``bin/muster-rank`` in each node's run directory, first on the launcher's PATH, and reads its settings from files
-there. The launcher passes only this one word from node to node, so it cannot misquote, truncate or expose the job's
+there. The launcher passes only this single word from node to node, so it cannot misquote, truncate or expose the job's
 arguments, variables or secrets.
 
 It refuses to run on a node that differs from the rank table, gives the job the same environment under every launcher,
@@ -39,13 +39,13 @@ def read_json(path: str) -> Any:
 
 
 def number(environment: dict[str, str], names: list[str]) -> int | None:
-    """Return as a number the first of these variables that is set."""
+    """Return the first of these variables that is set, as a number."""
     value = next((environment[name] for name in names if environment.get(name)), None)
     return int(value) if value is not None and value.isdigit() else None
 
 
 def assigned_ranks(plan: Data, rules: Data, environment: dict[str, str]) -> tuple[int, int]:
-    """Return (rank, local rank) of this process. Raise Misplaced if the launcher differs from the rank table."""
+    """Return (rank, local rank) of this process. Raise MisplacedError if the launcher differs from the rank table."""
     node = plan["node"]
     rank, world = number(environment, rules["rank"]), number(environment, rules["world"])
     variables = " or ".join(rules["rank"])

@@ -40,14 +40,14 @@ class RankProfile:
         self.identifier = identifier
         self.steps = steps
         self.path = os.path.join(directory, PROFILES, identifier, str(os.getpid()))
-        self.ends: list[float] = []  # when the profiled steps ended, after the moment at which the profile began
+        self.ends: list[float] = []  # when the profiled steps ended, preceded by the start of the profile
         self.optimizer: Any = None  # the optimizer whose steps count
         self.profiler: Any = None
         self.removable: Any = None  # torch's handle of the hook
         self.is_over = False
 
     def begin(self) -> None:
-        """Wait for the end of a step, once torch is imported: until then, this is requested again and again."""
+        """Wait for the end of a step, once torch is imported: until then, this is requested repeatedly."""
         if not is_imported("torch"):
             self.report("importing")
             return

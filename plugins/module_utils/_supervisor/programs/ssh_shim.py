@@ -68,7 +68,7 @@ def first_time(path: str) -> bool:
 
 
 def request_start(requests: str, rank: int, command: str) -> int:
-    """Request that a command is started on a node and wait for its end; return its exit code."""
+    """Request that a command be started on a node and wait for its end; return its exit code."""
     path = os.path.join(requests, str(rank))
     with open(f"{path}.tmp", "w", encoding="utf-8") as stream:
         json.dump({"command": command}, stream)

@@ -22,7 +22,8 @@ import sys
 STACK_SIGNAL = 43  # glibc's SIGRTMIN + 9; a number, since musl's SIGRTMIN differs
 PYTHON_STACK_SIGNAL = 45  # SIGRTMIN + 11
 PROFILE_SIGNAL = 46  # SIGRTMIN + 12; Python handles it between two bytecodes, see rank_profile.py
-NO_OWN_SIGTERM_HANDLER = 44  # a handler of this signal says that the process's only handler of SIGTERM is this hook's
+# a handler of this signal indicates that the process's only handler of SIGTERM is this hook's
+NO_OWN_SIGTERM_HANDLER = 44
 SIGTERM = 15
 HOOKS = "hooks"  # in the run directory: the directory on PYTHONPATH, ...
 STACKS = "stacks"  # ... and the one with the files that faulthandler writes: (rank-LOCAL_RANK|process)-PID.txt
@@ -46,7 +47,7 @@ def file_name(environment, pid):  # type: ignore[no-untyped-def]
 
 
 def log_network(environment):  # type: ignore[no-untyped-def]
-    """Make NCCL log which network it uses, unless the job configures NCCL's log itself. Health reads it."""
+    """Make NCCL log which network it uses, unless the job configures NCCL's log itself. NcclNetwork reads the log."""
     path = environment.get(NETWORK_LOG)
     if path and not any(name in environment for name in NCCL_LOG_VARIABLES):
         environment.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="NET,ENV", NCCL_DEBUG_FILE=path)
@@ -96,7 +97,7 @@ def open_stack_file(path):  # type: ignore[no-untyped-def]
 
 
 def install(directory):  # type: ignore[no-untyped-def]
-    """Register faulthandler for this process. directory: of the run."""
+    """Register faulthandler for this process. directory: that of the run."""
     import _signal
     import atexit
     import faulthandler

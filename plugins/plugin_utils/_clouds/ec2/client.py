@@ -114,11 +114,11 @@ class AwsClient:
         return self.clients[service]
 
     def ec2(self, action: str, **parameters: Any) -> dict[str, Any]:
-        """Send a request to EC2, repeated after transient errors. action: boto3's name. Raises Ec2Error."""
+        """Send a request to EC2, repeated after transient errors. action: boto3's name. Raise Ec2Error."""
         return self.call("ec2", action, **parameters)
 
     def call(self, service: str, action: str, **parameters: Any) -> dict[str, Any]:
-        """Send a request, repeated after transient errors. Raises Ec2Error."""
+        """Send a request, repeated after transient errors. Raise Ec2Error."""
         for delay in (*RETRY_DELAYS, None):
             try:
                 return self.send_once(service, action, **parameters)
@@ -130,7 +130,7 @@ class AwsClient:
         raise AssertionError("the last attempt returns or raises")
 
     def list_all(self, action: str, key: str, **parameters: Any) -> list[dict[str, Any]]:
-        """Return all items of an EC2 list. Raises Ec2Error."""
+        """Return all items of an EC2 list. Raise Ec2Error."""
         items: list[dict[str, Any]] = []
         while True:
             reply = self.ec2(action, **parameters)
@@ -140,7 +140,7 @@ class AwsClient:
             parameters["NextToken"] = reply["NextToken"]
 
     def send_once(self, service: str, action: str, **parameters: Any) -> dict[str, Any]:
-        """Send a request, without retries. Raises Ec2Error."""
+        """Send a request, without retries. Raise Ec2Error."""
         import botocore.exceptions
         from botocore.exceptions import (
             BotoCoreError,
@@ -168,7 +168,7 @@ class AwsClient:
 
 
 def parse_error(action: str, response: dict[str, Any]) -> Ec2Error:
-    """Return AWS's error, with a message and a remedy in one line. response: botocore's."""
+    """Return AWS's error, with a message and a remedy on one line. response: botocore's."""
     error = response.get("Error") or {}
     code, message = single_line(error.get("Code") or "", 100), single_line(error.get("Message") or "")
     status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode")

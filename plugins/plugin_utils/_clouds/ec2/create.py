@@ -214,7 +214,7 @@ def wait_until_running(context: Ec2Context, ids: Mapping[str, str]) -> dict[str,
 
 
 def start_machines(context: Ec2Context, ids: Mapping[str, str]) -> None:
-    """Start machines that are off or stopping. Raises Ec2Error."""
+    """Start machines that are off or stopping. Raise Ec2Error."""
     began = context.clock()
     context.show(f"starting {', '.join(ids.values())}")
     while True:
@@ -295,7 +295,7 @@ def _terminate(context: Ec2Context, ids: list[str]) -> None:
 
 
 def stop_machines(context: Ec2Context, ids: Mapping[str, str]) -> list[str]:
-    """Stop machines and wait until they are off; return the names of those that are not. Raises Ec2Error."""
+    """Stop machines and wait until they are off; return the names of those that are not. Raise Ec2Error."""
     began, requested = context.clock(), False
     while ids:
         if not requested:

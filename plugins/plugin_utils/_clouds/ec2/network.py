@@ -29,7 +29,7 @@ SUBNET_PREFIX = 20
 
 
 class _PartRequest(NamedTuple):
-    """How to request a part: boto3's action, keys of the object and its id in the reply, and its type for tags."""
+    """The request for a part: boto3's action, keys of the object and its id in the reply, and its type for tags."""
 
     action: str
     response_key: str

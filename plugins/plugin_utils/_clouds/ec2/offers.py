@@ -54,7 +54,7 @@ MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": 
 
 
 class Ec2Request(NamedTuple):
-    """What the user asked for."""
+    """The user's request."""
 
     nnodes: int
     machine_types: list[str]  # in order of preference

@@ -28,7 +28,7 @@ class ClusterNetwork(NamedTuple):
 
     vpc: str
     subnets: dict[str, str]  # id by zone
-    block: str = ""  # CIDR block of the cluster's own VPC, or "" if the cluster is in another one
+    block: str = ""  # CIDR block of the cluster's own VPC, or "" if the cluster is in a different VPC
 
 
 class InstanceType(NamedTuple):
@@ -66,7 +66,7 @@ def choose_region(session: Any, region: str) -> str:
 def read_site(
     aws: AwsClient, subnet_id: str, nodes: Sequence[Mapping[str, Any]], group: Mapping[str, Any] | None
 ) -> ClusterNetwork:
-    """Return the subnets that may be used: for an existing cluster, only its own. Raises PlanRefusedError, Ec2Error.
+    """Return the subnets that may be used: for an existing cluster, only its own. Raise PlanRefusedError or Ec2Error.
 
     nodes, group: the cluster's instances and security group, as EC2 describes them.
     """
@@ -174,7 +174,7 @@ def refuse_other_network(  # noqa: PLR0913
 def read_image(aws: AwsClient, requested: str, nodes: Sequence[Mapping[str, Any]]) -> Ec2Image:
     """Return the image: for an existing cluster its current one, so that all nodes are the same.
 
-    requested: an id, or the name of a public SSM parameter that contains one. Raises PlanRefusedError, Ec2Error.
+    requested: an id, or the name of a public SSM parameter that contains one. Raise PlanRefusedError or Ec2Error.
     """
     current_images = sorted({str(raw.get("ImageId")) for raw in nodes})
     image_id = current_images[0] if len(current_images) == 1 and not requested.startswith("ami-") else requested

@@ -55,7 +55,7 @@ class Ec2Account(NamedTuple):
 
 
 def read_account(aws: AwsClient) -> Ec2Account:
-    """Return all resources in the region. Raises Ec2Error."""
+    """Return all resources in the region. Raise Ec2Error."""
     return parse_account(
         aws.region,
         read_instances(aws),
@@ -95,7 +95,7 @@ def _add_interfaces(aws: AwsClient, networks: _Networks) -> _Networks:
 
 
 def read_network_parts(aws: AwsClient) -> list[ClusterPart]:
-    """Return the VPCs, gateways and subnets of clusters, without their contents. Raises Ec2Error."""
+    """Return the VPCs, gateways and subnets of clusters, without their contents. Raise Ec2Error."""
     return parse_network_parts(*_read_networks(aws), instances=[])
 
 

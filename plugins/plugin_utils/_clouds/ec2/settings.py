@@ -42,7 +42,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def connect(options: Options, show: Show) -> AwsClient:
-    """Return a client of the region. show: reports repeated requests. Raises PlanRefusedError, CloudError."""
+    """Return a client of the region. show: reports repeated requests. Raise PlanRefusedError or CloudError."""
     session = new_session()
     return AwsClient(session, choose_region(session, options["region"]), show=show)
 

@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._clouds.engine.dis
     to_cloud_terms,
 )
 
-MISSING_TIMEOUT = 15.0  # seconds for which a recorded resource must be missing before another one is created
+MISSING_TIMEOUT = 15.0  # seconds for which a recorded resource must be missing before a new one is created
 
 
 def confirm_missing(cloud: AnyCloud, account: Any) -> Any:

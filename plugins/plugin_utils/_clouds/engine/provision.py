@@ -37,7 +37,7 @@ CAPACITY_INTERVAL = 60.0  # seconds between attempts at all offers while waiting
 
 
 class ProvisionResult(NamedTuple):
-    """How the cluster was provisioned. offer: the best one, with the plan before anything was created."""
+    """The result of provisioning a cluster. offer: the best one, with the plan before anything was created."""
 
     changed: bool
     offer: Offer

@@ -42,7 +42,7 @@ ROUNDS = 3  # a list may be outdated, and show remaining resources only once the
 
 
 class TeardownResult(NamedTuple):
-    """How the cluster was stopped or removed."""
+    """The result of stopping or removing a cluster."""
 
     changed: bool
     desired: DesiredCluster
@@ -129,7 +129,7 @@ def teardown(
         for template in templates:
             if removal.templates:
                 cloud.delete_template(template)
-            else:  # once their machines are removed, only the journal says whose they are
+            else:  # once their machines are removed, only the journal shows whose they are
                 cloud.journal.record_existing("template", template.name, template.id, cloud.clock())
         return _remove_cluster(cloud, desired, initial, [] if removal.templates else templates)
     except CloudError as error:

@@ -239,7 +239,7 @@ class Client:
     def change(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Change:
         """Send a mutating request. The reply is `{event, data}` or the bare object.
 
-        Raises the same as request().
+        Raise the same errors as request().
         """
         reply = self.request(method, path, None, body)
         if not isinstance(reply, dict):

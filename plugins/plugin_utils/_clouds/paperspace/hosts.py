@@ -188,7 +188,7 @@ def _query_ids(query: str, machines: Sequence[MachineData]) -> set[str]:
 
 
 def rank_sort_key(machine: MachineData) -> tuple[bool, datetime.datetime, str]:
-    """Return a sort key: oldest first, then by id, independent of the API's order; last without a valid time."""
+    """Return a sort key: oldest first, then by id, independent of the API's order; those without a valid time last."""
     try:
         created = datetime.datetime.fromisoformat(str(machine.get("dtCreated")))
     except ValueError:

@@ -113,7 +113,7 @@ def ensure_template(  # noqa: PLR0913
 
 
 def remove_template(context: PaperspaceContext, name: str, check: bool = False) -> TemplateResult:
-    """Remove the templates of this name created from the cluster's machines. Raises the same as ensure_template()."""
+    """Remove the templates of this name created from the cluster's machines. Raise the errors of ensure_template()."""
     operations.get_session(context.client)
     templates = [
         template for template in cluster_templates(context, _cluster_machine_ids(context)) if template.name == name

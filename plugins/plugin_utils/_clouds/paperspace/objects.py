@@ -84,7 +84,7 @@ class SharedDrive(TypedDict, total=False):
 
 
 class TemplateMachineType(TypedDict, total=False):
-    """Whether a template supports a machine type."""
+    """The support of a template for a machine type."""
 
     machineTypeLabel: str
     isAvailable: bool

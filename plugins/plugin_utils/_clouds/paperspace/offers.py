@@ -39,7 +39,7 @@ MAX_CLOCK_SKEW = 300.0  # seconds
 
 
 class PaperspaceRequest(NamedTuple):
-    """What the user asked for. machine_types: in order of preference. region: a code.
+    """The user's request. machine_types: in order of preference. region: a code.
 
     max_usd_per_hour: may be None only for a plan. first_boot: text of the first-boot script, "" for none.
     """

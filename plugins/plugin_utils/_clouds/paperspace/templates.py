@@ -37,7 +37,7 @@ def format_template(template: Template) -> str:
 
 
 def delete_template(context: PaperspaceContext, template: CloudTemplate) -> None:
-    """Remove a template. Raises PaperspaceError."""
+    """Remove a template. Raise PaperspaceError."""
     for last in (False, True):
         try:
             operations.delete_template(context.client, template.id)

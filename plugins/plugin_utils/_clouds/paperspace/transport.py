@@ -40,7 +40,7 @@ class Response(NamedTuple):
 class Transport(Protocol):
     """Sends one request and returns the response, whatever its status.
 
-    timeout: seconds for the whole exchange. Raises TlsError and ConnectionFailedError.
+    timeout: seconds for the whole exchange. Raise TlsError and ConnectionFailedError.
     """
 
     def __call__(

@@ -129,7 +129,7 @@ def _missing_reason(context: PaperspaceContext, machine_id: str) -> str:
 def latest_failure(events: Collection[Mapping[str, Any]]) -> str:
     """Return the newest event's error if it failed, otherwise "".
 
-    An event with the state "error", no text and a finishing time succeeded nevertheless.
+    An event with the state "error", no text and a finishing time succeeded nonetheless.
     """
     newest = max(events, key=lambda event: str(event.get("dtCreated") or ""), default=None)
     if newest is None or newest.get("state") not in ("error", "cancelled"):

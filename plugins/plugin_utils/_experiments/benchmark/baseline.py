@@ -21,7 +21,7 @@ WORSE_RATIO = 0.9  # share of the earlier value
 
 
 def comparable_figures(benchmark: Benchmark) -> dict[str, tuple[float, str, list[str]]]:
-    """Return the comparable figures by name: value, unit, and the ranks or nodes concerned. More is better."""
+    """Return the comparable figures by name: value, unit, and the ranks or nodes concerned. Higher is better."""
     values: dict[str, tuple[float, str, list[str]]] = {}
     for gpu in benchmark["gpus"]:
         name = f"{gpu['node']} rank {gpu['local_rank']}"

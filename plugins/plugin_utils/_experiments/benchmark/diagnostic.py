@@ -34,7 +34,7 @@ def make_finding(severity: str, nodes: list[str], text: str, remedy: str) -> Rep
 
 
 def diagnostic_findings(replies: Mapping[str, Any]) -> list[ReportFinding]:
-    """Return a finding for each failed test, with all nodes on which it failed, without nodes that lack dcgmi.
+    """Return a finding for each failed test, with all nodes on which it failed, omitting nodes that lack dcgmi.
 
     replies: those of the module dcgm_diagnostic, by node.
     """

@@ -66,7 +66,7 @@ def expected_network_rate(
 
     Args:
         configured_gbps: the user's benchmark_network_gbps.
-        infiniband: rates of a node's ports.
+        infiniband_gbps: rates of a node's ports.
         interface_mbps: the speed that its network interface reports.
         name: the name of that interface.
     """

@@ -218,7 +218,7 @@ def add_findings(benchmark: Benchmark, findings: list[ReportFinding]) -> Benchma
 
 
 def summarize(benchmark: Benchmark) -> str:
-    """Return the benchmark's result in one line."""
+    """Return the benchmark's result on one line."""
     problems = [finding["found"] for finding in benchmark["findings"] if finding["severity"] == "problem"]
     if problems:
         return "; ".join(problems)

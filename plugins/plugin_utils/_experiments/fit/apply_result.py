@@ -36,7 +36,7 @@ class FittedArguments(NamedTuple):
 
 
 def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> FittedArguments:
-    """Return the launch's arguments, or if it has none the search's, with the batch size that the search found.
+    """Return the launch's arguments, or, if it has none, the search's, with the batch size that the search found.
 
     Args:
         runs: directory of the records.

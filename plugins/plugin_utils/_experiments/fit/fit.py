@@ -65,7 +65,7 @@ class FitJob(TypedDict):
 class SearchState(TypedDict):
     """The content of fit.json. result is None until the search has ended, and 0 if nothing fits.
 
-    common: salted hash of the job and its nodes, to detect a search with others.
+    common: salted hash of the job and its nodes, to detect a search with a different job or nodes.
     """
 
     version: int

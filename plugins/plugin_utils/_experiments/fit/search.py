@@ -68,7 +68,7 @@ def bounds(history: Sequence[Probe]) -> tuple[int, int | None]:
 def extrapolate(history: Sequence[Probe], memory_share: float) -> float | None:
     """Return the batch that would use this share of the memory, by the line through the smallest and largest that fit.
 
-    None if fewer than two are known, or memory does not grow with the batch.
+    Return None if fewer than two are known, or memory does not grow with the batch.
     """
     points = sorted(
         {probe["batch"]: probe["memory_mib"] for probe in history if probe["fits"] and probe["memory_mib"]}.items()

@@ -59,7 +59,7 @@ class RehearsalLaunch(TypedDict):
 
 
 class ForecastFinding(TypedDict):
-    """A reason against the whole job (problem), or something unknown or slow (hint), with a remedy."""
+    """A reason not to run the whole job (problem), or something unknown or slow (hint), with a remedy."""
 
     severity: str
     found: str
@@ -69,7 +69,7 @@ class ForecastFinding(TypedDict):
 class Rehearsal(TypedDict):
     """The content of rehearsal.json. starts: launches that succeeded; the forecast is None until all have run.
 
-    common: salted hash of the job and its nodes, to detect a rehearsal with others.
+    common: salted hash of the job and its nodes, to detect a rehearsal with a different job or nodes.
     """
 
     version: int

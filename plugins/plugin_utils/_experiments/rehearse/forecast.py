@@ -213,7 +213,7 @@ NOTHING_MEASURED = make_problem(
 
 
 def render(rehearsal: Rehearsal, name: str) -> str:
-    """Return the results for a terminal: figures, findings, and whether to go."""
+    """Return the results for a terminal: figures, findings, and whether to run the whole job."""
     lines = []
     for launch in rehearsal["starts"]:
         title = f"{launch['what']}, {launch['nnodes']} node{'' if launch['nnodes'] == 1 else 's'}: "

@@ -43,11 +43,11 @@ STEPS, NAME, CHECKPOINT = "{steps}", "{name}", "{checkpoint}"
 FIRST_NODES = 2  # nodes of the first launch
 LOSS = re.compile(r"(?:.*[/_])?loss\Z", re.IGNORECASE)
 STEP_RATE = re.compile(r"(?:train_)?steps_per_second\Z")
-MAX_POINTS = 10_000  # kept of a curve
+MAX_POINTS = 10_000  # points that are kept of a curve
 
 
 class RehearsalRunner(ResumableSequence[Rehearsal]):
-    """The rehearsal cannot continue. The message explains why, with a remedy."""
+    """Runs the launches of a rehearsal, and judges them."""
 
     kind = "rehearsal"
 
@@ -232,7 +232,7 @@ def step_seconds(numbers: Mapping[str, float], rate: float | None, ranks: int) -
 
 
 def find_curve(curves: Sequence[Curve], name: str) -> Curve | None:
-    """Return the curve of this name, or without a name the first one called loss.
+    """Return the curve of this name, or, without a name, the first curve called loss.
 
     Curves in trainer_state.json are ignored: a resumed launch copies the points of the first one into it.
     """

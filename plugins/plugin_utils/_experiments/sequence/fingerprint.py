@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The settings that all launches of a sequence share, to tell its results from those of another job or other nodes."""
+"""The settings that all launches of a sequence share, to distinguish its results from others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-LAUNCH_VARIABLES = ("job", "nnodes", "nodes", "nproc_per_node", "gpus", "fitted", "debug")  # besides launch_*
+LAUNCH_VARIABLES = ("job", "nnodes", "nodes", "nproc_per_node", "gpus", "fitted", "debug")  # in addition to launch_*
 # launch_time: when a machine was started, set by amazon.aws.aws_ec2
 IGNORED_VARIABLES = ("launch_run_id", "launch_time")
 
 
 def common_settings(task_vars: Mapping[str, Any], group: str) -> str:
-    """Return the settings as a text, which may hold secrets. task_vars: of the host that launches, untemplated."""
+    """Return the settings as a text, which may hold secrets. task_vars: untemplated, of the launching host."""
     members = task_vars["groups"].get(group, [])
     first_node = task_vars["hostvars"].raw_get(members[0]) if members else {}
     return json.dumps([launch_variables(task_vars), launch_variables(first_node), sorted(members)], default=str)

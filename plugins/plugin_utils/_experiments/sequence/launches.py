@@ -39,7 +39,7 @@ NOT_PLAIN = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
 
 
 class RunnerMissingError(Exception):
-    """ansible-runner is not installed. The message says how to install it."""
+    """ansible-runner is not installed. The message explains how to install it."""
 
 
 class PlaybookResult(NamedTuple):
@@ -52,7 +52,7 @@ class PlaybookResult(NamedTuple):
 
 
 def replace_playbook(argv: Sequence[str], playbooks: Sequence[str], name: str) -> list[str]:
-    """Return the arguments of the command with its playbook replaced by another one of this collection."""
+    """Return the arguments of the command with its playbook replaced by a different playbook of this collection."""
     return [sibling_playbook(str(playbooks[0]), name) if arg == playbooks[0] else str(arg) for arg in argv]
 
 

@@ -84,9 +84,9 @@ def locked(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sequence(directory: Path) -> Iterator[AnsiblePlaybookRunner]:
-    """Context manager for a sequence's AnsiblePlaybookRunner. Raises UserError.
+    """Context manager for a sequence's AnsiblePlaybookRunner. Raise UserError.
 
-    directory: of its record; also receives the output of each launch.
+    directory: that of its record, which also receives the output of each launch.
     """
     obstacle = find_obstacle(context.CLIARGS)
     if obstacle:

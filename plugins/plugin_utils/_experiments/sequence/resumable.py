@@ -32,7 +32,7 @@ SINGLE_ATTEMPT: dict[str, Any] = {
 
 
 class ExperimentError(Exception):
-    """The experiment cannot continue. The message says why, and what to do."""
+    """The experiment cannot continue. The message explains why, with a remedy."""
 
 
 class PlaybookRunner(Protocol):

@@ -16,7 +16,7 @@ SAME, LARGEST = "same", "largest"  # the two tables: same global batch for all v
 
 
 class Variant(TypedDict):
-    """A configuration to compare. variables: of the launch, including its arguments, if any.
+    """A configuration to compare. variables: those of the launch, including its arguments, if any.
 
     fit_args: its arguments with a placeholder for the batch, empty if no largest batch is searched for. kind: equal for
     variants that differ only in nodes and processes.
@@ -36,7 +36,7 @@ class RunMeasurements(TypedDict):
     """
 
     succeeded: bool
-    why: str  # why it failed, or "" if it succeeded
+    why: str  # reason why it failed, or "" if it succeeded
     launch_seconds: float
     run_seconds: float | None
     nnodes: int

@@ -33,7 +33,7 @@ EXAMPLE = "sweep_variants: [{name: one, nnodes: 1}, {name: two, nnodes: 2}]"
 class ValueReaders(NamedTuple):
     """Functions that read values.
 
-    arguments, environment: return them as written, raise ValueError; find_errors: returns the errors in a launch's
+    arguments, environment: return them as written, or raise ValueError; find_errors: returns the errors in a launch's
     variables.
     """
 

@@ -45,8 +45,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Memory Map for [^\n]{1,300} is not found, missing one or more of files",
         ),
         cause="A file of a prepared dataset is missing from the cache. If each node has its own cache, only the node "
-        "that prepared the data has it, since a single rank of the whole job does so. If the nodes share the cache, "
-        "several ranks prepare the data at once, and one moves or removes files that another needs.",
+        "that prepared the data has the file, since a single rank of the whole job prepares it. If the nodes share "
+        "the cache, several ranks prepare the data at once, and one moves or removes files that another needs.",
         remedy="with a cache on each node's own disk, one rank per node must prepare the data first (local main "
         "process first); with a shared cache, one rank of the whole job (main process first), or a run with one "
         "process before the job. To see which kind it is, run df DIRECTORY on the node. To copy a prepared cache to "

@@ -22,8 +22,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"assert len\(self\.ckpt_list\) > 0",
         ),
         cause="The checkpoint has one file per rank, with the rank or the number of ranks in its name: it was saved by "
-        "a different number of ranks, with another ZeRO stage or parallel size, or this node does not see the files "
-        "that other nodes wrote.",
+        "a different number of ranks, with a different ZeRO stage or parallel size, or this node does not see the "
+        "files that other nodes wrote.",
         remedy="resume with the number of nodes and ranks that saved it (the file names in the directory show it), and "
         "from a drive that all nodes share (ansible-playbook site.yml --tags data). For a different number of ranks, "
         "convert it first: ds_to_universal.py or zero_to_fp32.py for DeepSpeed, the framework's merge script for FSDP "
@@ -90,7 +90,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="checkpoint-world-size",
-        title="The checkpoint is from another number of ranks",
+        title="The checkpoint is from a different number of ranks",
         example="The checkpoint being loaded used a DP world size of 8 but the current world size is 16",
         texts=(r"used a DP world size of \d{1,7} but the current world size is \d",),
         cause="ZeRO saves the optimizer in one part per rank, so a checkpoint can be resumed only with the same"
@@ -121,7 +121,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="Rank 0 writes the checkpoints, on the first node of the run. The nodes share no disk, so the others "
         "lack the file that trainer.test or ckpt_path loads.",
-        remedy="leave the test out (test=False in a Hydra template), and test in a launch of its own on the first "
+        remedy="leave the test out (test=False in a Hydra template), and test in a separate launch on the first "
         "node: ./muster launch -n 1 train.py ARGUMENTS; or save to a directory that all nodes mount: ./muster site "
         "--tags data. To resume on all nodes, copy the checkpoint to them: ./muster stage-data -e "
         "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY",
@@ -133,8 +133,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The checkpoint does not match the model",
         example="Error(s) in loading state_dict for ...: Missing key(s) in state_dict: ...",
         texts=(r"Error\(s\) in loading state_dict for", r"(?:Missing|Unexpected) key\(s\) in state_dict"),
-        cause="The checkpoint is from another model or other settings, or its keys have a prefix: 'module.' from "
-        "DistributedDataParallel, '_orig_mod.' from torch.compile.",
+        cause="The checkpoint is from a different model or different settings, or its keys have a prefix: 'module.' "
+        "from DistributedDataParallel, '_orig_mod.' from torch.compile.",
         remedy="save model.module.state_dict() and load before wrapping; strip the prefix from the keys of an old one",
         source="aks2203/deep-thinking#5",
         recoverable=True,
@@ -195,7 +195,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"invalid load key, '[v<]'",
             r"Error while deserializing header: (?:HeaderTooLarge|header too large)",
         ),
-        cause="The file does not contain weights: it is the pointer of Git LFS (its text begins with "
+        cause="The file does not contain weights: it is a Git LFS pointer (its text begins with "
         "`version`), a web page that was downloaded instead, or a damaged download.",
         remedy="`head -c 200 FILE` on the node shows which. Run `git lfs pull` in the repository, or download "
         "it again with huggingface-cli download; then copy it to all nodes (ansible-playbook "
@@ -247,9 +247,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The directory does not exist on this node, or lacks the weights under the names that the "
         "loader looks for; or rank 0 has not finished writing them, if this rank did not wait at a barrier. "
         "Without a shared drive, only the first node has what rank 0 saved; and a "
-        "checkpoint of another framework or strategy (ZeRO, FSDP, LoRA) has other files.",
+        "checkpoint of another framework or strategy (ZeRO, FSDP, LoRA) has different files.",
         remedy="save to a drive that all nodes share (ansible-playbook site.yml --tags data), or copy the "
-        "checkpoint to every node before you resume (ansible-playbook stage_data.yml); then give the "
+        "checkpoint to every node before you resume (ansible-playbook stage_data.yml); then pass the "
         "directory of one step, such as checkpoint-500, and resume with the same strategy that saved "
         "it",
         source="HKUDS/GraphGPT#78",
@@ -276,7 +276,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"UnpicklingError: pickle data was truncated",
             r"unexpected EOF(?:, expected \d{1,20} more bytes)?\. The file might be corrupted",
         ),
-        cause="The file was not written to its end: the job was stopped while it saved, the disk was full, "
+        cause="The file was not written completely: the job was stopped while it saved, the disk was full, "
         "or another rank is still writing it.",
         remedy="resume from the checkpoint before it and remove this one, or the cached file. Let one rank "
         "save to a temporary name and rename it, while the others wait at a barrier",
@@ -292,7 +292,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The weights or the optimizer are in pickle files (.bin, .pt), and this transformers reads "
         "those only with torch 2.6 or later.",
         remedy="install a newer torch: ansible-playbook site.yml --tags python_env,pytorch -e "
-        "pytorch_version=2.6.0; or weights in safetensors, and an older transformers (4.51) in the "
+        "pytorch_version=2.6.0; or use weights in safetensors, and an older transformers (4.51) in the "
         "job's requirements to resume a checkpoint",
         source="Gaius-Augustus/learnMSA#21",
         recoverable=True,
@@ -305,7 +305,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Missing key in checkpoint state_dict: ",
             r"Missing optimizer state for parameter '[^'\n]{1,200}' in checkpoint",
         ),
-        cause="The checkpoint was saved by another model, another release of torch or without the optimizer, "
+        cause="The checkpoint was saved by a different model or release of torch, or without the optimizer, "
         "or some parameters had no gradient yet.",
         remedy="load what exists: dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)), or "
         "StateDictOptions(strict=False); or resume with the model and the torch that saved it",

@@ -75,8 +75,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Python's header files are not installed",
         example="fatal error: Python.h: No such file or directory",
         texts=(r"fatal error: Python\.h: No such file or directory",),
-        cause="A package compiles C++ code on first use, DeepSpeed's optimizers for example, and the node lacks the "
-        "header files of its Python.",
+        cause="A package (DeepSpeed for its optimizers, for example) compiles C++ code on first use, but the node "
+        "lacks the header files of its Python.",
         remedy="""ansible-playbook site.yml --tags base_packages -e '{"base_packages_extra": ["python3-dev"]}' (for """
         "a Python other than the system's: python3.11-dev and so on); or avoid the op (torch.optim.AdamW instead "
         "of FusedAdam)",
@@ -136,7 +136,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="nvcc fatal   : Unsupported gpu architecture 'compute_89'",
         texts=(r"nvcc fatal[ \t]{0,8}: Unsupported gpu architecture",),
         cause="An extension is compiled for a GPU that the node's nvcc does not know: the toolkit is older "
-        "than the GPU, or so new that it dropped it.",
+        "than the GPU, or so new that it no longer supports the GPU.",
         remedy="set CUDA_HOME in launch_environment to a toolkit of torch's CUDA version; or compile for an "
         "architecture that both know, such as "
         """-e '{"launch_environment": {"TORCH_CUDA_ARCH_LIST": "8.0+PTX"}}'""",
@@ -160,7 +160,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="deepspeed-op-not-built",
-        title="An op of DeepSpeed was not built",
+        title="A DeepSpeed op was not built",
         example="AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",
         texts=(
             r"object has no attribute 'ds_opt_\w{1,20}'",
@@ -169,7 +169,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="DeepSpeed compiles its ops (fused_adam, cpu_adam and so on) when they are first used, and the "
         "build failed earlier, usually because nvcc or the CUDA toolkit of torch's version, a compiler "
         "or Python.h is missing on the node.",
-        remedy="find the first error of the build further up in the log. Remove what it left: rm -rf "
+        remedy="find the first error of the build further up in the log. Remove its leftovers: rm -rf "
         "~/.cache/torch_extensions on each node; ds_report there lists what is missing. Or do without "
         "the op: torch.optim.AdamW instead of FusedAdam",
         source="deepspeedai/DeepSpeed#1846",
@@ -196,8 +196,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"h file",
             r"cannot find -l(?:cuda|cudart|curand|cublas|cublasLt|cusparse|cusolver|nvrtc|cudnn|nccl)\b",
         ),
-        cause="A package compiles CUDA code, and the toolkit that it finds has no development files: only a "
-        "part of it is installed, or CUDA_HOME names another directory.",
+        cause="A package compiles CUDA code, and the toolkit that it finds has no development files: it is "
+        "only partly installed, or CUDA_HOME names the wrong directory.",
         remedy="install the whole toolkit of torch's CUDA version on the nodes (sudo apt-get install "
         "cuda-toolkit-12-4) and name it: "
         """-e '{"launch_environment": {"CUDA_HOME": "/usr/local/cuda-12.4"}}', and LIBRARY_PATH to its """
@@ -212,7 +212,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ptxas\S{0,20} fatal {1,4}: Value '",
             r"PTX \.version [\d.]{1,8} does not support \.target sm_",
         ),
-        cause="triton brings an assembler for GPUs (ptxas) of its own, which is older than this GPU.",
+        cause="triton brings its own GPU assembler (ptxas), which is older than this GPU.",
         remedy="install a newer torch, which brings a newer triton (ansible-playbook site.yml --tags "
         "python_env,pytorch); or use the assembler of a newer CUDA toolkit: "
         """-e '{"launch_environment": {"TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas"}}'""",
@@ -227,7 +227,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "compiler, "
         "Triton or header files that the node lacks, a GPU that this Triton does not know, several processes that "
         "compile "
-        "into one cache, or an operation that this release of torch cannot compile, also together with DDP or FSDP.",
+        "into one cache, or an operation that this release of torch cannot compile, possibly only in combination with "
+        "DDP or FSDP.",
         remedy="""-e '{"launch_environment": {"TORCHDYNAMO_DISABLE": "1"}}' trains without compiling, which shows "
         "whether """
         "anything else is wrong; then upgrade torch, or compile only parts of the model (torch.compile on its blocks)",

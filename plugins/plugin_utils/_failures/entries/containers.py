@@ -32,7 +32,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"manifest for \S{1,300} not found: manifest unknown",
             r"toomanyrequests: You have reached",
         ),
-        cause="The image has another name or tag, is private, or is only on another node; or the registry "
+        cause="The image has a different name or tag, is private, or is only on another node; or the registry "
         "limits the downloads of anonymous users.",
         remedy="check the name with `docker pull IMAGE` on that node; for a private image run docker login "
         "there as the job's user; an image that you built must be pushed to a registry, or be loaded "
@@ -56,7 +56,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The job's user is not allowed to use Docker",
         example="permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock",
         texts=(r"permission denied while trying to connect to the (?:Docker daemon|docker API)",),
-        cause="The user that launches is not in the group docker on that node, or has not logged in again "
+        cause="The user who launches is not in the group docker on that node, or has not logged in again "
         "since it was added.",
         remedy="sudo usermod --append --groups docker USER on that node, then log in again; or use Podman or "
         "Apptainer, which need no group",
@@ -67,9 +67,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A container has lost its GPUs",
         example="Failed to initialize NVML: Unknown Error",
         texts=(r"Failed to initialize NVML: Unknown Error",),
-        cause="systemd loaded its units again (systemctl daemon-reload, or an upgrade of packages), and "
+        cause="systemd reloaded its units (systemctl daemon-reload, or an upgrade of packages), and "
         "since then the running container has no access to the GPUs. The node itself is healthy.",
-        remedy="launch again: a new container has its GPUs. So that it does not happen again, set "
+        remedy="launch again: a new container has its GPUs. To prevent this, set "
         '"exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json and restart Docker, '
         "and stop unattended upgrades",
         source="NVIDIA/nvidia-container-toolkit#1227",

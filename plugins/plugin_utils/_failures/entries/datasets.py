@@ -23,7 +23,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="load_dataset reads all files of a data set into one table, and a file has columns, or "
         "types of columns, that differ from those of the first one.",
-        remedy="give only files of one kind (data_files=...), or make their columns the same: for JSON, each "
+        remedy="pass only files of one kind (data_files=...), or make their columns the same: for JSON, each "
         "key in each line. If the data set was changed, remove its cache: rm -rf "
         "~/.cache/huggingface/datasets/NAME on each node",
         source="ZihanZhaoSJTU/LibriSQA#2",
@@ -58,8 +58,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A token or position is outside the model's embedding",
         example="IndexError: index out of range in self",
         texts=(r"IndexError: index out of range in self",),
-        cause="A token's number is not below the number of rows of the embedding: tokens were added to the "
-        "tokenizer, or it is another model's; or a text is longer than the model allows.",
+        cause="A token id is not below the number of rows of the embedding: tokens were added to the tokenizer, "
+        "or the tokenizer is a different model's; or a text is longer than the model allows.",
         remedy="model.resize_token_embeddings(len(tokenizer)) after adding tokens; tokenizer(..., "
         "truncation=True, max_length=...) for long texts. On a GPU, the same mistake is a device-side "
         "assert",
@@ -90,11 +90,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"cannot identify image file",
             r"broken data stream when reading image file",
         ),
-        cause="A file was not copied or downloaded completely, or is not an image; on one node only, its "
-        "copy of the data differs.",
+        cause="A file was not copied or downloaded completely, or is not an image; if this happens on one "
+        "node only, its copy of the data differs.",
         remedy="compare the number and size of the files on the nodes and copy them again (ansible-playbook "
         "stage_data.yml). To train without them: PIL.ImageFile.LOAD_TRUNCATED_IMAGES = True, or skip "
-        "in the data set what cannot be read",
+        "unreadable images in the data set",
         source="pytorch/vision#138",
         recoverable=True,
     ),
@@ -150,7 +150,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Parquet file size is 0 bytes",
         ),
         cause="The file was not completely written or downloaded, is still being written, or is not a data file: a Git "
-        "LFS pointer, a web page, or a file of another format in the same directory.",
+        "LFS pointer, a web page, or a file in a different format in the same directory.",
         remedy="`head -c 200 FILE` on the node shows its content; download it again (git lfs pull, or huggingface-cli "
         "download) and copy it to all nodes (ansible-playbook stage_data.yml). Select only the data files: "
         'data_files="*.parquet"',

@@ -15,7 +15,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Ranks are at different points of the script",
         example="Detected mismatch between collectives on ranks",
         texts=(r"Detected mismatch between collectives on ranks",),
-        cause="One rank calls a different collective, or the same one with another shape: a branch only some ranks "
+        cause="One rank calls a different collective, or the same one with a different shape: a branch only some ranks "
         "take, a smaller last batch, metrics only rank 0 has.",
         remedy="make the same calls with the same shapes on each rank: drop_last=True, and no collective inside `if "
         "rank == 0`",
@@ -124,9 +124,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Expected to mark a variable ready only once",),
         cause="DistributedDataParallel expects one gradient per parameter and step. Reentrant gradient "
         "checkpointing, or a layer that is used twice, produces a second one.",
-        remedy='use the other form of gradient checkpointing: gradient_checkpointing_kwargs={"use_reentrant": '
+        remedy='use non-reentrant gradient checkpointing: gradient_checkpointing_kwargs={"use_reentrant": '
         "False} (Trainer), torch.utils.checkpoint(..., use_reentrant=False); for a layer that is used "
-        "in each step alike, DistributedDataParallel(..., static_graph=True). Leave "
+        "in the same way in each step, DistributedDataParallel(..., static_graph=True). Leave "
         "find_unused_parameters out",
         source="modelscope/ms-swift#3171",
     ),
@@ -179,11 +179,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: one of the variables needed for gradient computation has been modified by an "
         "inplace operation",
         texts=(r"one of the variables needed for gradient computation has been modified by an inplace operation",),
-        cause="With DDP, usually the model is called twice before backward: each call copies the buffers of "
-        "rank 0, such as BatchNorm's, over those that the first one still needs. Else an operation "
+        cause="With DDP, usually the model is called twice before backward: the second call overwrites buffers, "
+        "such as BatchNorm's, that the first one still needs. Otherwise an operation "
         "changes a tensor in place.",
         remedy="DistributedDataParallel(..., broadcast_buffers=False); or call the model once per backward. "
-        "If it fails in one process, too: torch.autograd.set_detect_anomaly(True) names the operation "
+        "If it also fails in a single process: torch.autograd.set_detect_anomaly(True) names the operation "
         "(x += y, relu(inplace=True))",
         source="pytorch/pytorch#22095",
     ),

@@ -54,7 +54,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The DeepSpeed configuration is not found",
         example="Expected a string path to an existing deepspeed config, or a dictionary, or a base64 encoded string",
         texts=(r"Expected a string path to an existing deepspeed config",),
-        cause="The file is not where the job starts, or not on that node.",
+        cause="The file is not in the directory where the job starts, or not on that node.",
         remedy="give its path relative to launch_working_directory, or an absolute one; with code_source set, "
         "ansible-playbook site.yml --tags code copies it to all nodes",
         source="QwenLM/Qwen#1171",
@@ -89,8 +89,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: 'weight' must be 2-D",
         texts=(r"RuntimeError: 'weight' must be 2-D",),
         cause="ZeRO-3 splits weights over the ranks and gathers them only in the forward of a model that "
-        "deepspeed.initialize was called with. Here an empty part is used: of a second model "
-        "(reference, teacher, text encoder), or of one called directly.",
+        "was passed to deepspeed.initialize. Here an empty shard is used: of a second model (reference, teacher, text "
+        "encoder), or of a model called directly.",
         remedy="call deepspeed.initialize or accelerator.prepare for that model as well, or create it outside "
         "of zero.Init (zero3_init_flag: false); for a few weights: with "
         "deepspeed.zero.GatheredParameters(...). Or use ZeRO-2",
@@ -115,7 +115,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "a `device_map`.",
         texts=(r"DeepSpeed Zero-3 is not compatible with (?:`low_cpu_mem_usage|passing a `device_map)",),
         cause="ZeRO 3 distributes the weights itself while they are loaded; device_map and low_cpu_mem_usage "
-        "would place them, too.",
+        "would also place them.",
         remedy="leave device_map and low_cpu_mem_usage out of from_pretrained; a quantised model, which needs "
         "device_map, works with ZeRO 2",
         source="hiyouga/LlamaFactory#199",
@@ -126,7 +126,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer (<class "
         "'torch.optim.adamw.AdamW'>)",
         texts=(r"You are using ZeRO-Offload with a client provided",),
-        cause="The configuration keeps the optimizer in the host's memory, but the script brings an "
+        cause="The configuration keeps the optimizer in the host's memory, but the script passes an "
         "optimizer that is slow there.",
         remedy='put an optimizer into the DeepSpeed configuration ("optimizer": {"type": "AdamW", ...}) or '
         'use deepspeed.ops.adam.DeepSpeedCPUAdam; "zero_force_ds_cpu_optimizer": false allows the '
@@ -138,7 +138,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The layers of a ZeRO-3 model are not called in the same order",
         example="RuntimeError: still have inflight params [{'id': 723, 'status': 'AVAILABLE', ...}]",
         texts=(r"still have inflight params",),
-        cause="ZeRO-3 prefetches weights in the order of earlier steps, and this step did not use some of them: "
+        cause="ZeRO-3 prefetches weights in the order of earlier steps, and this step did not use some of them, "
         "because layers depend on the data (experts, modalities, adapters), or the model switched between training and "
         "evaluation.",
         remedy='set "stage3_prefetch_bucket_size": 0 in the DeepSpeed configuration, so that nothing is fetched '

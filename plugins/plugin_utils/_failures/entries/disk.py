@@ -20,7 +20,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"fd \d{1,6} failed with Input/output error",
         ),
         cause="The disk or network drive reports an error while the job reads or writes: the disk is failing or"
-        " full, or the drive's server does not answer.",
+        " full, or the drive's server does not respond.",
         remedy="look in dmesg on that node; save to another disk; for a network drive, check its server and "
         "mount it again: ansible-playbook site.yml --tags data",
         source="pytorch/pytorch#48580",
@@ -81,10 +81,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"unable to open shared memory object </torch_[^\n]{1,60}> in read-write mode",
             r"Too many open files \(24\)",
         ),
-        cause="Each tensor a DataLoader worker passes is an open file, and the limit of open files (ulimit -n) is "
-        "reached.",
-        remedy="ansible-playbook site.yml --tags base_packages raises the limit; or call in the script "
-        "torch.multiprocessing.set_sharing_strategy('file_system')",
+        cause="Each tensor that a DataLoader worker passes is an open file, and the limit on open files (ulimit "
+        "-n) has been reached.",
+        remedy="ansible-playbook site.yml --tags base_packages raises the limit; or call "
+        "torch.multiprocessing.set_sharing_strategy('file_system') in the script",
         source="kuleshov-group/caduceus#58",
     ),
     CatalogueEntry(
@@ -139,9 +139,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The path is wrong relative to launch_working_directory; or the file is only on some nodes: the others "
         "do not see what one node writes, a cache or a checkpoint, unless they share a drive; or another rank has not "
         "created it yet, or has removed it.",
-        remedy="use absolute paths for data; ansible-playbook site.yml --tags code copies the code, ansible-playbook "
-        "stage_data.yml a bucket, to all nodes. What the job itself writes and reads must be on a shared drive "
-        "(ansible-playbook site.yml --tags data), or be written on each node; other ranks wait for it at a barrier",
+        remedy="use absolute paths for data; ansible-playbook site.yml --tags code copies the code to all nodes, and "
+        "ansible-playbook stage_data.yml copies a bucket. What the job itself writes and reads must be on a shared "
+        "drive (ansible-playbook site.yml --tags data), or be written on each node; other ranks wait for it at a "
+        "barrier",
         source="GANWANSHUI/ES6D#22",
         recoverable=True,
         weak=True,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of GPUs, their driver and what belongs to it."""
+"""Failures of GPUs, their driver and related software."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Error 803: system has unsupported display driver / cuda driver combination",
         texts=(r"system has unsupported display driver / cuda driver combination",),
         cause="The library libcuda that the job loads is not from the loaded driver: the driver was upgraded "
-        "without a reboot, or LD_LIBRARY_PATH or the image brings another libcuda.",
+        "without a reboot, or LD_LIBRARY_PATH or the image provides a different libcuda.",
         remedy="reboot the node, or ansible-playbook site.yml --tags nvidia_driver loads the installed "
         "driver. If it remains, remove directories with libcuda.so (cuda/compat) from LD_LIBRARY_PATH "
         "in launch_environment and the image",
@@ -192,9 +192,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A kernel failed on the GPU",
         example="RuntimeError: CUDA error: unspecified launch failure",
         texts=(r"unspecified launch failure",),
-        cause="A kernel crashed: by an access to invalid memory in an extension or in torch.compile's "
-        "output, or because the GPU itself fails, if it happens at random times and always on the same "
-        "node.",
+        cause="A kernel crashed: an extension or torch.compile's output accessed invalid memory, or, "
+        "if it happens at random times and always on the same node, the GPU itself is failing.",
         remedy="sudo dmesg on the node shows the GPU's own message (NVRM: Xid), ansible-playbook "
         "preflight.yml checks the GPUs. If it is always the same node, reboot it or leave it out (-e "
         """nodes=...); otherwise -e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the """
@@ -219,9 +218,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A matrix multiplication failed on the GPU",
         example="RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
         texts=(r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)\b",),
-        cause="Usually another error before it: an index outside an embedding, a label outside the classes, "
-        "or full GPU memory. Else the cuBLAS that is loaded is not torch's, or does not know this GPU.",
-        remedy="""-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' makes the line appear that failed; """
+        cause="Usually an earlier error: an index outside an embedding, a label outside the classes, "
+        "or full GPU memory. Otherwise the cuBLAS that is loaded is not torch's, or does not support this GPU.",
+        remedy="""-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the line that failed; """
         "remove LD_LIBRARY_PATH from launch_environment, so that torch loads its own cuBLAS",
         source="isl-org/DPT#4",
         weak=True,
@@ -237,7 +236,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "GPU.",
         remedy="`python -c 'import torch; print(torch.version.cuda, torch.cuda.is_available())'` with the job's "
         "Python on that node shows which. ansible-playbook ping.yml shows the GPUs; ansible-playbook site.yml "
-        "--tags nvidia_driver,python_env,pytorch installs a driver and a torch that fit",
+        "--tags nvidia_driver,python_env,pytorch installs a driver and a torch that match",
         source="microsoft/mattergen#217",
     ),
     CatalogueEntry(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# root: it may have ended the job. consequence: it follows from an earlier failure, mostly on another rank.
+# root: it may have ended the job. consequence: it follows from an earlier failure, usually on another rank.
 # confirmation: it does not come from the job, and confirms what ended it.
 Kind = Literal["root", "consequence", "confirmation"]
 

@@ -38,7 +38,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="illegal-instruction",
-        title="A program uses instructions that the CPU does not have",
+        title="A program uses instructions that the CPU does not support",
         example="was killed by SIGILL",
         texts=(
             r"was killed by SIGILL",
@@ -49,8 +49,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"return code = -4\b",
             r"Illegal instruction\b",
         ),
-        cause="A compiled package was built for a newer CPU (AVX2, AVX-512) than the node's, or on another node"
-        " with another CPU.",
+        cause="A compiled package was built for a newer CPU (AVX2, AVX-512) than the node's, or on a node with "
+        "a different CPU.",
         remedy="compare `lscpu` of the nodes; install the package's ordinary wheel instead of one that was built"
         " on another machine, and remove caches of compiled code that nodes share "
         "(~/.cache/torch_extensions, TRITON_CACHE_DIR)",
@@ -71,9 +71,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"failed \(exitcode: -6\)",
             r"return code = -6\b",
         ),
-        cause="A C++ library ended the process because of an error that nothing caught: torch's watchdog of "
-        "NCCL after a timeout, an assertion, or damaged memory. Its message stands in the log before the "
-        "end.",
+        cause="A C++ library ended the process because of an uncaught error: torch's NCCL watchdog after a "
+        "timeout, an assertion, or corrupted memory. Its message is in the log, before the end.",
         remedy="read the lines with `terminate called`, `what():` or `Assertion` in its log; for a timeout look "
         "at what the other ranks were doing: ansible-playbook logs.yml -e fetch=true",
         source="pytorch/pytorch#118369",
@@ -93,7 +92,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"return code = -9\b",
         ),
         cause="Something sent it SIGKILL, most often the kernel for lack of memory; if so, dmesg on the node shows it.",
-        remedy=f"check free -g and dmesg on that node while the job runs; if it is memory: {LESS_HOST_MEMORY}",
+        remedy=f"check free -g and dmesg on that node while the job runs; if memory is the cause: {LESS_HOST_MEMORY}",
         source="lzhxmu/CPPO#6",
         general=True,
         weak=True,
@@ -116,9 +115,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"double free or corruption \(",
             r"Fatal Python error: Segmentation fault",
         ),
-        cause="Compiled code accessed invalid memory, usually in a package that was built for another torch, CUDA "
-        "or Python.",
-        remedy="""-e '{"launch_environment": {"PYTHONFAULTHANDLER": "1"}}' logs the line of Python where it happens; """
+        cause="Compiled code accessed invalid memory, usually in a package that was built for a different torch, "
+        "CUDA or Python.",
+        remedy="""-e '{"launch_environment": {"PYTHONFAULTHANDLER": "1"}}' logs the Python line where it happens; """
         "reinstall the package of that line; ansible-playbook preflight.yml compares the versions on all nodes",
         source="a run on one H200",
         general=True,

@@ -19,7 +19,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"`FlatParameter` requires uniform dtype",
         ),
         cause="FSDP joins the weights of a layer into one tensor, and some are bf16 or fp16 while others are "
-        "fp32: adapters (LoRA), norms, quantised layers, or a model that was loaded in another "
+        "fp32: adapters (LoRA), norms, quantised layers, or a model that was loaded in a different "
         "precision on some ranks.",
         remedy="load all weights in one precision (torch_dtype=torch.bfloat16, and for QLoRA "
         "bnb_4bit_quant_storage=torch.bfloat16), cast the rest: model.to(torch.bfloat16); or use FSDP2 "
@@ -74,9 +74,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "set to "
         "`False`",
         texts=(r"`?_is_root`? should not have been set",),
-        cause="An inner FSDP module ran, or its state was read, before the outer one: a submodule is called, saved "
-        "or its "
-        "state_dict is taken before the first forward of the whole model, which makes it a root of its own.",
+        cause="An inner FSDP module ran, or its state was read, before the outer one: a submodule is called or saved, "
+        "or its state_dict is taken, before the first forward of the whole model, which makes it its own root.",
         remedy="run the forward of the whole model first, and take state_dict only from the outermost module",
         source="pytorch/pytorch#113496",
     ),

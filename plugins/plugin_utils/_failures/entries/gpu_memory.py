@@ -110,7 +110,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="Usually the GPU's memory is full and no algorithm fits; otherwise cuDNN does not support the layer's "
         "sizes or layout.",
         remedy="try a smaller batch. If that does not help, call .contiguous() on the layer's input, or set "
-        "torch.backends.cudnn.enabled = False to see whether it is cuDNN",
+        "torch.backends.cudnn.enabled = False to see whether cuDNN is the cause",
         source="pytorch/pytorch#11065",
         recoverable=True,
         weak=True,

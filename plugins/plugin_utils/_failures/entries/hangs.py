@@ -33,8 +33,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="This rank reached the end of the script while others still trained, or was killed. Usually the ranks "
         "disagree about the number of steps: only its node has the checkpoint from which it resumed, its share of the "
         "data is smaller, or it left the loop by itself (early stopping, sys.exit).",
-        remedy="compare what the ranks print at their start, with ansible-playbook logs.yml -e rank=0 and the same for "
-        "others: the checkpoint, the epoch, the number of batches. All nodes must see a checkpoint: save it on a "
+        remedy="compare what the ranks print at startup (ansible-playbook logs.yml -e rank=0, and the same for other "
+        "ranks): the checkpoint, the epoch, the number of batches. All nodes must see a checkpoint: save it on a "
         "shared drive, or copy it to each node (ansible-playbook stage_data.yml). `dmesg` on its node shows whether "
         "the kernel killed it",
         source="https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html",
@@ -47,8 +47,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"did not arrive where (?:\d{1,7} other ranks|rank \d{1,7}) waited for it",),
         cause="This rank was running, without an error of its own, when the others gave up waiting for it in a "
         "collective: it hangs, is slower, still loads or saves, or is at another point of the script.",
-        remedy="look at its last lines for where it was; -e debug=true makes torch log what each rank was doing. All "
-        "ranks must call each collective and barrier, and none of them may be inside `if rank == 0`. If the work "
+        remedy="look at its last lines to see where it was; -e debug=true makes torch log what each rank was doing. "
+        "All ranks must call each collective and barrier, and none of them may be inside `if rank == 0`. If the work "
         "between two collectives may take longer, for example to save a checkpoint, use "
         "init_process_group(timeout=timedelta(hours=1))",
         source="pytorch/gloo#511",
@@ -59,8 +59,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ranks wait in different collectives: rank 0 in _ALLGATHER_BASE 619725, rank 1 in "
         "_REDUCE_SCATTER_BASE 619727; ...",
         texts=(r"ranks wait in different collectives: ",),
-        cause="The ranks are out of step: each waits in another collective, so none completes. Some take a "
-        "branch that others do not, skip a step, or save or evaluate at another time.",
+        cause="The ranks are out of step: each waits in a different collective, so none completes. Some take "
+        "a branch that others do not, skip a step, or save or evaluate at a different time.",
         remedy="make the same calls in the same order on every rank; to save a sharded model, all ranks must call the "
         "function that gathers it. With ZeRO 3 and a mixture of experts, where each rank calls different experts: "
         "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]). -e debug=true makes torch name the first call that "
@@ -76,8 +76,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="All ranks wait in the same kind of collective, but not in the same one: a rank that is behind is "
         "slower or "
         "hangs, or the ranks have called different numbers of collectives: one skipped a step (fewer batches, an empty "
-        "sample, a `continue`), or ran one more, so that each waits for the others for ever.",
-        remedy="look at what the rank that is named behind did last: ansible-playbook logs.yml -e rank=N, or "
+        "sample, a `continue`), or ran one more, so that each waits for the others forever.",
+        remedy="look at what the rank that is named as behind did last: ansible-playbook logs.yml -e rank=N, or "
         "ansible-playbook stacks.yml while it hangs. Give all ranks the same number of batches (drop_last=True, "
         "model.join()), and skip a bad batch on all ranks or on none. -e debug=true makes torch name the first call "
         "that "

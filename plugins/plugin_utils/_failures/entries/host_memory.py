@@ -23,7 +23,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"BlockingIOError: \[Errno 11\] Resource temporarily unavailable",
             r"libgomp: Thread creation failed",
         ),
-        cause="The limit on processes and threads (ulimit -u, or a container's pids limit) is reached: each "
+        cause="The limit on processes and threads (ulimit -u, or a container's pids limit) has been reached: each "
         "rank and each DataLoader worker starts as many threads as there are cores.",
         remedy="""-e '{"launch_environment": {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}}', fewer """
         "DataLoader workers; in a container --pids-limit=-1 in launch_container_options. `Operation "
@@ -132,9 +132,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The DataLoader's thread for pinned memory died",
         example="RuntimeError: Pin memory thread exited unexpectedly",
         texts=(r"Pin memory thread exited unexpectedly",),
-        cause="The thread that copies batches to pinned memory ended because of an error that stands further up in the "
-        "log: often no memory left to pin, a sample of an unusual type, or a worker that died; in old releases also "
-        "persistent_workers together with pin_memory.",
+        cause="The thread that copies batches to pinned memory ended because of an error that is shown further up in "
+        "the log: often no memory left to pin, a sample of an unusual type, or a worker that died; in old releases "
+        "also persistent_workers together with pin_memory.",
         remedy="read the traceback of the thread above it; pin_memory=False avoids it; fewer workers and a smaller "
         "prefetch_factor use less memory",
         source="pytorch/pytorch#47445",

@@ -16,8 +16,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate in "
         "certificate chain",
         texts=(r"CERTIFICATE_VERIFY_FAILED\b",),
-        cause="A proxy of the network replaces the certificates of servers by its own, which Python does not "
-        "know; or the node's clock or its CA certificates are out of date.",
+        cause="A network proxy replaces the certificates of servers with its own, which Python does not "
+        "trust; or the node's clock or its CA certificates are out of date.",
         remedy="install the proxy's certificate on the nodes (update-ca-certificates) and use the system's: "
         """-e '{"launch_environment": {"REQUESTS_CA_BUNDLE": "/etc/ssl/certs/ca-certificates.crt", """
         '"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"}}\'; or copy the files beforehand '
@@ -88,7 +88,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="hub-unreachable",
-        title="The node does not reach the Hugging Face Hub",
+        title="The node cannot reach the Hugging Face Hub",
         example="We couldn't connect to 'https://huggingface.co' to load this file",
         texts=(
             r"Failed to resolve 'huggingface\.co'",
@@ -120,9 +120,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ConnectionError: Server Disconnected",
         ),
         cause="The server, usually the Hugging Face Hub, closed the connection while data were downloaded or "
-        "streamed, or did not answer in time.",
+        "streamed, or did not respond in time.",
         remedy="download model and data before the job and run it offline (HF_HUB_OFFLINE in "
-        "launch_environment); a streamed data set: allow more retries "
+        "launch_environment); for a streamed data set, allow more retries "
         "(datasets.config.STREAMING_READ_MAX_RETRIES), or fewer workers at once",
         source="huggingface/datasets#6172",
         recoverable=True,
@@ -145,11 +145,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="hub-server-error",
-        title="The Hugging Face Hub has a disturbance",
+        title="The Hugging Face Hub has an outage",
         example="HfHubHTTPError: 504 Server Error: Gateway Time-out for url: https://huggingface.co/...",
         texts=(r"HTTPError(?:\x1b\[39m)?: 50\d Server Error: [^\n]{0,200}(?:huggingface|hf)\.co",),
-        cause="The server failed to answer (500 to 504). It is not a mistake of the job: the Hub, or a proxy "
-        "before it, is overloaded or down.",
+        cause="The server returned an error (500 to 504). The job is not at fault: the Hub, or a proxy in "
+        "front of it, is overloaded or down.",
         remedy="look at https://status.huggingface.co and launch again later; download once, copy the cache "
         "to all nodes (ansible-playbook stage_data.yml) and set HF_HUB_OFFLINE to 1, so that runs do "
         "not depend on it. Upload after training instead of during it",
@@ -166,10 +166,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"does not appear to have a file named (?:config|preprocessor_config|tokenizer_config)\.json",
         ),
         cause="One of: the name is the path of a directory that does not exist on this node or lacks files, such as "
-        "a path "
-        "of another machine; the node has no Internet, and the model is not in its cache (HF_HOME); the model is "
-        "private "
-        "or gated; or a directory of the same name stands in the working directory.",
+        "a path on another machine; the node has no Internet, and the model is not in its cache (HF_HOME); the model "
+        "is private "
+        "or gated; or the working directory contains a directory of the same name.",
         remedy="`ls` the path on each node, and copy the model to all of them: ansible-playbook stage_data.yml -e "
         "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY. Without Internet: fill HF_HOME beforehand, and "
         "set HF_HUB_OFFLINE=1 in launch_environment; for private models HF_TOKEN=... ansible-playbook site.yml --tags "

@@ -40,7 +40,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The model does not have the layers that an adapter names",
         example="ValueError: Target modules ['q_proj', 'v_proj'] not found in the base model.",
         texts=(r"Target modules [^\n]{1,300} not found in the base model",),
-        cause="The names in target_modules are those of another architecture: models name their attention layers "
+        cause="The names in target_modules are those of a different architecture: models name their attention layers "
         "differently (q_proj, query_key_value, W_pack, c_attn).",
         remedy='print(model) shows the names; or target_modules="all-linear" (with LLaMA-Factory: lora_target: all)',
         source="OptimalScale/LMFlow#125",
@@ -75,7 +75,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A tokenizer's file is not a SentencePiece model",
         example="RuntimeError: Internal: src/sentencepiece_processor.cc(1101) [model_proto->ParseFromArray(...)]",
         texts=(r"sentencepiece_processor\.cc\(\d{1,5}\)[^\n]{0,20}\[?model_proto->ParseFromArray",),
-        cause="The file was not downloaded completely, is a Git LFS pointer of a few lines, or is of another format, "
+        cause="The file was not downloaded completely, is a Git LFS pointer of a few lines, or has a different format, "
         "such as a vocabulary in JSON or text.",
         remedy="`ls -l` and `head -c 100` the tokenizer's file on that node (it has hundreds of kB); download or copy "
         "it again: git lfs pull, or ansible-playbook stage_data.yml",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Failures of launchers, and of scripts that expect another one."""
+"""Failures of launchers, and of scripts that expect a different one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="remote-path-missing",
-        title="Another node has Python or the code at another path",
+        title="Another node has Python or the code at a different path",
         example="bash: /home/user/env/bin/python: No such file or directory",
         texts=(
             r"bash: line \d{1,4}: cd: [^\n]{1,200}: No such file or directory",
@@ -46,7 +46,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The launcher uses the paths of the first node on every node, but another node does not have this"
         " directory or this Python at the same path.",
         remedy="use the same paths on all nodes: ansible-playbook site.yml --tags code,python_env installs both "
-        "at the same place on every node; or use torchrun (leave launch_launcher out), which muster "
+        "at the same path on every node; or use torchrun (leave launch_launcher out), which muster "
         "starts on each node with its own paths",
         source="deepspeedai/DeepSpeed#4254",
     ),
@@ -61,7 +61,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"An? (?:ORTE|PRTE) daemon has unexpectedly failed after launch",
         ),
         cause="The first node reaches the other one, but Open MPI's daemon does not start there: it is not "
-        "installed, is another version, or is not in the PATH of a non-interactive login.",
+        "installed, is a different version, or is not in the PATH of a non-interactive login.",
         remedy="ansible-playbook site.yml --tags open_mpi installs the same Open MPI at the same path on all "
         "nodes. With your own installation: mpirun --prefix DIRECTORY, or set PATH before the line of "
         "~/.bashrc that ends non-interactive shells",
@@ -129,7 +129,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="deepspeed-launcher-missing",
-        title="The launcher of DeepSpeed is not installed",
+        title="The DeepSpeed launcher is not installed",
         example="RuntimeError: launcher 'pdsh' not installed.",
         texts=(r"launcher '\w{1,20}' not installed",),
         cause="deepspeed starts the other nodes' processes with pdsh, which the first node lacks.",
@@ -153,7 +153,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="DeepSpeed finds no GPU to start a process on",
         example="RuntimeError: Unable to proceed, no GPU resources available",
         texts=(r"Unable to proceed, no (?:GPU )?resources available",),
-        cause="The first node shows no GPU to deepspeed: its driver is not loaded, torch is the CPU-only "
+        cause="deepspeed sees no GPU on the first node: the driver is not loaded, torch is the CPU-only "
         "build, or the hostfile is empty.",
         remedy="ansible-playbook ping.yml shows the GPUs of each node. On nodes without GPUs leave "
         "launch_launcher out: torchrun starts the processes there as well",
@@ -185,8 +185,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The command is not in the PATH of the job on that node: its Python environment is not "
         "activated, torch is not installed in it, or the image has neither.",
         remedy="let muster install the environment on all nodes (ansible-playbook site.yml --tags "
-        "python_env,pytorch), or name your own: launch_python=/path/to/env/bin/python. In a script of "
-        "your own use python -m torch.distributed.run instead of torchrun",
+        "python_env,pytorch), or name your own: launch_python=/path/to/env/bin/python. In your own "
+        "script, use python -m torch.distributed.run instead of torchrun",
         source="AndyJZhao/GLEM#11",
     ),
     CatalogueEntry(
@@ -201,7 +201,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="torchrun got SIGHUP: the terminal or SSH connection in which it was started has ended. nohup "
         "does not protect it, since torchrun handles the signal itself.",
-        remedy="launch it with ansible-playbook launch.yml: muster's runs go on without a session; or start "
+        remedy="launch it with ansible-playbook launch.yml: muster's runs continue without a session; or start "
         "it inside tmux",
         source="zai-org/ChatGLM2-6B#238",
     ),
@@ -213,7 +213,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"rcmd: (?:socket: Permission denied|poll: protocol failure)",
             r"xpoll: protocol failure in circuit setup",
         ),
-        cause="pdsh, with which DeepSpeed starts the ranks, logs in by rsh as a default, which only root may use.",
+        cause="pdsh, which DeepSpeed uses to start the ranks, logs in with rsh by default, which only root can use.",
         remedy="""-e '{"launch_environment": {"PDSH_RCMD_TYPE": "ssh"}}'; or leave launch_launcher out: """
         "torchrun starts the ranks without pdsh",
         source="chaos/pdsh#127",
@@ -333,8 +333,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "a transport or device that a node lacks, the container hides the network devices, or the nodes have different "
         "adapters.",
         remedy='use TCP: -e \'{"launch_environment": {"UCX_TLS": "tcp,self,sm", "UCX_NET_DEVICES": '
-        '"all"}}\', or do without UCX: "OMPI_MCA_pml": "ob1". `ucx_info -d` on each node lists what it has; '
-        "in a container pass /dev/infiniband on",
+        '"all"}}\', or do without UCX: "OMPI_MCA_pml": "ob1". `ucx_info -d` on each node lists its transports; '
+        "give a container access to /dev/infiniband",
         source="openucx/ucx#8440",
     ),
     CatalogueEntry(

@@ -26,9 +26,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="NCCL uses the NVSwitches' multicast memory, but the machine does not provide it: nvidia-fabricmanager "
         "is not running, was restarted without a reset of the GPUs, or failed; or, between machines, nvidia-imex is "
         "not set up.",
-        remedy='-e \'{"launch_environment": {"NCCL_NVLS_ENABLE": "0"}}\' does without it, somewhat slower. On '
+        remedy='-e \'{"launch_environment": {"NCCL_NVLS_ENABLE": "0"}}\' disables it, at somewhat lower speed. On '
         "the node: systemctl status nvidia-fabricmanager; `nvidia-smi -q -i 0 | grep -A 3 Fabric` must show "
-        "Completed and Success; if not, start the service in the driver's version and reboot",
+        "Completed and Success; if not, install the version of the service that matches the driver, start it and "
+        "reboot",
         source="pytorch/pytorch#177472",
         recoverable=True,
         refines=("nccl-cuda-error", "nccl-system-error", "nccl-internal-error"),
@@ -97,9 +98,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "600000ms",
         texts=(r"is setting up NCCL communicator and retr\w{1,6}ing ncclUniqueId from",),
         cause="This rank waited for rank 0 in the first collective, and rank 0 did not arrive: it failed or "
-        "ended earlier, still loads or downloads, or calls another collective.",
+        "ended earlier, is still loading or downloading, or calls a different collective.",
         remedy="read the log of rank 0: ansible-playbook logs.yml -e rank=0. If it only takes longer there "
-        "(preparing data before the others may go on), use "
+        "(preparing data before the others may continue), use "
         "init_process_group(timeout=timedelta(hours=1))",
         source="NVIDIA-NeMo/Speech#14399",
         kind="consequence",
@@ -176,7 +177,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-sizes-differ",
-        title="Ranks exchange different things",
+        title="Ranks exchange different data",
         example="NCCL WARN NET/Socket : message truncated : receiving 1048576 bytes instead of 65536",
         texts=(
             r"[Mm]essage truncated : receiv(?:ing|ed) \d{1,12} bytes instead of",
@@ -184,7 +185,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The ranks call NCCL with different sizes or in a different order, or their NCCL versions or settings "
         "differ.",
-        remedy=f"{SAME_SOFTWARE}python_env,pytorch makes them the same; use the same NCCL_* on all nodes. "
+        remedy=f"{SAME_SOFTWARE}python_env,pytorch makes them the same; use the same NCCL_* variables on all nodes. "
         """For the script: -e '{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}' names the call""",
         source="NVIDIA/nccl#626",
     ),
@@ -258,14 +259,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-watchdog-stuck",
-        title="The watchdog of NCCL is stuck",
+        title="The NCCL watchdog is stuck",
         example="ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring enqueued "
         "collectives",
         texts=(
             r"watchdog got stuck for \d{1,7} seconds without making progress",
             r"Heartbeat monitor timed out! Process will be terminated",
         ),
-        cause="A call of CUDA or NCCL does not return on this rank. Mostly it waits for a collective that another rank "
+        cause="A CUDA or NCCL call does not return on this rank. Usually it waits for a collective that another rank "
         "has not started, as in a timeout of a collective; otherwise a GPU or the network hangs, or another thread "
         "blocks Python for minutes (a long save or compilation).",
         remedy="ansible-playbook stacks.yml shows where each rank is while it hangs. Make the same calls on all ranks, "
@@ -292,11 +293,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-system-error",
-        title="A system call of NCCL failed",
+        title="A system call made by NCCL failed",
         example="ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error",
         texts=(r"ncclSystemError\b", r"unhandled system error"),
-        cause="A call of the system failed inside NCCL. Most often a connection: a port between two nodes is closed "
-        "(NCCL "
+        cause="A system call failed inside NCCL. Most often, the cause is a connection: a port between two nodes is "
+        "closed (NCCL "
         "uses any free one), or the network interface is the wrong one, as in a container without the host's network. "
         "Otherwise: /dev/shm is full, the limits of locked memory (RDMA) or open files are reached, or another rank "
         "ended.",
@@ -324,7 +325,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-invalid-usage",
-        title="NCCL was called wrongly",
+        title="NCCL was used incorrectly",
         example="ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
         texts=(
             r"ncclInvalidUsage\b",
@@ -334,7 +335,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="Usually several ranks use the same GPU: more processes than GPUs on a node, or a script that "
         "does not select the GPU of its LOCAL_RANK.",
         remedy="in the script call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before "
-        "init_process_group, and leave nproc_per_node out. The line `Last error` below it names "
+        "init_process_group, and do not set nproc_per_node. The line `Last error` below it names "
         """another cause; -e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs it""",
         source="NVIDIA/nccl#1241",
         weak=True,
@@ -342,13 +343,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-foreign-connection",
-        title="Another program connected to a port of NCCL",
+        title="Another program connected to an NCCL port",
         example="NCCL WARN socketFinalizeAccept: wrong magic 74656d2f20544547 != 7970663b906d70b9",
         texts=(r"NCCL WARN [^\n]{0,60}wrong magic [0-9a-f]{1,16} != [0-9a-f]{1,16}",),
         cause="A program that is not part of the job, such as a port scanner or a monitoring system, connected to a "
         "port "
         "on which NCCL waits for its own ranks; older releases of NCCL then fail or hang.",
-        remedy="exclude the nodes from scans of ports while jobs run, or allow only the nodes' own addresses: "
+        remedy="exclude the nodes from port scans while jobs run, or allow only the nodes' own addresses: "
         "ansible-playbook site.yml --tags firewall; NCCL 2.27 and later tolerate most of these connections",
         source="NVIDIA/nccl#1808",
         recoverable=True,

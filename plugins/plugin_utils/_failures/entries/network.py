@@ -80,7 +80,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="rendezvous-unreached",
-        title="A node does not reach the first node's rendezvous",
+        title="A node cannot reach the first node's rendezvous",
         example="The client socket has timed out after 60s while trying to connect to ...",
         texts=(
             r"client socket has timed out after",
@@ -100,12 +100,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="rendezvous-ids-differ",
-        title="Each node made its own rendezvous id",
+        title="Each node generated its own rendezvous id",
         example="config has no run_id, generated a random run_id: 174580650467654300307713793029077439978",
         texts=(r"config has no run_id, generated a random run_id",),
-        cause="torchrun was started without --rdzv_id, or with one from a variable that is not set, so each node made "
-        "a random one: nodes with different ids never meet.",
-        remedy="give all nodes the same: torchrun --rdzv_id=NAME --rdzv_endpoint=FIRST_NODE:29500 (with c10d, "
+        cause="torchrun was started without --rdzv_id, or its value was an unset variable, so each node generated a "
+        "random id: nodes with different ids never meet.",
+        remedy="give all nodes the same id: torchrun --rdzv_id=NAME --rdzv_endpoint=FIRST_NODE:29500 (with c10d, "
         "--master_addr does not count); or let muster start torchrun: -e launch_rdzv_backend=c10d",
         source="ymcui/Chinese-LLaMA-Alpaca-2#274",
         recoverable=True,
@@ -200,7 +200,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: Socket Timeout",
         texts=(r"(?:RuntimeError|Dist(?:Store|Network)Error): (?:Socket Timeout|Broken pipe)",),
         cause="This rank asked the first node's rendezvous for another rank, which did not come within the "
-        "time limit: it prepares data, evaluates or saves alone, or has ended.",
+        "time limit: it is preparing data, evaluating or saving alone, or has ended.",
         remedy="look in the logs of all ranks for one that ended or is elsewhere: ansible-playbook logs.yml "
         "-e fetch=true. For work that takes longer: init_process_group(timeout=timedelta(hours=1)), or "
         "ddp_timeout=3600 of the Trainer",
@@ -218,7 +218,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"TCP client failed to connect/validate to host [^\n]{1,300}Connection reset by peer",
         ),
         cause="This rank reached the first node's port, and the connection was closed immediately. At startup, the "
-        "reason is between the nodes: a proxy or sidecar of a service mesh (Istio), a firewall or load balancer, or "
+        "cause is between the nodes: a proxy or sidecar of a service mesh (Istio), a firewall or load balancer, or "
         "another program that listens on the port; with many hundreds of ranks, too many connect at once. Later, the "
         "reason is that rank 0 has ended.",
         remedy="read the log of rank 0 first: ansible-playbook logs.yml -e rank=0. If it is still waiting for the "

@@ -101,7 +101,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="flash-attention-mismatch",
-        title="flash-attention was built for another torch",
+        title="flash-attention was built for a different torch",
         example="flash_attn_2_cuda...so: undefined symbol: ...",
         texts=(r"flash_attn\w{0,20}[^\n]{0,120}undefined symbol",),
         cause="The flash-attention wheel is for another torch release or another C++ ABI.",
@@ -215,7 +215,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="transformers-import-failed",
-        title="A module of transformers cannot be imported",
+        title="A transformers module cannot be imported",
         example="RuntimeError: Failed to import transformers.trainer because of the following error (look up "
         "to see its traceback):",
         texts=(r"Failed to import transformers\.[\w.]{1,100} because of the following error",),
@@ -259,12 +259,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="extension-abi",
-        title="A compiled package was built for another torch",
+        title="A compiled package was built for a different torch",
         example="ImportError: .../_C.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
         "_ZN5torch3jit11parseSchemaERKSsb",
         texts=(r"\.so[.\d]{0,12}: undefined symbol: _Z",),
-        cause="The package's compiled part was built for another release of torch, another CUDA or another "
-        "C++ ABI than the ones that are installed.",
+        cause="The package's compiled part was built for a release of torch, a CUDA or a C++ ABI other than "
+        "the installed ones.",
         remedy="install the release of the package that names your torch and CUDA, or build it again in this "
         "environment: pip install --force-reinstall --no-build-isolation --no-cache-dir PACKAGE",
         source="pytorch/extension-cpp#103",
@@ -280,7 +280,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"is required for a normal functioning of this module, but found",
             r"pkg_resources\.(?:Contextual)?VersionConflict",
         ),
-        cause="The environment has a release of a package that another package refuses: the message names both.",
+        cause="The environment has a release of a package that another package rejects: the message names both.",
         remedy="put the release that the message asks for into the job's requirements (requirements: [...]) "
         "and run ansible-playbook site.yml --tags python_env. If the job finds another Python's "
         "packages first, remove PYTHONPATH and ~/.local/lib/python*",
@@ -309,8 +309,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="flash-attention does not run on this GPU",
         example="RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
         texts=(r"FlashAttention only supports Ampere GPUs or newer",),
-        cause="flash-attention needs a GPU of the Ampere generation (A100, RTX 30) or newer; V100, T4 and "
-        "older have none of its kernels. All nodes of the run need such GPUs.",
+        cause="flash-attention needs a GPU of the Ampere generation (A100, RTX 30) or newer; it has no "
+        "kernels for V100, T4 and older GPUs. All nodes of the run need such GPUs.",
         remedy='choose another implementation of attention: attn_implementation="sdpa" (transformers), '
         "--use_flash_attn false; or run on the nodes with newer GPUs only (-e nodes=...): "
         "ansible-playbook ping.yml lists them",
@@ -326,8 +326,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"undefined symbol: (?:__nvJitLink|cublasLt)\w{1,60}",
             r"cuDNN version (?:incompatibility|mismatch): PyTorch was compiled",
         ),
-        cause="LD_LIBRARY_PATH, or a CUDA toolkit of the system, puts the CUDA or cuDNN libraries of another "
-        "version before those that torch brings along.",
+        cause="LD_LIBRARY_PATH, or a CUDA toolkit of the system, puts CUDA or cuDNN libraries of a different "
+        "version before those bundled with torch.",
         remedy="""remove LD_LIBRARY_PATH: -e '{"launch_environment": {"LD_LIBRARY_PATH": ""}}', or the line in """
         "~/.bashrc or the module that sets it. In an image whose own torch needs the variable, put the "
         "directory nvidia/nvjitlink/lib of site-packages first in it",
@@ -373,7 +373,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"AttributeError: (?:partially initialized )?module '(?:torch|torchvision|triton)(?:\.[\w.]{1,60})?' h"
             r"as no attribute '",
         ),
-        cause="The script or a package uses a function that this release of torch does not have yet, or no longer.",
+        cause="The script or a package uses a function that this release of torch does not have yet or no longer has.",
         remedy="compare `pip show torch` with the release that the package asks for, and change it: "
         "ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=2.6.0; or pin the "
         "package's release in the job's requirements",
@@ -416,9 +416,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"\[cudnn_frontend\] Error: No execution plans (?:support the graph|built successfully)",),
         cause="torch chose cuDNN's attention, but cuDNN has no kernel for these shapes, this precision or this GPU; "
         "torch 2.5.0 chose it too often.",
-        remedy="torch.backends.cuda.enable_cudnn_sdp(False) in the script makes torch use another one; or another "
-        "release of torch (ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=2.6.0). On GPUs "
-        "before Ampere use fp16 or fp32 instead of bf16",
+        remedy="torch.backends.cuda.enable_cudnn_sdp(False) in the script makes torch use a different implementation; "
+        "or another release of torch (ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=2.6.0). "
+        "On GPUs before Ampere use fp16 or fp32 instead of bf16",
         source="ostris/ai-toolkit#203",
     ),
     CatalogueEntry(
@@ -426,9 +426,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="xformers has no kernel for this attention",
         example="NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:",
         texts=(r"No operator found for `memory_efficient_attention_forward`",),
-        cause="None of the installed xformers kernels can be used: it was built for another torch or CUDA (operator "
-        "wasn't built), this GPU is too old or too new, or the precision, head size or mask is not supported. The "
-        "lines below the message give the reason for each kernel.",
+        cause="None of the installed xformers kernels can be used: it was built for a different torch or CUDA "
+        "(operator wasn't built), this GPU is too old or too new, or the precision, head size or mask is not "
+        "supported. The lines below the message give the reason for each kernel.",
         remedy='do without it: attn_implementation="sdpa" (transformers), or omit '
         "enable_xformers_memory_efficient_attention(); or install the xformers release for your torch; use fp16 "
         "instead of bf16 on GPUs before Ampere. `python -m xformers.info` on the node lists its kernels",

@@ -20,7 +20,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "the switches do not route between the subnets.",
         remedy="""set the index of the RoCE v2 GID that `show_gids` lists: -e '{"launch_environment": """
         """{"NCCL_IB_GID_INDEX": "3"}}'; test with `ib_write_bw` between the two nodes. NCCL_IB_DISABLE=1 """
-        "does without RDMA, over TCP",
+        "uses TCP instead of RDMA",
         source="NVIDIA/nccl#1405",
     ),
     CatalogueEntry(
@@ -31,13 +31,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)",),
         cause="An RDMA adapter reports an error other than a timeout. Status 1 and 4: the data exceeded the receiver's "
         "buffer, or the adapter cannot access the memory, because of different MTUs on the two nodes or GPUDirect "
-        "RDMA. Status 10: the other node refused the access. Status 5: the transfer was cancelled after an earlier "
+        "RDMA. Status 10: the other node refused access. Status 5: the transfer was cancelled after an earlier "
         "error.",
         remedy="compare the MTU of both nodes (`ip link`, and active_mtu of `ibv_devinfo`) and of the switches, and "
         "set "
-        "the same everywhere; look for an earlier line with another status. If it is about a GPU's memory: "
-        """-e '{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}' does without GPUDirect RDMA; """
-        """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}' does without RDMA""",
+        "the same everywhere; look for an earlier line with another status. If it concerns GPU memory: "
+        """-e '{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}' disables GPUDirect RDMA; """
+        """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}' disables RDMA""",
         source="NVIDIA/nccl#1052",
         weak=True,
         general=True,
@@ -105,7 +105,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "little locked memory or too few huge pages.",
         remedy="install a newer EFA installer on the nodes and in the image (1.29 or later; `fi_info --version` "
         'shows libfabric\'s); until then -e \'{"launch_environment": {"FI_EFA_SET_CUDA_SYNC_MEMOPS": "0"}}\'. '
-        "For other codes: `ulimit -l` in the job must be unlimited, and FI_EFA_USE_HUGE_PAGE=0 does without huge "
+        "For other codes: `ulimit -l` in the job must be unlimited, and FI_EFA_USE_HUGE_PAGE=0 disables huge "
         "pages",
         source="awslabs/awsome-distributed-ai#203",
         refines=("nccl-system-error", "nccl-internal-error", "nccl-peer-gone"),
@@ -123,7 +123,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="AWS's NCCL plug-in (aws-ofi-nccl) finds no EFA adapter through libfabric: the instance has none, the "
         "container was started without the devices /dev/infiniband/uverbs*, or the image contains a libfabric other "
         "than the EFA installer's.",
-        remedy="`fi_info -p efa -t FI_EP_RDM` in the container must list an adapter. Pass the devices on: -e "
+        remedy="`fi_info -p efa -t FI_EP_RDM` in the container must list an adapter. Give the container access to the "
+        "devices: -e "
         '\'{"launch_container_options": ["--device=/dev/infiniband"]}\', and use the libfabric of the EFA '
         'installer (/opt/amazon/efa/lib). Without EFA, over TCP: -e \'{"launch_environment": {"NCCL_NET": '
         '"Socket"}}\'',
@@ -133,7 +134,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="rdma-resources",
-        title="The RDMA adapter gives no resources to the process",
+        title="The RDMA adapter cannot allocate resources for the process",
         example="NCCL WARN Call to ibv_create_cq failed",
         texts=(
             r"Call to ibv_create_(?:cq|qp|ah|srq|comp_channel) failed",
@@ -143,7 +144,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "reason; a "
         "container lacks /dev/infiniband or the capability IPC_LOCK; or other jobs use up the adapter's queues.",
         remedy="ansible-playbook site.yml --tags base_packages lifts the limit; in a container add --ulimit memlock=-1 "
-        "--device /dev/infiniband to launch_container_options. To go on without RDMA, more slowly: "
+        "--device /dev/infiniband to launch_container_options. To continue without RDMA, more slowly: "
         """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}'""",
         source="NVIDIA/nccl#380",
         weak=True,

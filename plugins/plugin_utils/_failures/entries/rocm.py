@@ -63,7 +63,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "PCI bridges "
         "redirect them (ACS), or the cards do not support them.",
         remedy="boot the node with iommu=pt on the kernel's command line, and disable ACS on the PCI bridges; "
-        """-e '{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}' does without them, slower""",
+        """-e '{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}' disables them, at lower speed""",
         source="ROCm/rccl#1454",
         refines=("nccl-cuda-error", "nccl-system-error", "nccl-internal-error"),
     ),

@@ -23,8 +23,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"security token included in the request is (?:expired|invalid)",
             r"\(400\) when calling the Head\w{1,20} operation: Bad Request",
         ),
-        cause="Temporary AWS credentials expired during the job, usually after one to twelve hours; S3 answers a "
-        "HEAD request then with 400 Bad Request only.",
+        cause="Temporary AWS credentials expired during the job, usually after one to twelve hours; S3 then responds "
+        "to a HEAD request only with 400 Bad Request.",
         remedy="use credentials that are renewed: an instance profile (IAM role) of the machines, or an access "
         "key without a session token; for a long job stage the data first: ansible-playbook "
         "stage_data.yml",
@@ -95,14 +95,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"The difference between the request time and the current time is too large",
         ),
         cause="S3 rejects requests whose time is more than 15 minutes off: the node's clock is wrong, or a "
-        "request waited that long.",
+        "request was delayed by that much.",
         remedy="sudo timedatectl set-ntp true on the node; ansible-playbook preflight.yml compares the clocks "
         "of all nodes",
         source="aws/aws-cli#6358",
     ),
     CatalogueEntry(
         id="s3-unreachable",
-        title="The node does not reach S3",
+        title="The node cannot reach S3",
         example="botocore.exceptions.ConnectTimeoutError: Connect timeout on endpoint URL: "
         '"https://bucket.s3.amazonaws.com/"',
         texts=(
@@ -127,7 +127,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"\((?:SlowDown|503|RequestLimitExceeded|ThrottlingException)\) when calling",
             r"Please reduce your request rate",
         ),
-        cause="The job reads or lists too many objects at once: every DataLoader worker of every rank asks for itself.",
+        cause="The job reads or lists too many objects at once: every DataLoader worker of every rank sends its own "
+        "requests.",
         remedy="copy the data to the nodes before the job (ansible-playbook stage_data.yml), or use fewer "
         "workers and larger objects; "
         """-e '{"launch_environment": {"AWS_RETRY_MODE": "adaptive", "AWS_MAX_ATTEMPTS": "10"}}' makes """

@@ -16,8 +16,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: disagreement between rank0 and rank7: rank0: [2, 3, 4], rank7: [2, 3, 5]",
         texts=(r"disagreement between rank0 and rank\d{1,7}",),
         cause="With ZeRO 3, all ranks must run the same layers in the same order. Here they do not: experts, images or "
-        "adapters that only some batches use, a generate() that ends sooner on some ranks, or an evaluation on some "
-        "ranks only.",
+        "adapters that only some batches use, a generate() that ends sooner on some ranks, or an evaluation that only "
+        "some ranks run.",
         remedy="generate(synced_gpus=True); feed a dummy image or expert where a batch has none; "
         "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]) for mixtures of experts; or use ZeRO 2",
         source="deepspeedai/DeepSpeed#5799",
@@ -30,11 +30,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"assert param\.ds_status == ZeroParamStatus\.AVAILABLE",
             r"\{'id': \d{1,9}, 'status': '(?:NOT_AVAILABLE|INFLIGHT)', 'numel'",
         ),
-        cause="DeepSpeed fetches weights in the order of earlier steps, and this step called layers in another order, "
-        "or called a layer outside the engine's forward: a mixture of training and generation, layers that depend on "
-        "the data, gradient checkpointing with frozen parts, or a second model without an engine.",
+        cause="DeepSpeed fetches weights in the order of earlier steps, and this step called layers in a different "
+        "order, or called a layer outside the engine's forward: a mixture of training and generation, layers that "
+        "depend on the data, gradient checkpointing with frozen parts, or a second model without an engine.",
         remedy='set "stage3_prefetch_bucket_size": 0; upgrade DeepSpeed; call the model only through the engine, and '
-        "gather weights that are read directly: with deepspeed.zero.GatheredParameters(...); or use ZeRO 2",
+        "gather weights that are read directly with deepspeed.zero.GatheredParameters(...); or use ZeRO 2",
         source="QwenLM/Qwen-VL#103",
     ),
     CatalogueEntry(
@@ -55,8 +55,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: The tensor has a non-zero number of elements, but its data is not allocated yet.",
         texts=(r"The tensor has a non-zero number of elements, but its data is not allocated yet",),
         cause="The memory of a weight was freed. With FSDP or another sharding wrapper, weights exist only during the "
-        "forward of the wrapped model: this call goes past it, such as generate(), a submodule's forward or a method "
-        "of the unwrapped model. With torch.compile, a custom kernel is traced.",
+        "forward of the wrapped model: this call, such as generate(), a submodule's forward or a method of the "
+        "unwrapped model, bypasses it. With torch.compile, a custom kernel is traced.",
         remedy="call the wrapped model itself first, or gather the weights: with FSDP.summon_full_params(model): ...; "
         "for generate use synced_gpus=True inside it. With torch.compile: register the kernel with torch.library",
         source="pytorch/pytorch#82461",

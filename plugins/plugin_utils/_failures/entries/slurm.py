@@ -68,7 +68,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="slurm-account-invalid",
-        title="Slurm does not accept the account, or not for this partition",
+        title="Slurm does not accept the account, at least not for this partition",
         example="sbatch: error: Batch job submission failed: Invalid account or account/partition combination "
         "specified",
         texts=(r"Invalid account or account/partition combination specified",),
@@ -96,7 +96,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="sbatch: error: Batch job submission failed: Requested node configuration is not available",
         texts=(r"Requested node configuration is not available",),
         cause="The partition has no nodes, or too few, with as many GPUs and CPUs or as much memory as the job "
-        "requests; or the chosen nodes are in another partition.",
+        "requests; or the chosen nodes are in a different partition.",
         remedy="`sinfo --Node --format='%N %P %c %m %G %T'` lists the resources of the nodes: set "
         "launch_slurm_partition and launch_slurm_gres accordingly",
         source="ArjunaCluster/ArjunaUsers#112",

@@ -12,11 +12,11 @@ TOPIC = "Weights & Biases"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="wandb-unreached",
-        title="The node does not reach Weights & Biases in time",
+        title="The node cannot reach Weights & Biases in time",
         example="wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
         texts=(r"Run initialization has timed out after",),
-        cause="wandb.init got no answer from the server of Weights & Biases: the node has no or slow access to "
-        "the internet, or needs a proxy.",
+        cause="wandb.init got no reply from the Weights & Biases server: the node has slow or no internet "
+        "access, or needs a proxy.",
         remedy="""run offline, and send the run later with `wandb sync`: -e '{"launch_environment": {"WANDB_MODE":"""
         """ "offline"}}'; behind a proxy, set HTTPS_PROXY; wandb.Settings(init_timeout=300) waits longer""",
         source="wandb/wandb#5017",
@@ -24,7 +24,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="wandb-process",
-        title="wandb's background process does not answer",
+        title="wandb's background process does not respond",
         example="wandb.errors.UsageError: Error communicating with wandb process",
         texts=(
             r"Error communicating with wandb process",
@@ -33,10 +33,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ServiceStartTimeoutError\b",
             r"wandb backend process has shutdown",
         ),
-        cause="wandb runs a service process of its own on the node, which did not start or ended: usually an old"
+        cause="wandb runs its own service process on the node, which did not start or has ended: usually an old"
         " wandb together with forked processes.",
         remedy="upgrade wandb in the job's requirements and run ansible-playbook site.yml --tags python_env; or "
-        """start it in a thread: -e '{"launch_environment": {"WANDB_START_METHOD": "thread"}}'; without it:"""
+        """start it in a thread: -e '{"launch_environment": {"WANDB_START_METHOD": "thread"}}'; to run without W&B:"""
         " WANDB_MODE=offline",
         source="wandb/wandb#3018",
         recoverable=True,
@@ -48,7 +48,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"api_key not configured",),
         cause="The job's user has no Weights & Biases API key on that node.",
         remedy="WANDB_API_KEY=... ansible-playbook site.yml --tags wandb; or for this job only "
-        """-e '{"launch_pass_environment": ["WANDB_API_KEY"]}'; without it: """
+        """-e '{"launch_pass_environment": ["WANDB_API_KEY"]}'; to run without W&B: """
         """-e '{"launch_environment": {"WANDB_MODE": "offline"}}'""",
         source="unslothai/unsloth#1914",
         recoverable=True,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on mismatching checkpoints: prefixes of wrappers, placeholders of sharded weights, other ranks."""
+"""Evidence about mismatched checkpoints: prefixes of wrappers, placeholders of sharded weights, other ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PREFIXES = (
 
 
 def is_ratio(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether two sizes differ by a whole factor, up to padding, as parts on other numbers of ranks."""
+    """Return whether two sizes differ by a whole factor, up to padding, as do parts for different rank counts."""
     small, large = sorted((int(groups["first"]), int(groups["second"])))
     factor = round(large / small) if small else 0
     return factor > 1 and abs(large - factor * small) <= factor * factor
@@ -41,8 +41,8 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="The checkpoint has only placeholders (of size 0 or 1) in place of the weights: it was saved from a "
         "model "
         "that ZeRO stage 3 or FSDP had sharded, without gathering them.",
-        remedy="python zero_to_fp32.py CHECKPOINT_DIRECTORY OUTPUT, the script that DeepSpeed puts there, makes whole "
-        "weights of its own files; for the next save: engine.save_16bit_model, "
+        remedy="python zero_to_fp32.py CHECKPOINT_DIRECTORY OUTPUT (DeepSpeed puts the script there) assembles full "
+        "weights from DeepSpeed's files; for the next save: engine.save_16bit_model, "
         '"stage3_gather_16bit_weights_on_model_save": true, or FULL_STATE_DICT with FSDP',
         certain=True,
     ),
@@ -91,7 +91,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"size of tensor a \((?P<first>\d{4,15})\) must match the size of tensor b \((?P<second>\d{4,15})\)",
             r"/torch/optim/|exp_avg|optimizer\.step\(",
         ),
-        cause="The saved state of the optimizer is that of another number of ranks: a part has {first} numbers here "
+        cause="The saved state of the optimizer is from a different number of ranks: a part has {first} elements here "
         "and "
         "{second} there.",
         remedy="resume with the number of ranks that saved it; or save and load the full optimizer state "

@@ -163,10 +163,9 @@ RULES: tuple[EvidenceRule, ...] = (
             r"world_size (?P<total>\d{1,7}) != (?P<micro>\d{1,7}) \* (?P<steps>\d{1,7}) \* 1\b",
             r"in from_pretrained$|zero\.Init\(|partition_parameters\.py",
         ),
-        cause="DeepSpeed counts 1 rank although the batch sizes fit more ({total} = {micro} * {steps} * ranks): the "
-        "model "
-        "is loaded (zero.Init in from_pretrained) before DeepSpeed's own communication is initialised, for example "
-        "after torch.distributed.init_process_group or a Trainer of Ray.",
+        cause="DeepSpeed counts 1 rank, but the batch sizes imply more ({total} = {micro} * {steps} * ranks): the "
+        "model is loaded (zero.Init in from_pretrained) before DeepSpeed's own communication is initialized, for "
+        "example after torch.distributed.init_process_group or in a Ray Trainer.",
         remedy="call deepspeed.init_distributed(), or create TrainingArguments, before from_pretrained, and upgrade "
         "accelerate; the batch sizes are right",
         condition=world_of_one,
@@ -190,9 +189,8 @@ RULES: tuple[EvidenceRule, ...] = (
         id="deepspeed-started-alone",
         entries=("deepspeed-batch-sizes",),
         shows=(r"world_size (?P<total>\d{1,7}) != (?P<micro>\d{1,7}) \* (?P<steps>\d{1,7}) \* 1\b",),
-        cause="DeepSpeed counts 1 rank although the batch sizes fit more ({total} = {micro} * {steps} * ranks): the "
-        "script "
-        "was started without a launcher for several ranks, or DeepSpeed reads the configuration before "
+        cause="DeepSpeed counts 1 rank, but the batch sizes imply more ({total} = {micro} * {steps} * ranks): the "
+        "script was started without a launcher for several ranks, or DeepSpeed reads the configuration before "
         "torch.distributed is initialised.",
         remedy='leave train_batch_size out of the configuration (with the Hugging Face Trainer: "auto"), so that it '
         "follows from the number of ranks, and call deepspeed.init_distributed() before the configuration is read",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on files: races of several ranks, caches that one node has, and files that were cut off."""
+"""Evidence about files: races of several ranks, caches that one node has, and files that were cut off."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on GPUs: several ranks on one, more ranks than GPUs, and what fills the memory."""
+"""Evidence about GPUs: several ranks on one, more ranks than GPUs, and what fills the memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OLD_TOTALS = (
     r"GPU (?P<gpu>\d{1,3}); (?P<total>[\d.]{1,8} [MG]iB) total capacity; [^\n]{0,80}already allocated; "
     r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) free; (?P<own>[\d.]{1,8} [KMG]iB) reserved"
 )
-# Before 1.4, without what is allocated in "cached".
+# Before 1.4, "cached" excludes what is allocated.
 OLDEST_TOTALS = (
     r"GPU (?P<gpu>\d{1,3}); (?P<total>[\d.]{1,8} [MG]iB) total capacity; (?P<own>[\d.]{1,8} [KMG]iB) already "
     r"allocated; "
@@ -60,13 +60,13 @@ def mib(text: str) -> float:
 
 
 def used_by_others(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether other processes hold a part of the GPU's memory that matters."""
+    """Return whether other processes hold a significant part of the GPU's memory."""
     total = mib(groups["total"])
     return total - mib(groups["free"]) - mib(groups["own"]) > OTHERS_SHARE * total
 
 
 def fragmented(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether the memory that was requested is reserved and unallocated."""
+    """Return whether as much memory as was requested, and a good share of it all, is reserved but unallocated."""
     requested, allocated, unused = (mib(groups[name]) for name in ("requested", "allocated", "unused"))
     return unused >= max(requested, MIN_FRAGMENTED, FRAGMENTED_SHARE * (allocated + unused)) and requested > 0
 
@@ -77,7 +77,7 @@ def crowded(_groups: Mapping[str, str], facts: RunFacts) -> bool:
 
 
 def wraps_around(groups: Mapping[str, str], _facts: RunFacts) -> bool:
-    """Return whether two ranks share a GPU as if each took that of its rank modulo the number of GPUs."""
+    """Return whether two ranks share a GPU as if each used that of its rank modulo the number of GPUs."""
     ranks = sorted((int(groups["rank"]), int(groups["other"])))
     return ranks[0] > 0 and ranks[1] - ranks[0] > 1
 
@@ -113,9 +113,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"this "
             r"process (?:is|are) currently unknown",
         ),
-        cause="Rank {rank} uses GPU 0 for the barrier, which is that of another rank of its node, since no device was "
-        "set: "
-        "the ranks wait for each other for ever.",
+        cause="Rank {rank} uses GPU 0 for the barrier, which belongs to another rank of its node, since no device was "
+        "set: the ranks wait for each other forever.",
         remedy=f"{OWN_GPU}; or init_process_group(device_id=torch.device('cuda', local_rank))",
         certain=True,
     ),
@@ -143,8 +142,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=SHARED_GPU,
         shows=(r"^[^\n]{0,60}Num processes: (?P<count>\d{1,5})\b|Distributed environment: [^\n]{1,60}Backend: nccl",),
         cause="More processes were started than this node has GPUs, or than are visible to the job: accelerate gives "
-        "each process the GPU of its local rank, and begins again at cuda:0 when there are no more, so that several "
-        "processes use the same GPU.",
+        "each process the GPU of its local rank, and starts over at cuda:0 when there are no more GPUs, so that "
+        "several processes use the same GPU.",
         remedy=FEWER_RANKS,
     ),
     EvidenceRule(
@@ -180,7 +179,7 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="Lightning itself chose a GPU that this node does not have, although the GPU of the local rank {local} "
         "is "
-        "visible ({visible}): a fault of this release with several nodes, or num_nodes and devices of the Trainer "
+        "visible ({visible}): a bug in this release with several nodes, or num_nodes and devices of the Trainer "
         "differ from what was started.",
         remedy="upgrade pytorch-lightning (ansible-playbook site.yml --tags python_env); set Trainer(num_nodes=NODES, "
         "devices=GPUS_PER_NODE) to what the launcher starts",
@@ -210,7 +209,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="memory-of-wrong-gpu",
         entries=FULL,
         shows=(r"\bGPU (?P<gpu>0)(?:;| has a total)",),
-        cause="This rank uses GPU 0, which is that of another rank of its node, and several ranks fill it.",
+        cause="This rank uses GPU 0, which belongs to another rank of its node, and several ranks fill it.",
         remedy=f"{OWN_GPU}; torch.load(..., map_location='cpu') for checkpoints",
         condition=local_rank_is_not_zero,
         certain=True,
@@ -233,8 +232,8 @@ RULES: tuple[EvidenceRule, ...] = (
         id="memory-fragmented",
         entries=FULL,
         shows=(UNUSED,),
-        cause="The memory is fragmented: {unused} is reserved but not in use, and no piece of it has the {requested} "
-        "that were requested. Lengths of samples that vary cause it.",
+        cause="The memory is fragmented: {unused} is reserved but not in use, and no block of it is large enough for "
+        "the requested {requested}. Varying sample lengths cause this.",
         remedy="""-e '{{"launch_environment": {{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}}}'; """
         "otherwise a smaller batch, or samples of one length",
         condition=fragmented,
@@ -280,9 +279,8 @@ RULES: tuple[EvidenceRule, ...] = (
         id="memory-of-logits",
         entries=FULL,
         shows=(r"\blogits\.float\(\)|\blogits\.to\(torch\.float32\)|lm_head\(|F\.cross_entropy\(|, in cross_entropy$",),
-        cause="GPU memory ran out for the logits or their loss, which take 4 bytes times the size of the vocabulary "
-        "for "
-        "each token of the batch, and several copies of that.",
+        cause="GPU memory ran out for the logits or their loss, which need several copies of 4 bytes times the "
+        "vocabulary size for each token of the batch.",
         remedy="fewer tokens per rank and step: a smaller batch with more gradient accumulation, or shorter samples; "
         "or a "
         "fused loss that never keeps all logits (use_liger_kernel=True for the Trainer, cut_cross_entropy). ZeRO and "

@@ -98,6 +98,19 @@ RULES: tuple[EvidenceRule, ...] = (
         for number, pattern in enumerate(ALL_TOTALS)
     ),
     EvidenceRule(
+        id="memory-at-first-barrier",
+        entries=FULL,
+        shows=(
+            r'/torch/distributed/[^"\n]{1,100}", line \d{1,9}, in (?:barrier|all_reduce|broadcast|all_gather|'
+            r"_verify_\w{1,40})$",
+        ),
+        unless=rf"\bloss\b['\"]?\s{{0,3}}[=:]\s{{0,3}}\d|{BESIDE}",
+        cause="The first collective did not get its memory on the GPU: without torch.cuda.set_device all ranks of a "
+        "node "
+        "use GPU 0 for it, or other processes already fill the GPU.",
+        remedy=f"{OWN_GPU}; `nvidia-smi` on that node and ansible-playbook preflight.yml name processes that hold GPUs",
+    ),
+    EvidenceRule(
         id="memory-of-data-parallel",
         entries=FULL,
         shows=(r"/torch/nn/parallel/(?:data_parallel|scatter_gather|parallel_apply|replicate)\.py",),
@@ -241,8 +254,8 @@ LATE_RULES: tuple[EvidenceRule, ...] = (
             r"(?i:max_(?:seq_)?len|truncat|seq(?:uence)?_?len|input_ids|padding|tokens?\b|transformers/models/|modeling_\w{1,40}\.py)",
         ),
         unless=BESIDE,
-        cause="GPU memory ran out in the course of the training, not in its first step: this batch needs more than "
-        "those before, usually since its samples are longer, or memory grows from step to step.",
+        cause="GPU memory ran out during training, not in the first step: this batch needs more than "
+        "earlier ones, usually because its samples are longer, or memory grows from step to step.",
         remedy="limit the length of the samples (max_length, truncation) or group them by length with fewer per batch; "
         "gradient checkpointing; if it happens after ever fewer steps of equal samples, keep loss.item() and "
         ".detach()ed tensors only",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on connections: the interface, address or variable that the log names, and how a connection failed."""
+"""Evidence about connections: the interface, address or variable that the log names, and how a connection failed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RENDEZVOUS = ("rendezvous-unreached", "ranks-missing", "store-time-out", "no-rou
 RDMA = ("rdma-connection-failed", "rdma-timed-out")
 GLOO = ("gloo-full-mesh",)
 IPV4 = r"\d{1,3}(?:\.\d{1,3}){3}"
-BRIDGE = r"172\.(?:1[7-9]|2[0-9]|30)\.\d{1,3}\.\d{1,3}"  # Docker's networks; 172.31 is the default one of EC2
+BRIDGE = r"172\.(?:1[7-9]|2[0-9]|30)\.\d{1,3}\.\d{1,3}"  # Docker's networks; 172.31 is EC2's default
 VIRTUAL = (
     r"(?:docker\d|br-[0-9a-f]{6,12}|veth\w{1,12}|virbr\d|lxdbr\d|lxcbr\d|cni\d|flannel[\w.]{1,10}|cali\w{1,12}|tun\d|"
     r"tap\d|wg\d|tailscale\d|zt\w{1,12}|ppp\d|kube\w{1,12}|podman\d)"
@@ -134,7 +134,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"ibv_modify_qp failed|Failed to modify QP|with (?:error|status=)\D{0,30}12\b",
         ),
         cause="NCCL_IB_GID_INDEX={index} selects an address (GID) of the adapters that the other nodes cannot reach, "
-        "such as one of the link only (fe80::) or RoCE v1.",
+        "such as a link-local one (fe80::) or RoCE v1.",
         remedy="`show_gids` on each node lists the GIDs: set the index of the RoCE v2 one with the IPv4 address of the "
         """node, the same on all nodes, usually 3: -e '{{"launch_environment": {{"NCCL_IB_GID_INDEX": "3"}}}}'""",
     ),
@@ -145,11 +145,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\[\d{1,2}\]\w{1,20}:\d/RoCE\b",
             r"ibv_modify_qp failed|Failed to modify QP|with (?:error|status=)\D{0,30}12\b",
         ),
-        cause="The adapters use RoCE, and the default address (GID) is of the wrong kind (of the link only, or RoCE "
+        cause="The adapters use RoCE, and the default address (GID) is of the wrong kind (link-local, or RoCE "
         "v1), so that two of them do not reach each other; otherwise the switches do not route between their subnets.",
         remedy="""-e '{{"launch_environment": {{"NCCL_IB_GID_INDEX": "3"}}}}', or the index that `show_gids` """
         "lists as RoCE v2 with the IPv4 address of the node, the same on all nodes; `ib_write_bw` between two nodes "
-        "tests it, and NCCL_IB_DISABLE=1 does without RDMA",
+        "tests it, and NCCL_IB_DISABLE=1 disables RDMA",
     ),
     EvidenceRule(
         id="interface-of-variable",
@@ -188,8 +188,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"[Cc]onnect to (?P<address>[\w.:%-]{3,60})<(?P<port>\d{1,5})> (?:failed|returned)[^\n]{0,20}"
             r"[Cc]onnection refused",
         ),
-        cause="The machine at {address} answers, but no process listens on the port any more: the rank there ended or "
-        "was killed before. In rare cases a firewall rejects the connection.",
+        cause="The machine at {address} responds, but no process listens on the port any more: the rank there has "
+        "ended or was killed earlier. In rare cases a firewall rejects the connection.",
         remedy="look in the logs of the ranks of that node for what ended first: ansible-playbook logs.yml -e "
         "fetch=true. If none failed: ansible-playbook preflight.yml tests the connections",
     ),
@@ -214,7 +214,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:[Cc]onnect to (?P<address>[\w.:%-]{3,60})<\d{1,5}> (?:failed|returned)|Call to connect (?:failed|"
             r"returned))[^\n]{0,30}(?:[Tt]imed out|Network is unreachable|Software caused connection abort)",
         ),
-        cause="Nothing answers when NCCL connects to the other node: a firewall or security group drops the packets "
+        cause="Nothing responds when NCCL connects to the other node: a firewall or security group drops the packets "
         "(NCCL uses any free port), or the interface is one that does not lead there.",
         remedy="open all TCP ports between the nodes in the security group and the firewall: ansible-playbook "
         f"preflight.yml tests each connection in both directions. If they are open, {OF_MUSTER}",
@@ -238,7 +238,7 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="This node looks for the rendezvous at {address}, which is itself: MASTER_ADDR is localhost, or the name "
         "of the first node resolves to a loopback address here (127.0.1.1 in /etc/hosts). If all ranks are on one "
-        "node, rank 0 has ended or still starts.",
+        "node, rank 0 has ended or is still starting.",
         remedy="set MASTER_ADDR (--master_addr, --rdzv_endpoint) to the address of the first node, {first_address}: "
         "muster does so unless launch_environment or the script sets it; ansible-playbook site.yml --tags hosts_file "
         "fixes names. On one node: ansible-playbook logs.yml -e rank=0",
@@ -278,10 +278,10 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=RENDEZVOUS,
         shows=(r"(?:errno: 111 - Connection refused|\(errno: 111\)|\[Errno 111\] Connection refused)",),
         unless=r"errno: 110 ",
-        cause="The first node answers, but nothing listens on the port of the rendezvous: rank 0 has not started yet, "
-        "has failed before, or uses another port or address.",
+        cause="The first node responds, but nothing listens on the port of the rendezvous: rank 0 has not started yet, "
+        "has already failed, or uses another port or address.",
         remedy="look at rank 0 first: ansible-playbook logs.yml -e rank=0. Start all nodes within the time limit, with "
-        "the same MASTER_ADDR and MASTER_PORT on all of them, and --node_rank 0 on the node of that address",
+        "the same MASTER_ADDR and MASTER_PORT on all of them, and --node_rank 0 on the node with that address",
     ),
     EvidenceRule(
         id="rendezvous-incomplete",
@@ -314,8 +314,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"_invoke_run[^\n]{0,200}\n[^\n]{0,200}num_nodes_waiting",
             r"Broken pipe|Connection reset by peer|RendezvousConnectionError",
         ),
-        cause="The rendezvous worked and then ended, since the process that hosts it has ended: torchrun of the first "
-        "node, after its own end or failure, or that of another job that uses the same port.",
+        cause="The rendezvous worked and then closed, because the process that hosts it has exited: torchrun on the "
+        "first node, or that of another job on the same port.",
         remedy="give each job of a machine its own port and id: torchrun --rdzv_endpoint=HOST:PORT --rdzv_id=NAME, or "
         "--standalone on one node; with muster -e launch_master_port=29600. If no other job runs there, look at what "
         "ended first on the first node: ansible-playbook logs.yml -e rank=0",
@@ -335,7 +335,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="rendezvous-no-answer",
         entries=RENDEZVOUS,
         shows=(r"failed to connect to \[?(?:::ffff:)?(?P<address>[\w.:-]{3,80}?)\]?:(?P<port>\d{1,5}) \(errno: 110",),
-        cause="No machine answers at {address}, port {port}: MASTER_ADDR is not an address at which this node reaches "
+        cause="No machine responds at {address}, port {port}: MASTER_ADDR is not an address at which this node reaches "
         "the first one (a placeholder, a public or an internal address), or a firewall or security group drops the "
         "packets.",
         remedy="MASTER_ADDR (--master_addr, --rdzv_endpoint) must be the first node's address, as `hostname -I` shows "
@@ -373,7 +373,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("ranks-missing",),
         shows=(JOINED,),
         cause="Only the ranks of some nodes joined ({joined}{clients} of {size}{expected}): the job was not started on "
-        "the others, or there with another MASTER_ADDR, port or node rank, or their connection is blocked.",
+        "the others, or was started there with a different MASTER_ADDR, port or node rank, or their connection is "
+        "blocked.",
         remedy="look at the logs of the missing nodes: ansible-playbook logs.yml -e fetch=true. Start the job on all "
         "nodes within the time limit, with the same MASTER_ADDR, MASTER_PORT and --nnodes, and --node_rank 0, 1, ...; "
         "ansible-playbook preflight.yml tests the connections",
@@ -390,8 +391,8 @@ RULES: tuple[EvidenceRule, ...] = (
         id="start-of-busy-rank",
         entries=("nccl-start-waits",),
         shows=(r"got error: (?:wait timeout|Socket Timeout|[Tt]imeout waiting)",),
-        cause="Rank 0 did not reach the first collective in time: it still prepares data, downloads or loads the model "
-        "alone (inside `if rank == 0` or main_process_first), while this rank already waits for it.",
+        cause="Rank 0 did not reach the first collective in time: it is still preparing data, or downloading or "
+        "loading the model alone (inside `if rank == 0` or main_process_first), while this rank already waits for it.",
         remedy=f"do that work before the job, or before init_process_group; or {LIMIT}. ansible-playbook logs.yml -e "
         "rank=0 shows what rank 0 was doing",
     ),

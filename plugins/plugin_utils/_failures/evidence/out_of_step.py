@@ -46,7 +46,7 @@ SAVE_ON_ALL = (
     "call the function that saves on all ranks, outside any `if rank == 0`: model.state_dict() under FSDP, "
     "trainer.save_model(), "
     "accelerator.get_state_dict(model), engine.save_checkpoint(); only the writing belongs to rank 0. If the script "
-    "already does, upgrade transformers, accelerate and peft. A longer limit does not help"
+    "already does, upgrade transformers, accelerate and peft. A longer timeout does not help"
 )
 SAME_STEPS = (
     "give all ranks the same number of batches: DataLoader(drop_last=True) with DistributedSampler, a fixed number of "
@@ -89,7 +89,7 @@ def of_short_limit(activity: Activity) -> EvidenceRule:
         entries=("rank-still-worked", "rank-still-saved"),
         shows=(OUTPUT.format(pattern=activity.output),),
         cause=f"This rank was still {activity.name} ({{output}}) when the others gave up waiting for it: the script "
-        "lets them wait for only {seconds} s.",
+        "sets a timeout of only {seconds} s.",
         remedy="raise the limit above the duration of that work: init_process_group(timeout=timedelta(hours=1)), or "
         "leave timeout out (NCCL's default is 10 minutes); otherwise shorten the work, or let all ranks share it",
         condition=is_short,
@@ -143,9 +143,27 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("rank-ended-early",),
         shows=(r"while rank (?P<waiter>\d{1,7}) waited for it", STOP),
         unless=r"(?:KeyboardInterrupt|SIGTERM)",
-        cause='This rank decided alone to stop ("{line}") and left the loop, while rank {waiter} began the next step '
+        cause='This rank alone decided to stop ("{line}") and left the loop, while rank {waiter} began the next step '
         "and waited for it: the decision is made on one rank only, or from values that differ between the ranks.",
         remedy=STOP_TOGETHER,
+    ),
+    EvidenceRule(
+        id="hang-stopped-alone",
+        entries=("hang",),
+        shows=(r"had already ended with exit code 0", STOP),
+        unless=r"(?:KeyboardInterrupt|SIGTERM)",
+        cause='This rank decided alone to stop ("{line}") and reached the end of the script, while the others began '
+        "the next step and waited for it: the decision is made on one rank only, or from values that differ between "
+        "the ranks.",
+        remedy=STOP_TOGETHER,
+    ),
+    EvidenceRule(
+        id="hang-batch-skipped",
+        entries=("hang",),
+        shows=(r"\b(?:it was|they were) waiting in ", SKIP),
+        cause='This rank skipped a batch ("{line}") that the others trained on, so that it waits in another collective '
+        "than they.",
+        remedy=SKIP_TOGETHER,
     ),
     of_last_work(SAVING, "saved", SAVE_ON_ALL),
     of_last_work(
@@ -159,7 +177,7 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=DIFFER,
         shows=(CULPRIT, SKIP),
         cause='Rank {rank} skipped a batch ("{line}") that all others trained on: it did not exchange the gradients of '
-        "that step, and its next collective met theirs, so that the ranks are out of step since then.",
+        "that step, and its next collective met theirs, so that the ranks have been out of step since then.",
         remedy=SKIP_TOGETHER,
     ),
     *map(of_own_work, (SAVING_SHARDED, SAVING)),  # also a line such as "new best val loss, saving"
@@ -173,6 +191,18 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="model.generate(..., synced_gpus=True) (ds3_gather_for_generation=True in trl), which keeps all ranks "
         "in "
         "step until the last one has finished",
+    ),
+    EvidenceRule(
+        id="forward-against-backward",
+        entries=("ranks-out-of-step",),
+        shows=(
+            r"wait in different collectives: (?=[^\n;]{0,300}BROADCAST)(?=[^\n;]{0,300}ALLREDUCE)"
+            r"(?P<list>[^\n;]{1,160})",
+        ),
+        cause="Some ranks begin the next forward pass, in which DDP broadcasts buffers, while others still exchange "
+        "gradients or reduce a number ({list}): the ranks have different numbers of batches, some skipped one, or only "
+        "some evaluate with the wrapped model.",
+        remedy=f"{SAME_STEPS}; evaluate on all ranks or with model.module; {SKIP_TOGETHER}",
     ),
     EvidenceRule(
         id="rank-without-backward",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on releases of packages: known names and arguments that came or went with a release."""
+"""Evidence about releases of packages: known names and arguments that came or went with a release."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class ApiChange:
     """A change of a package that breaks others.
 
     Attributes:
-        name: Of the argument, or the name that is imported: an expression.
-        where: Must match the error too, such as the package or the called class.
+        name: Expression for the name of the argument or the imported name.
+        where: Expression that must also match the error, such as the package or the called class.
         what: What changed, without a full stop.
-        pins: The requirements that fit, as pip reads them.
+        pins: Compatible requirements, in pip's format.
     """
 
     name: str
@@ -142,7 +142,7 @@ IMPORTS = (
 
 
 def of_argument(change: ApiChange, number: int) -> EvidenceRule:
-    """Return the rule for an argument that a release does not know."""
+    """Return the rule for an argument that a release does not accept."""
     return EvidenceRule(
         id=f"argument-changed-{number}",
         entries=("signature-differs", "packages-differ", "argument-unknown"),

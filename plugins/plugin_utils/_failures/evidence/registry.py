@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All rules on evidence, by topic; the first that matches counts."""
+"""All rules about evidence, by topic; the first that matches counts."""
 
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence import (
     checkpoints,
+    compilers,
     devices,
     files,
     gpus,
@@ -34,6 +35,7 @@ TOPICS: dict[str, tuple[EvidenceRule, ...]] = {
     nccl.TOPIC: nccl.RULES,
     network.TOPIC: network.RULES,
     memory.TOPIC: memory.RULES,
+    compilers.TOPIC: compilers.RULES,
     devices.TOPIC: devices.RULES,
     no_gpu.TOPIC: no_gpu.RULES,
     nccl.LAST_TOPIC: nccl.LAST_RULES,

@@ -229,6 +229,18 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="""-e '{{"launch_environment": {{"PYTHONPATH": "/path/of/project"}}}}' or launch_working_directory """
         "with that directory; ansible-playbook site.yml --tags code copies the code to all nodes",
     ),
+    EvidenceRule(
+        id="flash-attention-missing",
+        entries=("module-missing", "optional-dependency"),
+        shows=(
+            r"package flash_attn seems to be not installed|Flash ?Attention[^\n]{0,80}(?:is not installed|not "
+            r"available)",
+        ),
+        cause="The model is to use flash-attention, which is not installed in the job's environment.",
+        remedy='attn_implementation="sdpa" in from_pretrained needs no package; or install it for this torch: '
+        "ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e flash_attention_enabled=true",
+        certain=True,
+    ),
     *(of_module(change, number) for number, change in enumerate(MODULES)),
     EvidenceRule(
         id="module-of-other-python",

@@ -24,12 +24,12 @@ class EvidenceRule:
     """Evidence that selects one cause of a failure that an entry explains in general.
 
     Attributes:
-        id: Of the rule, for docs/what_went_wrong.md.
+        id: Id of the rule, for docs/what_went_wrong.md.
         entries: Ids of the entries of the catalogue, or rules for exceptions, whose cause and remedy it replaces.
         shows: Regular expressions that must all match the error or the end of the log; no repetition is unbounded.
         cause, remedy: Texts with the named groups of `shows` and the fields of `RunFacts.fields` in braces.
         unless: An expression that must not match.
-        condition: On the groups and the facts of the run.
+        condition: Condition on the groups and the facts of the run.
         certain: Whether the evidence makes it the cause rather than a possible one.
     """
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on why a scheduler ended a job."""
+"""Evidence about why a scheduler ended a job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=CANCELLED,
         shows=(r"DUE TO TIME LIMIT",),
         cause="The job reached its time limit, and Slurm ended it.",
-        remedy=f"raise the limit, #SBATCH --time=D-HH:MM:SS, up to that of the partition (sinfo -o '%P %l'); {RESUME}",
+        remedy=f"raise the limit, #SBATCH --time=D-HH:MM:SS, up to the partition's limit (sinfo -o '%P %l'); {RESUME}",
         certain=True,
     ),
     EvidenceRule(
@@ -59,7 +59,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="slurm-node-failure",
         entries=CANCELLED,
         shows=(r"DUE TO NODE FAILURE(?:, SEE SLURMCTLD LOG FOR DETAILS)?",),
-        cause="A node of the job failed or no longer answers Slurm.",
+        cause="A node of the job failed or no longer responds to Slurm.",
         remedy="sinfo -R shows which one, and why; leave it out (#SBATCH --exclude=NODE) and launch again from the "
         "last "
         "checkpoint",

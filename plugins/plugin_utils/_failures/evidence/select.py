@@ -25,13 +25,13 @@ MAX_SEEN = 300  # characters of the line that is shown
 
 
 def select_cause(explanation: Explanation, error: str, lines: Iterable[str], facts: RunFacts) -> Explanation:
-    """Return an explanation with the cause that evidence selects, or as it was.
+    """Return an explanation with the cause that evidence selects, or unchanged.
 
     Args:
-        explanation: Of the failure.
+        explanation: That of the failure.
         error: The error.
         lines: The end of its log.
-        facts: Of the run.
+        facts: Those of the run.
     """
     text = "\n".join([*lines, error])[-MAX_TEXT:]
     for rule in RULES:
@@ -77,7 +77,7 @@ def groups_of(matches: list[re.Match[str]]) -> dict[str, str]:
 
 
 def group_names(matches: list[re.Match[str]]) -> list[str]:
-    """Return the names of all groups, also of those that did not match."""
+    """Return the names of all groups, including those that did not match."""
     return [name for match in matches for name in match.re.groupindex]
 
 

@@ -100,8 +100,9 @@ RULES: tuple[EvidenceRule, ...] = (
         id="shared-memory-stale",
         entries=("package-refused", "package-failed", "raised-by-script", "setting-refused"),
         shows=(r"clean_stale_shared_memory|Reused local directory",),
-        cause="Shared memory of MosaicML's streaming is left from an earlier run that was killed, so that the local "
-        "directory of the data set seems to be in use; or two data sets of this job have the same local directory.",
+        cause="Shared memory of MosaicML's streaming is left over from an earlier run that was killed, so that the "
+        "local directory of the data set seems to be in use; or two data sets of this job have the same local "
+        "directory.",
         remedy="`python -c 'import streaming; streaming.base.util.clean_stale_shared_memory()'` on that node while no "
         "job runs (or remove the left objects in /dev/shm); end processes that an earlier run left: ansible-playbook "
         "stop.yml. Otherwise give each data set its own `local`",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence on ranks that waited in vain: what the rank they waited for was doing, or how their operations differ."""
+"""Evidence about ranks that waited in vain: what the rank they waited for was doing, or how their operations differ."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="This rank was still in its training steps ({output}) while the others waited for it in a barrier or an "
         "all_reduce of a single number: most likely the ranks have different numbers of batches, so that the others "
-        "reached the end of the epoch before; or it hangs in a step.",
+        "reached the end of the epoch earlier; or it hangs in a step.",
         remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, a fixed "
         "number "
         "of steps for streaming data, or model.join(). If it hangs: ansible-playbook stacks.yml shows where",
@@ -127,9 +127,9 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(
             r"waited for it, its last output: (?P<output>[^\n;]{1,200}); [^\n]{0,160}OpType=(?P<operation>\w{1,40})",
         ),
-        cause="This rank did not go on after a training step ({output}), and the others waited for it in {operation}: "
-        "it "
-        "hangs or is slow in that step, mostly while it loads the next batch, or it skipped work that the others did.",
+        cause="This rank did not continue after a training step ({output}), and the others waited for it in "
+        "{operation}: it "
+        "hangs or is slow in that step, usually while it loads the next batch, or it skipped work that the others did.",
         remedy="ansible-playbook stacks.yml shows where it is while it hangs; try num_workers=0 or "
         f"DataLoader(timeout=120), and {SAME_CALLS}",
     ),
@@ -172,7 +172,7 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("hang",),
         shows=(r"\b(?:it was|they were) waiting for the GPU in (?P<place>[^\n;]{1,160})",),
         cause="The GPU of this rank does not finish its work ({place}): it waits in an earlier collective that the "
-        "others have passed or never start, or the GPU or its network hangs.",
+        "others have passed or never started, or the GPU or its network hangs.",
         remedy="ansible-playbook stacks.yml shows the operation of each rank; look for 'NVRM: Xid' in dmesg on that "
         "node, and make the same calls on every rank",
     ),

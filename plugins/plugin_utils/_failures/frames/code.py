@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rules for mistakes in a script, its model and its data; the last ones explain whatever no other rule does."""
+"""Rules for mistakes in a script, its model and its data; the last rules explain whatever no other rule does."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ RULES: tuple[FrameRule, ...] = (
         title="An attribute of the model is read from its wrapper",
         exceptions=("AttributeError",),
         message=WRAPPERS,
-        cause="{where} reads {name} from the model after it was wrapped: {wrapper} passes on calls of forward, but not "
+        cause="{where} reads {name} from the model after it was wrapped: {wrapper} passes on calls to forward, but not "
         "the model's own attributes and methods.",
         remedy="read it from the model itself: model.module.{name} (torch.compile: model._orig_mod.{name}), or "
         "accelerator.unwrap_model(model); call methods that need gradients through forward",
     ),
     FrameRule(
         id="device-index-of-node",
-        title="The rank of the whole job is used as the number of a GPU",
+        title="The global rank is used as a GPU number",
         exceptions=("IndexError", "AssertionError"),
         message=r"list index out of range|Invalid device id|tuple index out of range",
         source=r"_streams\[|_get_stream\(|(?:gpus?|gpu_ids|device_ids|devices)\[\w{0,30}rank",
@@ -169,9 +169,9 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="recursion",
-        title="A function calls itself without end",
+        title="A function calls itself endlessly",
         exceptions=("RecursionError",),
-        cause="{where}: a function calls itself without end, often an attribute lookup (__getattr__) of a class that "
+        cause="{where}: a function calls itself endlessly, often an attribute lookup (__getattr__) of a class that "
         "is not initialised yet, as after unpickling in a worker.",
         remedy="look at the functions that alternate in the traceback; a class with __getattr__ must not read its own "
         "missing attributes",
@@ -260,7 +260,7 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="package",
         fallback=True,
         cause="{package}, called at {where}, checks a condition that does not hold: {message}",
-        remedy="the condition is in the last lines of the traceback: it is about the arguments of that call, the "
+        remedy="the condition is in the last lines of the traceback: it concerns the arguments of that call, the "
         "options behind them or the number of ranks",
     ),
     FrameRule(
@@ -333,7 +333,7 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="package",
         fallback=True,
         cause="The error comes from {package}, which {where} calls: {exception}: {message}",
-        remedy="if the message does not say what to change: search for it among the issues of {package}, compare the "
+        remedy="if the message does not say what to change: search for it in the issues of {package}, compare the "
         "package's release with the one that worked, and look at the options and data that this call gets",
         certain=False,
     ),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explain an exception that the catalogue does not know, or only in general, by its traceback."""
+"""Explain an exception by its traceback if the catalogue does not explain it, or only in general."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MAX_SOURCE = 100  # characters of a line of code in a cause
 PATH = re.compile(r"'([^'\n]{2,300})'|\"([^\"\n]{2,300})\"|(?<![\w/.])(/[\w.@+-]{1,100}(?:/[\w.@+=-]{1,200}){1,20})")
 CRASH = "native-crash"
 CRASHED_AT = (
-    "Compiled code crashed while Python was at {where}: a package that was built for another torch, CUDA or Python, or "
-    "one that is used in several processes or threads at once."
+    "Compiled code crashed while Python was at {where}: a package that was built for a different torch, CUDA or "
+    "Python, or one that is used in several processes or threads at once."
 )
 
 
@@ -54,7 +54,7 @@ def explain_chain(chain: list[RaisedError], replaceable: str | None, fallback: b
 
 
 def explain_raised(raised: RaisedError, replaceable: str | None, fallback: bool) -> Explanation | None:
-    """Return the explanation of an exception by the first of the rules that are fallbacks, or are not, or None."""
+    """Return the explanation of an exception by the first matching rule among the fallbacks or the others, or None."""
     for rule in RULES:
         if rule.fallback != fallback or (replaceable is not None and replaceable not in rule.over):
             continue

@@ -81,7 +81,7 @@ RULES: tuple[FrameRule, ...] = (
         title="Several ranks remove or rename the same file",
         exceptions=("FileNotFoundError",),
         source=REMOVES,
-        cause="{path} no longer existed when this rank wanted to remove or rename it ({where}): several ranks or nodes "
+        cause="{path} no longer existed when this rank tried to remove or rename it ({where}): several ranks or nodes "
         "clean up or rotate the same files, and another one was faster (a race). In rare cases the path is wrong.",
         remedy="let only one rank do it, rank 0 of the whole job on a shared drive and local rank 0 of each node "
         "otherwise, and let the others wait at a barrier; or tolerate it: shutil.rmtree(path, ignore_errors=True), "
@@ -107,7 +107,7 @@ RULES: tuple[FrameRule, ...] = (
         source=OPEN_FOR_WRITING,
         cause="{where} writes {path}, and its directory does not exist on this node: nobody created it here, or only "
         "rank 0 did, on another node.",
-        remedy="create it before, on every node: os.makedirs(os.path.dirname(path), exist_ok=True). Relative paths "
+        remedy="create it first, on every node: os.makedirs(os.path.dirname(path), exist_ok=True). Relative paths "
         "start at launch_working_directory",
         over=("file-missing",),
     ),
@@ -165,11 +165,11 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="dataset-not-downloaded",
-        title="A data set of torchvision or torchaudio is missing or differs",
+        title="A torchvision or torchaudio data set is missing or differs",
         packages=("torchvision", "torchaudio"),
         message=r"(?:(?i:dataset)[^\n]{0,40} not found|does ?n.t exist)[^\n]{0,200}download ?= ?True",
         raised_by="package",
-        cause="{where} reads a data set which is missing in its `root` directory on this node, or whose files are not "
+        cause="{where} reads a data set that is missing from its `root` directory on this node, or whose files are not "
         "those of the release that {package} expects (it compares their checksums).",
         remedy="`ls -lR` the directory on that node; a relative root starts at launch_working_directory. Copy the data "
         "set to all nodes (ansible-playbook stage_data.yml), or let one rank of each node, with LOCAL_RANK 0, "

@@ -27,7 +27,7 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where} needs the length of a data set that has none: it is streamed (IterableDataset).",
         remedy="set a number of steps instead of epochs: max_steps=N for the Trainer, limit_train_batches=N in "
         "Lightning, "
-        "steps_per_epoch in own loops",
+        "steps_per_epoch in your own loop",
         certain=False,
     ),
     FrameRule(
@@ -173,9 +173,9 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AttributeError", "ModuleNotFoundError"),
         message=r"Can't get attribute '(?P<name>\w{1,80})' on|No module named",
         source=r"torch\.load\(|pickle\.loads?\(|_load\(|unpickler\.load\(|pickle_module\.load",
-        cause="{where}: the checkpoint holds whole objects, not only tensors, and their class or module is not there "
-        "under the name with which it was saved: {message}",
-        remedy="load it with the same code and packages as it was saved with, and save model.state_dict() "
+        cause="{where}: the checkpoint holds whole objects, not only tensors, and their class or module no longer "
+        "exists under the name it was saved with: {message}",
+        remedy="load it with the code and packages that saved it, and save model.state_dict() "
         "instead of the model from now on",
         over=("module-missing",),
     ),

@@ -61,7 +61,7 @@ def called_package(message: str, frame: Frame) -> str:
     Args:
         message: "Accelerator.__init__() got an unexpected keyword argument 'dispatch_batches'"; before Python 3.10
             without the class.
-        frame: That makes the call.
+        frame: The frame that makes the call.
     """
     match = CALLED.search(message)
     if match is None:

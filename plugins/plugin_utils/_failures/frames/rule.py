@@ -16,18 +16,19 @@ class FrameRule:
     All conditions must hold. Regular expressions are searched, and have no unbounded repetition.
 
     Attributes:
-        title: For docs/what_went_wrong.md.
+        title: Title for docs/what_went_wrong.md.
         cause, remedy: Texts with fields in braces: {where}, {message}, {package}, {path}, {inner} (the innermost
             frame), {caller} and {callee} (if two_packages), and the groups of `message` and `source`.
         exceptions: Names of exception classes or their built-in bases; () matches all.
-        packages: Of which one must be among the frames inside the user's innermost frame, or must define the exception;
+        packages: Packages of which one must be among the frames inside the user's innermost frame, or must define the
+        exception;
             () matches all.
-        message: Of the complete text of the exception, with its class.
-        source: Of the lines of code of the frames, from the user's innermost frame inwards.
+        message: Expression for the complete text of the exception, with its class.
+        source: Expression for the lines of code of the frames, from the user's innermost frame inwards.
         raised_by: "script" if the user's own code must have raised it itself, "package" if it was raised deeper inside.
         certain: Whether this is the cause rather than a possible one.
         fallback: Whether any rule that is not a fallback, for an exception that led to this one, is preferred.
-        two_packages: Whether the call must be one of a package to another, with arguments that this one refuses.
+        two_packages: Whether the call must be one of a package to another, with arguments that the latter refuses.
         over: Entries of the catalogue that say less than this rule.
     """
 

@@ -67,8 +67,8 @@ RULES: tuple[FrameRule, ...] = (
         packages=HTTP,
         message=r"(?P<name>\b40[13]\b[^\n]{0,60}|[Uu]nauthori[sz]ed|[Ff]orbidden|[Pp]ermission[ _][Dd]enied|"
         r"[Ii]nvalid (?:API key|token|credentials)|[Aa]uthentication (?:failed|required))",
-        cause="The server that {package} asks at {where} refuses the request ({name}): the token or key is missing on "
-        "this node, has expired, or has no access to this resource.",
+        cause="The server that {package} contacts at {where} refuses the request ({name}): the token or key is "
+        "missing on this node, has expired, or has no access to this resource.",
         remedy="the job gets no variables of your shell: export the token and pass it on with launch_pass_environment: "
         "[NAME]; check that the account has access, and that the name in the request is right",
         certain=False,
@@ -79,7 +79,7 @@ RULES: tuple[FrameRule, ...] = (
         packages=HTTP,
         message=r"\b404\b|Not Found\b|EntryNotFound|RepositoryNotFound|RevisionNotFound|NoSuchKey|NoSuchBucket|does "
         r"not exist",
-        cause="The server that {package} asks at {where} does not have the resource: {message}",
+        cause="The server that {package} contacts at {where} does not have the resource: {message}",
         remedy="check the name, revision and file in the request; a private one is also `not found` without a token: "
         "pass it on with launch_pass_environment: [NAME]",
         certain=False,
@@ -91,8 +91,8 @@ RULES: tuple[FrameRule, ...] = (
         message=r"(?P<name>\b429\b|\b50[0234]\b|Too Many Requests|Bad Gateway|Service Unavailable|Internal Server "
         r"Error|"
         r"SlowDown)",
-        cause="The server that {package} asks at {where} answers {name}: it limits requests, or has a disturbance. All "
-        "ranks of all nodes asking at once reach such limits quickly.",
+        cause="The server that {package} contacts at {where} responds with {name}: it limits requests or has an "
+        "outage. All ranks of all nodes asking at once reach such limits quickly.",
         remedy="let one rank download before the others start, or stage the files beforehand; then launch again, "
         "offline (HF_HUB_OFFLINE=1, WANDB_MODE=offline in launch_environment) if possible",
         certain=False,
@@ -115,20 +115,20 @@ RULES: tuple[FrameRule, ...] = (
         title="A proxy refuses a request",
         packages=HTTP,
         message=r"ProxyError|Unable to connect to proxy|Tunnel connection failed|\b407\b",
-        cause="{package}, called at {where}, goes through a proxy that refuses or does not answer: HTTP_PROXY or "
-        "HTTPS_PROXY is set on this node.",
+        cause="{package}, called at {where}, goes through a proxy that refuses the request or does not respond: "
+        "HTTP_PROXY or HTTPS_PROXY is set on this node.",
         remedy="correct or remove HTTP_PROXY and HTTPS_PROXY on the node or in launch_environment, and list internal "
         "hosts in NO_PROXY",
     ),
     FrameRule(
         id="service-unreachable",
-        title="The node does not reach a server",
+        title="The node cannot reach a server",
         packages=HTTP,
         message=r"(?i:timed? ?out|connection (?:refused|reset|aborted|error)|max retries exceeded|cannot connect|"
         r"could not connect|couldn't connect|unreachable|endpointconnectionerror|incompleteread|remotedisconnected|"
         r"failed to connect|ssl|certificate)",
-        cause="{package}, called at {where}, does not reach a server: {message}. The node has no route to it (compute "
-        "nodes often have no Internet), a firewall or proxy is in between, or the server does not answer in time.",
+        cause="{package}, called at {where}, cannot reach a server: {message}. The node has no route to it (compute "
+        "nodes often have no Internet), a firewall or proxy is in between, or the server does not respond in time.",
         remedy="`curl -I URL` on the node tests it. Without Internet: stage models and data before the job, and set "
         "HF_HUB_OFFLINE=1 or WANDB_MODE=offline in launch_environment",
         certain=False,

@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.error_text im
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
 
 MAX_FRAMES = 200  # frames of a traceback
-MAX_TRACEBACKS = 50  # the last ones of a log
+MAX_TRACEBACKS = 50  # number of tracebacks, from the end of a log
 CAUSED = "The above exception was the direct cause of the following exception:"
 DURING = "During handling of the above exception, another exception occurred:"
 FRAME = re.compile(

@@ -90,7 +90,7 @@ RULES: tuple[FrameRule, ...] = (
         id="scheduler-exhausted",
         title="The scheduler has fewer steps than the training",
         message=r"Tried to step (?P<done>\d{1,9}) times\. The total number of steps is (?P<total>\d{1,9})",
-        cause="{where}: the learning rate schedule has {total} steps, and the training makes more: total_steps was "
+        cause="{where}: the learning rate schedule has {total} steps, but the training takes more: total_steps was "
         "computed for other numbers of batches, ranks, accumulation steps or epochs, or the run was resumed.",
         remedy="total_steps = epochs * len(loader) // accumulation, with the loader after it was split among the "
         "ranks; "
@@ -110,7 +110,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"matrix contains invalid numeric entries|found invalid values:|cost matrix is infeasible|cannot "
         r"convert float NaN to|"
         r"Input contains NaN|\bnan loss encountered|(?:[Ll]oss|grad\w{0,8}) (?:is|are|became) (?:nan|inf|NaN|Inf)",
-        cause="{where} got NaN or infinite values ({message}): the training has diverged before, or a sample of the "
+        cause="{where} got NaN or infinite values ({message}): the training had already diverged, or a sample of the "
         "data "
         "has such values.",
         remedy="look at the first step with NaN: lower the learning rate, clip gradients (max_norm=1.0), bf16 instead "
@@ -134,7 +134,7 @@ RULES: tuple[FrameRule, ...] = (
         r"'(?!Half|BFloat16)\w{1,20}'|"
         r"expected scalar type Float but found (?:Long|Int|Double)|Found dtype (?:Long|Double) but expected Float|"
         r"result type Float can't be cast to the desired output type",
-        cause="{where}: a tensor, usually the labels, has another type than the loss or layer expects: {message}",
+        cause="{where}: a tensor, usually the labels, does not have the type that the loss or layer expects: {message}",
         remedy="labels of classes as integers: labels.long(); inputs and targets of regression or binary losses as "
         "numbers: .float() (arrays of numpy are float64)",
     ),
@@ -606,5 +606,57 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where} computes an FFT in fp16, which cuFFT does only for sizes that are powers of two.",
         remedy="compute it in fp32: with torch.autocast('cuda', enabled=False): torch.fft.rfft(x.float()), or pad to a "
         "power of two",
+    ),
+    FrameRule(
+        id="parameter-outside-zero",
+        title="A parameter was created after the model was sharded",
+        exceptions=("AttributeError", "KeyError"),
+        message=r"'(?:Parameter|Tensor)' object has no attribute 'ds_\w{1,30}'|KeyError: 'ds_\w{1,30}'",
+        packages=("deepspeed",),
+        cause="{where}: DeepSpeed (ZeRO 3) meets a parameter that it does not know: it was created or replaced after "
+        "the "
+        "model was sharded (a resized embedding, an adapter, a new head), or outside zero.Init.",
+        remedy="change the model (resize_token_embeddings, get_peft_model) before deepspeed.initialize or the Trainer, "
+        "or within deepspeed.zero.GatheredParameters(...); upgrade deepspeed and transformers together",
+    ),
+    FrameRule(
+        id="zero-weight-still-used",
+        title="ZeRO 3 is to release a weight that is in use",
+        message=r"'status': 'AVAILABLE'|ds_active_sub_modules",
+        source=r"assert not param\.ds_active_sub_modules",
+        cause="{where}: ZeRO 3 is to split a weight again that a module still uses: gathered weights are changed or "
+        "used "
+        "within or between a forward and its backward.",
+        remedy="use deepspeed.zero.GatheredParameters only outside of forward and backward, and not for weights of a "
+        "forward whose backward is still to come; upgrade deepspeed",
+    ),
+    FrameRule(
+        id="ignored-labels-decoded",
+        title="Padding labels are decoded as tokens",
+        exceptions=("OverflowError", "TypeError", "IndexError", "ValueError"),
+        message=r"out of range integral type conversion attempted|can't convert negative int to unsigned|piece id is "
+        r"out of range",
+        source=r"decode\(",
+        cause="{where} decodes numbers that are no tokens: -100, with which labels and predictions are padded.",
+        remedy="replace them before: ids = np.where(ids != -100, ids, tokenizer.pad_token_id)",
+    ),
+    FrameRule(
+        id="tensor-not-serializable",
+        title="A tensor or array is written as JSON",
+        exceptions=("TypeError",),
+        message=r"Object of type (?P<kind>Tensor|ndarray|float32|float16|float64|int64|int32|bool_|PosixPath|"
+        r"\w{1,20}Config) is not JSON "
+        r"serializable",
+        cause="{where} writes a {kind} as JSON, which knows only plain numbers, texts and lists.",
+        remedy="convert it: value.item() for one number, value.tolist() for several, str(path) for a path",
+    ),
+    FrameRule(
+        id="no-display",
+        title="A picture is to be drawn without a display",
+        message=r"no display name and no \$DISPLAY|could not connect to display|Cannot load backend 'TkAgg'|no "
+        r"\$DISPLAY environment",
+        cause="{where} opens a window, and the node has no display.",
+        remedy="""-e '{{"launch_environment": {{"MPLBACKEND": "Agg"}}}}' (for Qt: QT_QPA_PLATFORM=offscreen), and """
+        "plt.savefig in place of plt.show",
     ),
 )

@@ -27,7 +27,7 @@ NO_ENVIRONMENT_FILE = "muster-sets-the-environment"  # no file has this name
 
 
 def decide_local_rank(job: Job, facts: Mapping[str, Any]) -> Job:
-    """Return the job with a decision whether DeepSpeed passes --local_rank, which many parsers refuse.
+    """Return the job with a decision on whether DeepSpeed passes --local_rank, which many parsers refuse.
 
     "auto": if the job's sources have such an option, or could not be read.
     """
@@ -88,7 +88,7 @@ class DeepSpeed(RankLauncher):
 class DeepSpeedRemote(DeepSpeed):
     """`deepspeed` on rank 0's node, which starts the other nodes with pdsh or Open MPI's mpirun.
 
-    Not with MPICH: its helper in DeepSpeed only starts Python scripts (launcher_helper.py, 0.19.8).
+    MPICH is not supported: its helper in DeepSpeed only starts Python scripts (launcher_helper.py, 0.19.8).
     """
 
     remote_start = True

@@ -54,8 +54,9 @@ def open_mpi_environment(table: RankTable) -> dict[str, str]:
 class Mpirun(RankLauncher):
     """One mpirun, on rank 0's node: Open MPI 4 gives the first ranks to the host it runs on.
 
-    Ranks get the variables that torch reads (RANK, WORLD_SIZE, MASTER_ADDR ...) besides MPI's own, so that torch,
-    mpi4py and C programs all run. Nothing is passed with -x: each node's supervisor gives the daemon its environment.
+    Ranks get the variables that torch reads (RANK, WORLD_SIZE, MASTER_ADDR ...) in addition to MPI's own, so that
+    torch, mpi4py and C programs all run. Nothing is passed with -x: each node's supervisor gives the daemon its
+    environment.
     """
 
     name = "mpirun"

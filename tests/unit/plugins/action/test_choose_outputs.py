@@ -43,7 +43,7 @@ def test_identical_files_on_several_nodes_are_fetched_once(
     )
 
 
-def test_files_that_are_no_outputs_are_named_with_the_setting_that_fetches_them(
+def test_files_that_are_not_outputs_are_named_with_the_setting_that_fetches_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile = {"logs\x1b[31m\n": 1, "{{ x }}": 1, 7: 1, "many": -1, "text": "1", "yes": True}

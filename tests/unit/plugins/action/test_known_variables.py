@@ -20,6 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
     misspelled_prefixes,
     misspelled_short_names,
     nearest_name,
+    read_entry_points,
     unknown_variables,
 )
 
@@ -58,14 +59,14 @@ def test_only_prefixed_variables_are_checked_and_hosts_are_named() -> None:
 
 def test_values_are_validated_against_role_argument_spec() -> None:
     values = {"launch_launcher": "torchrn", "launch_master_port": "29500", "launch_rank": "of another entry point"}
-    assert find_wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values) == [
+    assert find_wrong_values(read_entry_points(CHECKOUT / "roles" / "launch")["main"], values.__getitem__, values) == [
         "value of launch_launcher must be one of: torchrun, env, deepspeed, mpirun, accelerate, got: torchrn"
     ]
 
 
 def test_string_for_a_dict_variable_is_refused_without_showing_it() -> None:
     values = {"launch_environment": "TOKEN=s3cr3t", "launch_accelerate_config": {}}
-    (output,) = find_wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values)
+    (output,) = find_wrong_values(read_entry_points(CHECKOUT / "roles" / "launch")["main"], values.__getitem__, values)
     assert output.startswith("launch_environment is a string")
     assert """-e '{"launch_environment": {"NAME": "value"}}'""" in output
     assert "s3cr3t" not in output

@@ -31,7 +31,7 @@ def test_a_user_who_logged_in_over_ssh_gets_the_command_that_forwards_the_port(
     assert "ssh -N -L 8765:127.0.0.1:8765 ada@" in line
 
 
-def test_a_port_in_use_is_an_error_of_the_user() -> None:
+def test_a_port_in_use_is_reported_as_a_user_error() -> None:
     api: Any = None
     with PageServer(api) as server, pytest.raises(UserError) as caught:
         ActionModule.open_server(api, server.port)
@@ -45,7 +45,7 @@ def test_a_port_in_use_is_an_error_of_the_user() -> None:
         ({"ansible_connection": "community.docker.docker"}, "gpu0 is reached by community.docker.docker"),
     ],
 )
-def test_a_node_that_cannot_be_asked_says_why_once_and_for_all(
+def test_a_node_that_cannot_be_queried_reports_the_reason_once(
     variables: Any, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_caller, "connect", lambda *_arguments, **_options: None)

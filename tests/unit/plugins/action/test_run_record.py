@@ -152,7 +152,7 @@ def test_unique_prefix_of_run_id_finds_the_run(tmp_path: Path) -> None:
         read_record(tmp_path, "train", ["node0"])
 
 
-def test_without_a_record_every_host_counts_as_node(tmp_path: Path) -> None:
+def test_without_a_record_every_host_counts_as_a_node(tmp_path: Path) -> None:
     for run_id in ("", "first"):
         read = read_record(tmp_path, run_id, ["node0"])
         assert (read["plan"], read["names"], read["run_id"]) == (None, ["node0"], run_id)

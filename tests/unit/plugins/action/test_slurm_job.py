@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.action import slurm_job
 
 
 @pytest.mark.parametrize("job", ["../../run", "--user=root", "", "12\n", 12, None])
-def test_number_of_a_job_is_one(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_number_must_be_a_number(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another node has it as an argument of scontrol, and in the name of a file."""
     monkeypatch.setattr(slurm_job, "call_node", lambda *_arguments: {"job": job})
     args = {"count": 1, "requeue": 0, "group": "training"}

@@ -75,7 +75,7 @@ def test_check_mode_shows_each_file_a_start_writes(
         assert set(shown(plan, {})) == there
 
 
-def test_diff_hides_secrets_and_text_of_our_programs() -> None:
+def test_diff_hides_secrets_and_the_text_of_programs() -> None:
     plan = planned(launcher="mpirun")["node1"]["plan"]
     texts = shown(plan, {"API_KEY": "s3cr3t", "A": "1"})
     assert json.loads(texts["plan.json (0600)"]) == {**plan, "files": ["hostfile", "rank.json"]}

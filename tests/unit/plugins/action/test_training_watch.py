@@ -331,7 +331,7 @@ def test_watch_survives_temporary_connection_errors(
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_lasting_connection_errors_leave_run_lost_not_failed(
+def test_run_is_lost_but_not_failed_after_lasting_connection_errors(
     watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
 ) -> None:
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, patience=10)
@@ -340,7 +340,7 @@ def test_lasting_connection_errors_leave_run_lost_not_failed(
     assert line.startswith("[muster] node0 has not responded for 11 s: ") and line.endswith("Killed")
 
 
-def test_dead_supervisor_leaves_run_lost(watch: Watch) -> None:
+def test_run_with_a_dead_supervisor_is_lost(watch: Watch) -> None:
     result, _script = watch(answer(active=False, result=None, status={"state": "died"}))
     assert result["lost"] and result["result"] is None
 

@@ -26,5 +26,5 @@ A, B, NONE = {"count": 2, "digest": "a"}, {"count": 2, "digest": "b"}, {"count":
         ({"n0": {"/d": A, "/e": A}, "n1": {"/d": A, "/e": B}}, ["/e: 2 names on n0, 2 other names on n1"]),
     ],
 )
-def test_differing_mounts_are_reported_with_their_nodes(listings: dict[str, Any], messages: list[str]) -> None:
+def test_mounts_that_differ_are_reported_with_their_nodes(listings: dict[str, Any], messages: list[str]) -> None:
     assert listing_differences(listings) == messages

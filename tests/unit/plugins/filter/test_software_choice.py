@@ -43,7 +43,7 @@ def test_python_of_an_existing_environment_is_kept() -> None:
     assert software_choice(ours, directory="/opt/muster")["python"] == "3.12"
 
 
-def test_missing_python_is_brought_except_with_venv() -> None:
+def test_missing_python_is_installed_except_with_venv() -> None:
     read = facts()
     for item in read.values():
         item["interpreter"] = ""

@@ -33,7 +33,7 @@ def test_file_can_be_missing_on_one_node_and_differ_on_another() -> None:
     ]
 
 
-def test_first_node_is_right_in_a_tie() -> None:
+def test_first_node_wins_a_tie() -> None:
     assert tree_differences(trees(node1={"train.py": "2"}, node3={"train.py": "2"})) == [
         "train.py: other content on node1, node3"
     ]

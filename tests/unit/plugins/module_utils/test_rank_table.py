@@ -250,7 +250,7 @@ def test_names_that_every_node_resolves_to_itself_are_refused(name: str) -> None
     assert "resolves the name" in the_problem([*cluster("a"), HostSpec(name, "10.0.0.9", 1)])
 
 
-def test_name_that_is_another_hosts_address_is_refused() -> None:
+def test_name_that_is_the_address_of_another_host_is_refused() -> None:
     hosts = [HostSpec("10.0.0.2", "10.0.0.1", 1), HostSpec("b", "10.0.0.2", 1)]
     assert "10.0.0.2: the name 10.0.0.2 is the address of b, but this host has 10.0.0.1" in the_problem(hosts)
 

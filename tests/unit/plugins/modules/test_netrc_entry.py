@@ -36,7 +36,7 @@ def ask(capsys: pytest.CaptureFixture[str], check: bool = False, user: str = ME.
     return result
 
 
-def test_file_is_written_once_and_readable_only_by_its_owner(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_is_written_once_and_is_readable_only_by_its_owner(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = home / ".netrc"
     first = ask(capsys, check=True)
     assert (first["changed"], path.exists()) == (True, False)

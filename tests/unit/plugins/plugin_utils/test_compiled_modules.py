@@ -24,7 +24,7 @@ print(type(_text.__loader__).__name__)
 """
 
 
-def test_modules_use_the_loader_of_python_before_that_of_ansible() -> None:
+def test_modules_use_pythons_loader_before_ansibles() -> None:
     assert isinstance(duration.__loader__, SourceFileLoader)
     assert Path(duration.__file__).name == "duration.py"
     finders = [type(finder).__name__ for finder in sys.meta_path]

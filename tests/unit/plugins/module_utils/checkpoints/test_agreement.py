@@ -80,7 +80,7 @@ def test_directory_that_is_a_checkpoint_itself_is_used_but_not_copied(tmp_path: 
     assert only_a.torn[0]["reason"] == "not every node has it, and it is the whole directory"
 
 
-def test_each_node_copies_only_what_it_lacks(tmp_path: Path) -> None:
+def test_each_node_copies_only_the_files_it_lacks(tmp_path: Path) -> None:
     a = listing_of(tmp_path / "a", "step-4/model_rank_0.pt", "step-4/model_rank_1.pt")
     b = listing_of(tmp_path / "b", "step-4/model_rank_0.pt")
     assert agree({"a": a, "b": b}, ["a", "b"], 2).missing == {"b": {"model_rank_1.pt": "a"}}

@@ -115,7 +115,7 @@ def test_no_checkpoint_is_chosen_if_none_is_complete(zero: Cluster) -> None:
     assert len(choice["torn"]) == 2
 
 
-def test_local_checkpoint_and_arguments_of_an_attempt(zero: Cluster) -> None:
+def test_attempt_gets_the_local_checkpoint_and_its_arguments(zero: Cluster) -> None:
     plan = {"checkpoints": str(zero.path / "a"), "world_size": 2}
     path = newest_local_checkpoint(plan)  # type: ignore[arg-type]
     assert path == str(zero.path / "a" / "global_step2")

@@ -70,7 +70,7 @@ def test_hostile_configuration_files(tmp_path: Path) -> None:
         ("stepsister", None, "step"),
     ],
 )
-def test_step_of_a_name(name: str, step: int | None, unit: str) -> None:
+def test_step_is_read_from_a_name(name: str, step: int | None, unit: str) -> None:
     assert step_of_name(name) == (step, unit)
 
 

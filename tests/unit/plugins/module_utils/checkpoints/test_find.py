@@ -142,7 +142,7 @@ def test_directory_that_is_itself_a_checkpoint(real: Path) -> None:
     assert entry["complete"]
 
 
-def test_deepspeed_inside_a_checkpoint_of_the_trainer(real: Path) -> None:
+def test_deepspeed_files_inside_a_trainer_checkpoint_are_found(real: Path) -> None:
     checkpoint = real / "transformers" / "checkpoint-4"
     for name in ("model.safetensors", "optimizer.pt"):
         (checkpoint / name).unlink()
@@ -156,7 +156,7 @@ def test_deepspeed_inside_a_checkpoint_of_the_trainer(real: Path) -> None:
     assert not newest(real / "transformers")["complete"]
 
 
-def test_shards_of_safetensors_are_compared_with_their_index(tmp_path: Path) -> None:
+def test_safetensors_shards_are_compared_with_their_index(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint-7"
     checkpoint.mkdir()
     for number in (1, 2):
@@ -231,7 +231,7 @@ def test_false_zip_directory_is_detected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"\x80", b"\x80\x04\x8e" + b"\xff" * 8, b"\x80\x04\x95" * 1000, b"I" + b"9" * 10**6, b"\xff"]
 )
-def test_pickle_that_never_ends(tmp_path: Path, data: bytes) -> None:
+def test_pickle_that_never_ends_does_not_block(tmp_path: Path, data: bytes) -> None:
     write_torch(tmp_path / "step=3.ckpt", data)
     assert newest(tmp_path)["step"] == 3
     directory = tmp_path / "dcp"
@@ -240,7 +240,7 @@ def test_pickle_that_never_ends(tmp_path: Path, data: bytes) -> None:
     assert newest(directory)["reason"] == "__0_0.distcp is missing"
 
 
-def test_links_pipes_and_directories_in_the_way(tmp_path: Path, real: Path) -> None:
+def test_links_pipes_and_directories_do_not_count_as_checkpoint_files(tmp_path: Path, real: Path) -> None:
     """A link may lead to a dead mount, and a pipe block for ever."""
     checkpoint = real / "transformers" / "checkpoint-4"
     (checkpoint / "trainer_state.json").unlink()
@@ -312,7 +312,7 @@ def test_run_named_after_its_epochs_is_searched(real: Path) -> None:
     assert newest(real)["name"] == "lr-3e-4-epochs10/checkpoint-4" or newest(real)["step"] == 20
 
 
-def test_shards_of_fsdp_without_dcp_need_the_same_ranks(tmp_path: Path) -> None:
+def test_fsdp_shards_without_dcp_need_the_same_ranks(tmp_path: Path) -> None:
     directory = tmp_path / "step-8"
     directory.mkdir()
     for rank in (0, 1, 2):

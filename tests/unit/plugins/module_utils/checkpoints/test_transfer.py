@@ -250,7 +250,7 @@ def test_connection_that_does_not_prove_its_key_in_time_is_closed(
     assert time.monotonic() - started < 20
 
 
-def test_server_outlives_connections_that_cannot_be_accepted(
+def test_server_survives_connections_that_cannot_be_accepted(
     nodes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "COPY_ACCEPT_RETRY_INTERVAL", 0.01)

@@ -134,7 +134,7 @@ def test_gpus_without_amd_smi_are_counted_but_not_shown(machine: Path) -> None:
         ("Traceback (most recent call last):\nKeyError: 'x'\n", 1, "failed"),
     ],
 )
-def test_failures_of_amd_smi_are_classified(text: str, code: int, state: str) -> None:
+def test_amd_smi_failures_are_classified(text: str, code: int, state: str) -> None:
     assert amd_gpus.diagnose(CommandOutput(code, text))[0] == state
 
 

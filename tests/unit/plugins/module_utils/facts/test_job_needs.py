@@ -35,7 +35,7 @@ def test_checkpoints_are_found_in_the_arguments(arguments: list[str], result: di
     assert job_needs.checkpoint_arguments(arguments) == result
 
 
-def test_shards_of_deepspeed_are_counted_in_the_latest_checkpoint(tmp_path: Path) -> None:
+def test_deepspeed_shards_are_counted_in_the_latest_checkpoint(tmp_path: Path) -> None:
     step = tmp_path / "global_step20"
     step.mkdir()
     (tmp_path / "latest").write_text("global_step20\n")

@@ -369,7 +369,7 @@ def test_port_owner_visible_only_to_root_is_looked_up_with_sudo(
         listener.bind(("127.0.0.1", port))
         listener.listen()
         assert network.listeners({port})[str(port)]["pid"] == os.getpid()
-        assert not (tmp_path / "asked").exists()  # no need
+        assert not (tmp_path / "asked").exists()  # not needed
         monkeypatch.setattr(sys, "executable", str(blind))
         result = network.listeners({port, 1})
         assert result[str(port)]["pid"] == os.getpid()
@@ -569,7 +569,9 @@ def test_link_into_a_dead_mount_is_detected_without_hanging(tmp_path: Path, monk
     assert storage.dead_mount(f"{project}/train.py", dead) == dead[0]["point"]
 
 
-def test_only_our_mount_units_are_read_with_type_and_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_musters_mount_units_are_read_with_type_and_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = DesiredMount(str(tmp_path / "a %b"), "bucket:/x")
     files = ensure.desired_files(KINDS["mount-s3"], expected)
     wants = tmp_path / "remote-fs.target.wants"
@@ -583,7 +585,9 @@ def test_only_our_mount_units_are_read_with_type_and_source(tmp_path: Path, monk
     assert (result["type"], result["state"]) == ("mount-s3", "missing")
 
 
-def test_working_mount_of_our_unit_is_ok_and_has_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_working_mount_of_a_muster_unit_is_ok_and_has_a_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(storage, "read_units", lambda: {"/proc": {"type": "s3fs", "source": "bucket"}})
     (result,) = [mount for mount in storage.read_mounts([]) if mount["point"] == "/proc"]
     assert (result["type"], result["state"]) == ("s3fs", "ok") and result["listing"]["count"] > 10

@@ -135,7 +135,7 @@ def test_packages_of_the_driver_are_read_only_with_a_gpu(
     assert (driver["gpus"], driver["driver"]["packages"]) == (gpus, ["one"] if asked else [])
 
 
-def test_directories_of_keys_are_closed_to_others(tmp_path: Path) -> None:
+def test_key_directories_are_closed_to_others(tmp_path: Path) -> None:
     home, key = tmp_path / "home", tmp_path / "home" / ".ssh" / "id_ed25519"
     key.parent.mkdir(parents=True)
     home.chmod(0o750)

@@ -76,7 +76,7 @@ def test_tree_of_any_depth_is_removed(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == [kept]
 
 
-def test_walk_is_bounded(tmp_path: Path) -> None:
+def test_directory_walk_is_bounded(tmp_path: Path) -> None:
     with nested_directories(tmp_path / "deep", 3000):
         (tmp_path / "a").write_text("x")
         (tmp_path / "deep" / "b").write_text("x")

@@ -142,7 +142,7 @@ def test_line_of_a_kernel_log(line: str, code: int | None, pci: str, level: str)
     assert parsed == (code, pci, level)
 
 
-def test_description_has_the_action_of_nvidia() -> None:
+def test_description_has_the_action_that_nvidia_recommends() -> None:
     error = parse_line(LINES[0][0])
     assert error is not None
     assert describe_error(error, "GPU 2") == (

@@ -120,7 +120,7 @@ def test_renaming_in_the_inventory_is_proposed_for_exchanged_names() -> None:
         merge_etc_hosts("", TABLE, "node0", "node2")
 
 
-def test_node_named_by_its_address_gets_only_its_hostname() -> None:
+def test_node_named_by_its_address_gets_only_a_hostname() -> None:
     table = build_rank_table([{"name": "10.0.0.10", "address": "10.0.0.10", "slots": 1}])
     assert merge_etc_hosts("", table, "10.0.0.10", "gpu") == f"{BEGIN}\n10.0.0.10 gpu\n{END}\n"
     assert merge_etc_hosts("", table) == f"{BEGIN}\n{END}\n"

@@ -117,7 +117,9 @@ def test_packages_built_against_torch_come_from_its_index(
     assert (versions["torch"], versions["torchvision"], versions["pillow"]) == (f"{torch}+cpu", f"{vision}+cpu", "99.0")
 
 
-@pytest.mark.parametrize("name", ["xformers", "torchao", "torchtext"])
+@pytest.mark.parametrize(
+    "name", ["xformers", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("torchao", "torchtext"))]
+)
 def test_build_in_the_torch_index_is_used(name: str, request_of: Any, tmp_path: Path) -> None:
     """It has the same version as PyPI's, which is for another CUDA."""
     for index, build in ((PYPI, "of PyPI"), (TORCH, "for this torch")):

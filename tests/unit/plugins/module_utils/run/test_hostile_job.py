@@ -78,7 +78,7 @@ def test_requests_survive_any_file_of_an_ended_run(ended: Run, tmp_path: Path, n
         shutil.copytree(intact, ended.node(0))
 
 
-def test_live_run_is_found_whatever_its_documents_are(alive: Run) -> None:
+def test_live_run_is_found_whatever_its_documents_contain(alive: Run) -> None:
     pid = frozen(alive)
     for kind in BAD_FILES:
         for name in DOCUMENTS:

@@ -96,7 +96,7 @@ def test_alternating_lines_of_ranks_are_read_rank_by_rank() -> None:
     assert first_error("\n".join(cut_off)) == "KeyError: 'x'"
 
 
-def test_exception_of_ray_is_kept_without_the_frames_of_the_remote_process() -> None:
+def test_ray_exception_is_kept_without_the_frames_of_the_remote_process() -> None:
     text = (
         f"{TRACEBACK}ray.exceptions.RayTaskError(ValueError): ray::train() (pid=9, ip=10.0.0.2)\n"
         + '  File "/job/train.py", line 30, in train\n    step()\n' * 12
@@ -114,7 +114,7 @@ def test_exception_of_ray_is_kept_without_the_frames_of_the_remote_process() -> 
         "*** stack smashing detected ***: terminated",
     ],
 )
-def test_message_of_the_c_library_is_the_error(line: str) -> None:
+def test_c_library_message_is_the_error(line: str) -> None:
     assert fatal_error(f"step 3\n{line}\nFatal Python error: Aborted\n").startswith(line[:30])
 
 

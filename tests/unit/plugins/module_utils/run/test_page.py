@@ -56,7 +56,7 @@ def test_search_is_bounded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "needle" in match["line"] and len(match["line"]) <= page.MAX_LINE
 
 
-def test_search_does_not_open_what_a_job_put_in_place_of_a_log(run: Path) -> None:
+def test_search_does_not_open_files_that_a_job_put_in_place_of_a_log(run: Path) -> None:
     log = run / "ranks" / "0" / "stdout.log"
     log.unlink()
     os.mkfifo(log)
@@ -65,12 +65,12 @@ def test_search_does_not_open_what_a_job_put_in_place_of_a_log(run: Path) -> Non
     assert search("root") == []
 
 
-def test_a_progress_bar_is_shown_as_a_terminal_shows_it(run: Path) -> None:
+def test_a_progress_bar_is_shown_as_in_a_terminal(run: Path) -> None:
     (run / "ranks" / "0" / "stdout.log").write_text("10% loss 3\r20% loss 2\n")
     assert [match["line"] for match in search("loss")] == ["20% loss 2"]
 
 
-def test_a_reply_has_the_news_of_the_run_and_the_samples(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_has_the_new_events_and_samples_of_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[dict[str, Any]] = []
 
     def watch(request: dict[str, Any]) -> dict[str, Any]:

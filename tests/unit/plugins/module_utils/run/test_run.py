@@ -680,7 +680,7 @@ def test_live_run_in_another_directory_is_not_reported_as_missing(
     fake_supervisor(start, f"/else/{run.run_id}/node0", run.run_id, "10.0.0.9")
     user = pwd.getpwuid(os.geteuid()).pw_name
     for look in (run_stop.stop, run_status.read):
-        # also of another user, in a directory of all users' runs
+        # also those of another user, in a directory of all users' runs
         with monkeypatch.context() as patch:
             patch.setattr(run_runs, "runs_directory", lambda _request: "/else")
             of_another = [{**item, "user": os.geteuid() + 1} for item in run_alive.find_supervisors()]

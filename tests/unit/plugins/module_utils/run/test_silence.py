@@ -36,7 +36,7 @@ def test_silence_timeout_exceeds_the_longest_pause_of_a_supervisor() -> None:
     assert timeouts.HEARTBEAT_INTERVAL + timeouts.IDLE_STEP_INTERVAL + max(PAUSES) < default
 
 
-def test_silence_timeout_exceeds_an_outage_of_the_network_of_four_seconds() -> None:
+def test_silence_timeout_exceeds_a_network_outage_of_four_seconds() -> None:
     default = DEFAULTS["silence_timeout"]
     after_outage = min(time for time in retransmissions(60.0) if time >= 4.0)
     assert timeouts.HEARTBEAT_INTERVAL + after_outage < default

@@ -36,7 +36,7 @@ LOADER = [
 ]
 
 
-def test_the_wrapper_of_a_debugged_run_is_no_line_of_the_user() -> None:
+def test_wrapper_of_a_debugged_run_is_not_attributed_to_the_users_code() -> None:
     frames = [
         ("/runs/first/node0/hooks/debug_rank.py", 43, "wrapper"),
         (f"{TORCH}/distributed/distributed_c10d.py", 1899, "init_process_group"),

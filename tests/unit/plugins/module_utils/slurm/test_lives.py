@@ -52,7 +52,7 @@ LOST = [{"name": "node0", "state": "ended", "report": REPORT}, {"name": "node1",
         (result("stopped", first_node=None), 1, 0, False),
     ],
 )
-def test_ends_that_justify_another_life(end: dict[str, Any], code: int, life: int, expected: bool) -> None:
+def test_ends_that_justify_a_requeue_are_recognized(end: dict[str, Any], code: int, life: int, expected: bool) -> None:
     assert lives.is_worth_requeueing(end, code, life, LIMIT) is expected
 
 
@@ -96,7 +96,7 @@ def end_first_life(directory: Path) -> None:
     (directory / "measured").mkdir()
 
 
-def test_next_life_has_the_files_of_the_first(directory: Path) -> None:
+def test_requeued_job_has_the_files_of_the_first(directory: Path) -> None:
     before = json.loads((directory / "plan.json").read_text())
     lives.begin_life(str(directory), {"SLURM_JOB_ID": "12"})
     kept = directory / "requeue"

@@ -92,7 +92,7 @@ def test_supervisor_of_a_waiting_run_is_compiled(tmp_path: Path, fake: Path) -> 
     assert len(compiled) == len(paths) - 1, "also those beside a file that this Python cannot compile"
 
 
-def test_job_is_requeued_first_where_the_cluster_allows_it(tmp_path: Path, fake: Path) -> None:
+def test_job_is_requeued_with_priority_where_the_cluster_allows_it(tmp_path: Path, fake: Path) -> None:
     shown = "SlurmctldParameters = enable_expedited_requeue\nSLURM_VERSION = 25.11.1"
     (fake / "scontrol").write_text(
         f'#!/bin/sh\ncase "$*" in "show node"*) cat "$FAKE/nodes";; "show config"*) echo "{shown}";; esac\n'
@@ -103,7 +103,7 @@ def test_job_is_requeued_first_where_the_cluster_allows_it(tmp_path: Path, fake:
         assert expected in (fake / "options").read_text().split()
 
 
-def test_secrets_of_a_waiting_run_outlive_another_start(tmp_path: Path, fake: Path) -> None:
+def test_secrets_of_a_waiting_run_survive_another_start(tmp_path: Path, fake: Path) -> None:
     run = make_run(tmp_path / "runs", [["/bin/true"]])
     written(run)
     long_ago = time.time() - 2 * ABANDONED_TIMEOUT

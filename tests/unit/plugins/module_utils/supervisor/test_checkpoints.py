@@ -52,7 +52,7 @@ def test_ranks_of_all_nodes_get_the_checkpoint(runs: list[Run], tmp_path: Path) 
     assert output(run) == [line, line]
 
 
-def test_first_start_has_no_checkpoint_and_no_arguments_for_it(runs: list[Run], tmp_path: Path) -> None:
+def test_first_start_has_neither_a_checkpoint_nor_resume_arguments(runs: list[Run], tmp_path: Path) -> None:
     run = execute(runs, tmp_path, "")
     assert output(run) == ["RANK ['--lr', '1'] 0 None"] * 2
     assert run.plans[0]["checkpoints"] == f"{run.node(0)}/checkpoints"

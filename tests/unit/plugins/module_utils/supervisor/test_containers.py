@@ -119,8 +119,14 @@ def test_running_container_ends_with_the_run(run: Run, container: subprocess.Pop
     assert len(requests(run)) <= 2, "the removal of a container that exists is not repeated"
 
 
-@pytest.mark.parametrize("how", ["stop", "engine", "supervisor"])
-@pytest.mark.parametrize("code", ["0", "1"])
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        *(("0", how) for how in ("stop", "engine", "supervisor")),
+        ("1", "stop"),
+        *(pytest.param("1", how, marks=pytest.mark.thorough) for how in ("engine", "supervisor")),
+    ],
+)
 def test_container_that_is_created_late_ends_with_the_run(
     run: Run, container: subprocess.Popen[bytes], how: str, code: str
 ) -> None:

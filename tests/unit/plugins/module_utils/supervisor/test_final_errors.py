@@ -50,7 +50,7 @@ def test_the_last_traceback_is_the_one_that_ended_the_program() -> None:
     assert first_error(f"{caught}going on\n{last}") == "ValueError: boom"
 
 
-def test_rank_prefix_of_torch_is_removed_from_the_error() -> None:
+def test_torch_rank_prefix_is_removed_from_the_error() -> None:
     text = "[rank12]: Traceback (most recent call last):\n[rank12]:   File x\n[rank12]: ValueError: boom\n"
     assert first_error(text) == "ValueError: boom"
 

@@ -130,7 +130,7 @@ def command_line(pid: str) -> str:
         return ""
 
 
-def test_reader_does_not_import_our_modules() -> None:
+def test_reader_does_not_import_musters_modules() -> None:
     """The interpreter is started with -I, so the program's directory is not on its path."""
     source = Path(str(flight_reader.__file__)).read_text(encoding="utf-8")
     assert "ansible_collections" not in source

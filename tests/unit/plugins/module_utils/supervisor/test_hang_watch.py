@@ -130,7 +130,7 @@ def test_timeout_that_stops_the_run_is_never_shortened() -> None:
         assert rule.is_due() is expected
 
 
-def test_single_rank_that_is_stuck_without_others_counts() -> None:
+def test_single_stuck_rank_counts_as_a_hang() -> None:
     stuck = [group(0, **LOADS)]
     assert is_hang(stuck, stuck, [])
     assert not is_hang(stuck, [group(0, cpu="moving", **LOADS)], [])

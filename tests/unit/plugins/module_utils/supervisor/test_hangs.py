@@ -331,7 +331,7 @@ def test_process_running_c_code_gets_the_other_signal(tmp_path: Path) -> None:
         ("signal.signal(15, signal.SIG_DFL)", False),
     ],
 )
-def test_handler_of_the_hook_is_not_treated_as_the_jobs(tmp_path: Path, setting: str, expected: bool) -> None:
+def test_handler_of_the_hook_is_not_attributed_to_the_job(tmp_path: Path, setting: str, expected: bool) -> None:
     write_hook(str(tmp_path))
     code = f"import signal, time\n{setting}\nprint('ready', flush=True)\ntime.sleep(600)"
     process = start_python(tmp_path, code, PYTHONPATH=f"{tmp_path}/hooks", LOCAL_RANK="3")

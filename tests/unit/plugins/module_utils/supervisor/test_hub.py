@@ -82,7 +82,7 @@ def test_ranks_of_node_0_are_killed_to_restart_when_a_node_is_lost(make_rank_0: 
     supervisor.plan["wrap"] = ["docker", "run"] if in_container else []
     attempt = node.run.node(0) / "ranks" / "first" / "attempt_0" / "0"
     attempt.mkdir(parents=True)
-    future = time.time() + 3600.0  # the clock was set back since
+    future = time.time() + 3600.0  # the clock has been set back since then
     os.utime(attempt, (future, future))
     supervisor.plan["rank_logs"] = "torchrun"
     supervisor.launcher.note_attempt(time.monotonic())

@@ -62,7 +62,7 @@ def test_idle_node_is_named_once_with_its_cost_until_it_works_again() -> None:
     assert idle.texts() == []
 
 
-def test_several_nodes_are_one_text_and_prices_may_be_unknown() -> None:
+def test_several_nodes_share_one_text_and_prices_may_be_unknown() -> None:
     samples = {f"gpu{number}": IDLE for number in range(1, 10)}
     (text,) = feed(watch(10, price=None), {**samples, "gpu0": WORKS})
     assert text == (
@@ -79,12 +79,12 @@ def test_several_nodes_are_one_text_and_prices_may_be_unknown() -> None:
         {"gpu0": WORKS, "gpu1": sample(0.7, 0.0, 0.0)},  # reads data
         {"gpu0": WORKS, "gpu1": sample(0.3, 0.0, 0.0)},  # a little
         {"gpu0": WORKS, "gpu1": sample(None, 0.0, 0.0)},  # CPU use is unknown in a container
-        {"gpu0": WORKS, "gpu1": sample(0.0, None)},  # the driver does not say
+        {"gpu0": WORKS, "gpu1": sample(0.0, None)},  # the driver does not report it
         {"gpu0": sample(0.4, 10.0), "gpu1": IDLE},  # the other one hardly works, either
         {"gpu0": WORKS, "stranger": IDLE},
     ],
 )
-def test_nothing_is_idle(samples: dict[str, Any]) -> None:
+def test_busy_run_has_no_idle_nodes(samples: dict[str, Any]) -> None:
     assert feed(watch(), samples) == []
 
 
@@ -106,7 +106,7 @@ def test_ranks_that_wait_for_a_debugger_are_not_idle() -> None:
     assert feed(watch(debugger={"rank": 0}), {"gpu0": WORKS, "gpu1": IDLE}) == []
 
 
-def test_idle_nodes_cause_a_notification_of_their_own() -> None:
+def test_idle_nodes_cause_a_separate_notification() -> None:
     assert EVENTS["idle"] == "idle"
 
 

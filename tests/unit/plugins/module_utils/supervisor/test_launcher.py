@@ -23,7 +23,9 @@ from tests.unit.supervised import end_rank, eventually
 
 
 @pytest.mark.parametrize("noticed", [False, True])
-def test_node_is_not_marked_ended_by_us_if_torchrun_noticed_a_failure(make_node: NodeMaker, noticed: bool) -> None:
+def test_node_is_not_marked_as_ended_by_muster_if_torchrun_noticed_a_failure(
+    make_node: NodeMaker, noticed: bool
+) -> None:
     supervisor = make_node(1, 2).supervisor
     job = run_job(supervisor, subprocess.Popen(["/bin/true"]))
     supervisor.launcher.code = job.wait()
@@ -48,7 +50,7 @@ def test_torchrun_closing_ranks_is_a_failure_only_without_restarts(
     assert supervisor.launcher.ended_by_us is well
 
 
-def test_launcher_that_had_already_ended_is_not_marked_ended_by_us(make_node: NodeMaker) -> None:
+def test_launcher_that_had_already_ended_is_not_marked_as_ended_by_muster(make_node: NodeMaker) -> None:
     """Its end and rank 0's stop may be seen in the same turn."""
     supervisor = make_node(1, 2).supervisor
     job = run_job(supervisor, subprocess.Popen(["/bin/sh", "-c", "kill -9 $$"]))

@@ -48,6 +48,9 @@ from tests.unit.supervised import (
 FOREVER = ["/bin/sleep", "600"]
 # Runs until its file `go` exists.
 UNTIL_TOLD = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
+# All nodes run the same program. Node 1 also reports to node 0, whose own reports are in the tests with both
+# ranks, such as test_an_exception_ends_the_run_everywhere_and_is_reported.
+ONE_RANK = [pytest.param(0, marks=pytest.mark.thorough), 1]
 
 RunMaker = Callable[..., Run]
 
@@ -138,7 +141,7 @@ def test_a_node_that_does_not_check_in_ends_the_run(make: RunMaker) -> None:
     run.wait_until_gone()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", ONE_RANK)
 def test_logs_over_the_limit_lose_their_middle_and_the_job_continues(make: RunMaker, rank: int) -> None:
     write = f'echo first; head -c 6000000 /dev/zero | tr "\\0" "x"; echo; echo last; {UNTIL_TOLD[2]}; echo after'
     commands = [UNTIL_TOLD, UNTIL_TOLD]
@@ -179,7 +182,7 @@ def test_concurrent_runs_do_not_affect_each_other(make: RunMaker) -> None:
     other.wait_for("succeeded")
 
 
-def test_end_message_of_rank_0_counts_even_if_it_hangs_up_right_after(make: RunMaker) -> None:
+def test_end_message_of_rank_0_counts_even_if_it_disconnects_immediately(make: RunMaker) -> None:
     run = make(FOREVER, ["/bin/true"])
     with socket.create_server(run.lifeline) as listener:
         listener.settimeout(120.0)
@@ -294,7 +297,7 @@ class Relay:
                 peer, _address = self.listener.accept()
                 try:
                     rank_0 = socket.create_connection(self.run.lifeline, timeout=120.0)
-                except OSError:  # the hub does not listen yet: the peer will call again
+                except OSError:  # the hub does not listen yet: the peer will connect again
                     peer.close()
                     continue
                 self.ends = {"peer": rank_0, "server": peer}
@@ -337,7 +340,7 @@ def test_relay_cannot_inject_or_replay_lifeline_messages(make: RunMaker, side: s
         plan["remote_start"] = bool(line) and b"start" in line
     relay = Relay(run)
     try:
-        run.start(1, 0)  # the peer calls before rank 0 listens, and again
+        run.start(1, 0)  # the peer connects before rank 0 listens, and then again
         if run.plans[0]["remote_start"]:
             eventually(lambda: run.state(1) == "running")
         else:
@@ -508,7 +511,7 @@ def test_slow_supervisor_is_not_mistaken_for_a_hung_one(make: RunMaker) -> None:
     assert_nothing_is_left(run)
 
 
-@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("rank", [0, 1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_killing_a_supervisor_ends_the_run_everywhere(make: RunMaker, rank: int) -> None:
     run = make(FOREVER, FOREVER, FOREVER)
     run.start()
@@ -563,7 +566,7 @@ def test_a_command_that_cannot_be_started_ends_the_run(make: RunMaker, command: 
     assert_nothing_is_left(run)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", ONE_RANK)
 def test_mount_lost_during_a_run_is_reported_in_events_and_result(make: RunMaker, rank: int) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD)
     run.plans[rank]["command"] = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 3"]
@@ -619,7 +622,7 @@ HEEDLESS = ["/bin/sh", "-c", "trap '' TERM; touch heedless; while :; do sleep 0.
 FAILS = f"{UNTIL_TOLD[2]}; echo 'Traceback (most recent call last):'; echo 'OSError: timed out'; exit 1"
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", ONE_RANK)
 def test_rank_killed_by_its_supervisor_is_not_reported_as_the_cause(make: RunMaker, rank: int) -> None:
     """Not even if the real cause looks like a consequence of other ranks ending."""
     commands = [HEEDLESS, HEEDLESS]
@@ -680,7 +683,7 @@ def test_gpus_that_fail_during_a_run_are_reported_in_events_and_result(
     assert (reports[rank]["gpus"], reports[1 - rank]["gpus"]) == (error, "")
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", ONE_RANK)
 def test_gpu_loss_that_ends_the_job_at_once_is_reported(make: RunMaker, rank: int) -> None:
     """The job ends long before the next sample."""
     commands = [FOREVER, FOREVER]
@@ -723,7 +726,7 @@ def test_mount_probe_exits_with_the_errno() -> None:
         assert subprocess.run([sys.executable, "-I", "-S", "-c", MOUNT_CHECK, path], check=False).returncode == code
 
 
-def test_elastic_run_continues_while_enough_nodes_live(make: RunMaker) -> None:
+def test_elastic_run_continues_while_enough_nodes_are_alive(make: RunMaker) -> None:
     run = make(UNTIL_TOLD, UNTIL_TOLD, FOREVER, min_nnodes=2)
     run.start()
     run.wait_for("running")
@@ -831,7 +834,7 @@ os._exit(int(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", ONE_RANK)
 def test_other_nodes_do_not_wait_for_leftovers_of_a_failed_node(make: RunMaker, rank: int) -> None:
     commands = [FOREVER, FOREVER]
     commands[rank] = [sys.executable, "-c", LEAVES_A_STUBBORN_CHILD]
@@ -846,7 +849,7 @@ def test_other_nodes_do_not_wait_for_leftovers_of_a_failed_node(make: RunMaker, 
     end_by_force(run)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", ONE_RANK)
 def test_stop_grace_overrides_torchruns_timeout_after_a_rank_fails(make: RunMaker, rank: int) -> None:
     commands = [FOREVER, FOREVER]
     commands[rank] = [sys.executable, "-c", ENDS_ITS_RANKS, "1"]
@@ -925,7 +928,7 @@ def test_processes_left_behind_by_a_job_are_ended(make: RunMaker) -> None:
     assert_nothing_is_left(run)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", ONE_RANK)
 def test_killing_a_supervisor_leaves_no_detached_child(make: RunMaker, rank: int) -> None:
     commands = [FOREVER, FOREVER]
     commands[rank] = [sys.executable, "-c", DETACHES_ITSELF]

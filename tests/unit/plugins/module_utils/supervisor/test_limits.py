@@ -71,9 +71,14 @@ def started(run: Run) -> float:
     return float(next(event["time"] for event in events if event["event"] == "go"))
 
 
-@pytest.mark.parametrize("behaviour", ["obedient", "stubborn"])
 @pytest.mark.parametrize(
-    ("name", "text"), [("cost_limit", "launch_cost_limit (20 USD)"), ("time_limit", "launch_time_limit (20 s)")]
+    ("name", "text", "behaviour"),
+    [
+        ("cost_limit", "launch_cost_limit (20 USD)", "obedient"),
+        ("time_limit", "launch_time_limit (20 s)", "stubborn"),
+        pytest.param("cost_limit", "launch_cost_limit (20 USD)", "stubborn", marks=pytest.mark.thorough),
+        pytest.param("time_limit", "launch_time_limit (20 s)", "obedient", marks=pytest.mark.thorough),
+    ],
 )
 def test_run_ends_at_its_limit_with_a_checkpoint(
     launch: Starter, tmp_path: Path, name: str, text: str, behaviour: str

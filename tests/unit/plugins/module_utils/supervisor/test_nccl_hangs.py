@@ -52,7 +52,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_hang_of_nccl_names_the_rank_and_the_operation(tmp_path: Path, runs: list[Run], kind: str) -> None:
+def test_nccl_hang_names_the_rank_and_the_operation(tmp_path: Path, runs: list[Run], kind: str) -> None:
     described, verdict, evidence = KINDS[kind]
     run = make_torch_run(tmp_path, "torchrun", kind, SCRIPT, NCCL)
     ras = f"localhost:{free_port()}"  # otherwise, runs on one machine share a port

@@ -160,7 +160,7 @@ def network_events(run: Run) -> list[str]:
     return [event for event in run.events() if "NET/Socket" in event]
 
 
-def test_tcp_beside_rdma_is_reported_once_and_the_run_continues(make: RunMaker) -> None:
+def test_tcp_used_despite_rdma_is_reported_once_and_the_run_continues(make: RunMaker) -> None:
     run = make(NO_DEVICE)
     run.start()
     run.wait_for("running")

@@ -154,7 +154,7 @@ def test_other_programs_on_the_port_are_ignored(monkeypatch: pytest.MonkeyPatch)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         assert read_status(port, timeout=0.1) == ""
-    assert read_status(port) == ""  # nothing listens any more
+    assert read_status(port) == ""  # nothing is listening any longer
     monkeypatch.setattr(nccl_ras, "MAX_REPLY", 1000)
     with server("x" * 100_000) as port:
         assert len(read_status(port)) == 1000

@@ -130,7 +130,7 @@ def test_replacement_of_an_earlier_node_only_follows() -> None:
 
 
 @pytest.mark.parametrize("is_job", [False, True])
-def test_no_node_joins_a_job_of_slurm(tmp_path: Path, is_job: bool) -> None:
+def test_no_node_joins_a_slurm_job(tmp_path: Path, is_job: bool) -> None:
     plan = {**plan_of(2), "elastic": False, "remote_start": False}
     nodes = initial_views(["node0", "node1"], "")
     nodes[1]["state"] = "lost"

@@ -50,7 +50,7 @@ def test_short_report_is_not_changed() -> None:
 
 
 @given(st.integers(1, 2000), st.sampled_from(["e", "é", "\U0001f4a5", "\0", '"']), st.integers(0, 2000))
-def test_a_report_fits_into_one_line_of_the_lifeline(ranks: int, character: str, length: int) -> None:
+def test_a_report_fits_into_one_lifeline_message(ranks: int, character: str, length: int) -> None:
     report = report_of([character * length] * ranks)
     shorten_report(report)
     assert len(json.dumps({"type": "report", "report": report}).encode()) < MAX_LINE

@@ -151,7 +151,7 @@ def test_only_chosen_events_are_reported(make: RunMaker, server: WebhookServer) 
         (302, "it replied with HTTP status 302, a redirect, which is refused: use the final URL"),
     ],
 )
-def test_server_that_does_not_accept_costs_one_line_each(
+def test_each_server_that_rejects_a_notification_is_logged_on_one_line(
     make: RunMaker, server: WebhookServer, status: int, problem: str
 ) -> None:
     server.status = status
@@ -168,7 +168,7 @@ def test_server_that_does_not_accept_costs_one_line_each(
     assert [body["path"] for body in server.bodies] == [f"/{SECRET}"] * 2, "no redirect was followed"
 
 
-def test_server_that_refuses_connections_or_names_costs_one_line_each(make: RunMaker) -> None:
+def test_each_server_that_cannot_be_reached_is_logged_on_one_line(make: RunMaker) -> None:
     run = make(QUICK)
     start(run, f"http://127.0.0.1:1/{SECRET}", f"http://muster.invalid/{SECRET}", events=["ended"])
     run.wait_until_gone()
@@ -318,7 +318,7 @@ HOSTILE = "<!channel> @everyone <https://evil|click> & \u202e"
         ("json", '"event": "ended"', "nothing-else"),
     ],
 )
-def test_text_of_the_job_mentions_no_users(kind: str, present: str, absent: str) -> None:
+def test_job_text_mentions_no_users(kind: str, present: str, absent: str) -> None:
     body = KINDS[kind](message({"run_id": "first"}, "ended", HOSTILE)).data.decode()
     assert present in body and absent not in body
 

@@ -71,7 +71,7 @@ def test_slow_gpu_is_named_with_its_reason_and_cost() -> None:
         {"gpu0": figures(1900), "gpu1": json.dumps({"gpus": {"index": 0}, "steps": {"1": "fast", "x": 1.0}})},
     ],
 )
-def test_nothing_is_slow(texts: dict[str, str]) -> None:
+def test_even_run_has_no_slow_parts(texts: dict[str, str]) -> None:
     pace = watch()
     feed(pace, texts)
     assert pace.take_news() == []

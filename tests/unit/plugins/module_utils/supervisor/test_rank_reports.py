@@ -77,7 +77,7 @@ def test_signal_that_killed_a_rank_is_reported(case: str, who: int, code: int) -
     assert reports[1 - who][1] == TERMINATED
 
 
-def test_numbers_of_any_length_in_torchruns_output_do_no_harm() -> None:
+def test_numbers_of_any_length_in_torchruns_output_are_harmless() -> None:
     table = f"Root Cause (first observed failure):\nrank : {DIGITS} (local_rank: {DIGITS})\n"
     text = f"{table}  exitcode : {DIGITS} (pid: {DIGITS})\nSending process {DIGITS} closing signal\n"
     assert torchrun_failures(text) == {} and torchrun_first(text) is None
@@ -167,7 +167,7 @@ def test_killed_rank_does_not_report_an_exception_it_caught(tmp_path: Path) -> N
     assert codes_and_errors(rank_reports(plan, str(tmp_path), 1)) == [(0, 1, "KeyError: 'caught'")]
 
 
-def test_ranks_that_ended_by_themselves_are_not_marked_as_ended_by_us(tmp_path: Path) -> None:
+def test_ranks_that_ended_by_themselves_are_not_marked_as_ended_by_muster(tmp_path: Path) -> None:
     plan = {"rank_logs": "ranks", "node": {"slots": 5, "first_rank": 4}}
     for local_rank, code, ended in ((0, 1, 99.5), (1, -9, 99.25), (2, -15, 99.0), (3, 1, 100.5)):
         end_rank(tmp_path, local_rank, code, ended, "saving\n")

@@ -42,7 +42,7 @@ def test_ranks_that_do_the_same_are_sent_as_one_group() -> None:
 
 
 @pytest.mark.parametrize("ranks", [8, 64, 1000])
-def test_message_with_as_many_places_as_ranks_fits_into_a_line_of_the_lifeline(ranks: int) -> None:
+def test_message_with_a_location_for_each_rank_fits_into_a_lifeline_message(ranks: int) -> None:
     path, function = "/" + "é" * 299, "f" * 100
     groups = merge_groups([group_of(rank, rank, path, function) for rank in range(ranks)])
     sent = shorten_groups(groups)
@@ -51,7 +51,7 @@ def test_message_with_as_many_places_as_ranks_fits_into_a_line_of_the_lifeline(r
     assert checked_groups(sent, range(ranks)) == sent
 
 
-def test_report_with_many_stacks_and_operations_fits_into_a_line_of_the_lifeline() -> None:
+def test_report_with_many_stacks_and_operations_fits_into_a_lifeline_message() -> None:
     row = {"group": "g" * 100, "description": "é" * 100, "operation": "o" * 100, "sizes": "s" * 100}
     report: Any = {
         "stacks": [group_of(rank, rank, "/" + "é" * 300) for rank in range(64)],

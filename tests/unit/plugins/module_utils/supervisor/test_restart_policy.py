@@ -92,7 +92,7 @@ def test_only_configured_classes_restart(end_class: str) -> None:
     assert decide(policy_with(when=["hang"]), ended("hang")).restart
 
 
-def test_stop_by_the_user_never_restarts_even_if_listed() -> None:
+def test_run_stopped_by_the_user_never_restarts_even_if_listed() -> None:
     assert not decide(policy_with(when=["stopped", "succeeded", "not_started"]), ended("stopped")).restart
 
 

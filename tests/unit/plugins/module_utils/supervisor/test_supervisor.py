@@ -109,7 +109,7 @@ def test_reserve_is_freed_for_the_final_status(make_node: NodeMaker) -> None:
 
 
 @pytest.mark.parametrize("elastic", [False, True])
-def test_shutdown_of_a_machine_is_no_request_to_stop(
+def test_shutdown_of_a_machine_is_not_a_request_to_stop(
     make_node: NodeMaker, monkeypatch: pytest.MonkeyPatch, elastic: bool
 ) -> None:
     node = make_node(1, 2, **({"min_nnodes": 1} if elastic else {}))

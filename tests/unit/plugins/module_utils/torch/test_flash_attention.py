@@ -204,7 +204,7 @@ def test_missing_wheel_is_reported_with_the_nearest_existing_ones(
     assert not (tmp_path / "choice").exists()
 
 
-def test_wheels_for_an_older_cuda_are_nearest_for_a_newer_one(
+def test_wheels_for_an_older_cuda_are_the_nearest_to_a_newer_cuda(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "torch_build", lambda: {**HERE, "cuda": "13.0"})

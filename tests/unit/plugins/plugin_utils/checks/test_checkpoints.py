@@ -218,7 +218,7 @@ def test_plan_shows_the_resume_arguments_of_the_job(real: Path) -> None:
     assert render_contract(contract, job, table, None).splitlines()[-1] == f"  resumes      --load {path}"
 
 
-def test_interval_of_young() -> None:
+def test_best_interval_follows_youngs_formula() -> None:
     assert round(best_interval(20, 7200)) == 537  # 9 minutes, for a spot machine that is lost every 2 hours
     assert round(seconds_to_failure(64) / 3600) == 125
     assert [format_duration(seconds) for seconds in (8, 537, 8000, 1e6)] == ["8 s", "9 min", "2 h 13 min", "277 h"]
@@ -249,7 +249,7 @@ def test_seconds_come_from_the_newest_run_of_the_same_program(tmp_path: Path) ->
         (("--model_path", "x"), False),
     ],
 )
-def test_arguments_that_resume(args: tuple[str, ...], expected: bool) -> None:
+def test_arguments_that_resume_a_job_are_recognized(args: tuple[str, ...], expected: bool) -> None:
     assert resumes(make_job(args=args)) is expected
 
 

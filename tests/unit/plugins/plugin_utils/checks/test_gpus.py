@@ -28,7 +28,7 @@ def holder(facts: dict[str, Facts], name: str, **values: Any) -> None:
 def fewer(facts: dict[str, Facts], name: str, count: int) -> None:
     slots = facts[name]["gpu_count"]
     facts[name].update(gpus=gpus(count))
-    facts[name]["gpu_count"] = slots  # what the inventory says
+    facts[name]["gpu_count"] = slots  # as set in the inventory
 
 
 def own_run(facts: dict[str, Facts], name: str) -> None:

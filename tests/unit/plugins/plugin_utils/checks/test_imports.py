@@ -103,7 +103,7 @@ def test_module_with_its_own_role_is_installed_by_it() -> None:
     )
 
 
-def test_modules_that_may_be_the_users_are_not_reported_as_packages() -> None:
+def test_modules_that_may_belong_to_the_user_are_not_reported_as_packages() -> None:
     facts = cluster(2)
     missing(facts, "models", "utils", certain=False)
     (finding,) = findings(facts)
@@ -228,7 +228,7 @@ def test_remedy_installs_headers_that_base_packages_omits() -> None:
     assert command in result.remedy
 
 
-def test_offload_of_deepspeed_needs_nvcc() -> None:
+def test_deepspeed_offload_needs_nvcc() -> None:
     facts = cluster(2, 2)
     without(nvcc="")(facts)
     for node in facts.values():

@@ -169,7 +169,7 @@ def no_ssh(facts: dict[str, Facts], name: str) -> None:
         (lambda f: isolate(f, "node3", outward=False), [("error", "peers-blocked", ("node3",))]),
         (lambda f: isolate(f, "node3", inward=False), [("error", "peers-blocked", ("node3",))]),
         (lambda f: block(f, "node2", "node4"), [("error", "peers-blocked", ("node4", "node2"))]),
-        # nodes that are asked one after another see just as much
+        # nodes that are queried one after another see just as much
         (everyone_came_in_turn, []),
         (
             together(everyone_came_in_turn, lambda f: isolate(f, "node3")),
@@ -215,7 +215,8 @@ def test_nodes_queried_too_late_to_connect_are_reported_as_untested() -> None:
         came_first(facts, peer, "node3")
         came_first(facts, "node3", peer)
     asked(facts, "node3", 20)
-    assert [(item.severity, item.id) for item in findings(facts)] == [("error", "peers-blocked")]  # something refuses
+    # something rejects connections
+    assert [(item.severity, item.id) for item in findings(facts)] == [("error", "peers-blocked")]
     asked(facts, "node3", 25)
     (result,) = findings(facts)
     assert (result.severity, result.id, result.nodes) == ("error", "peers-unmet", ("node1", "node2", "node3"))

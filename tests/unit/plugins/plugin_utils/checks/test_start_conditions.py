@@ -90,7 +90,7 @@ def test_a_node_with_another_run_is_busy() -> None:
     assert "stop.yml -e run_id=second" in finding.remedy and "-e replace=true" in finding.remedy
 
 
-def test_node_with_a_job_of_slurm_is_refused_unless_a_run_is_that_job() -> None:
+def test_node_with_a_slurm_job_is_refused_unless_a_run_is_that_job() -> None:
     finding = the_finding({"b": {"slurm_jobs": ["7", "12"]}})
     assert (finding.id, finding.nodes) == ("slurm-job", ("b",))
     assert finding.problem == "Slurm runs jobs 7, 12 on the node"

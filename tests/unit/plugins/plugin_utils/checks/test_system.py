@@ -184,7 +184,7 @@ def test_disk_without_inodes_needs_inodes_not_space() -> None:
     assert "GiB" not in finding.requirement + finding.remedy
 
 
-def test_of_two_clocks_that_far_from_the_controllers_is_wrong() -> None:
+def test_of_two_clocks_the_one_that_differs_from_the_controllers_is_wrong() -> None:
     assert spoilt(lambda f: clock(f, 90.0, "node1"), count=2) == [("error", "clock-skew", ("node1",))]
     assert spoilt(lambda f: clock(f, 90.0, "node2"), count=2) == [("error", "clock-skew", ("node2",))]
 

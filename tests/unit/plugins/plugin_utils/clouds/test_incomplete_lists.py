@@ -68,7 +68,7 @@ def test_unlisted_resource_is_not_created_again(tmp_path: Path, omitted: set[str
     assert any("not in the provider's list: checking for 15 s" in text for text in bench.shown)
 
 
-def test_machine_that_is_gone_is_created_again(tmp_path: Path) -> None:
+def test_machine_that_no_longer_exists_is_created_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     (gone,) = [key for key, item in bench.account.resources.items() if item["name"] == "bert-1"]
     del bench.account.resources[gone]
@@ -77,7 +77,7 @@ def test_machine_that_is_gone_is_created_again(tmp_path: Path) -> None:
     assert MISSING_TIMEOUT <= bench.now - before < 2 * MISSING_TIMEOUT
 
 
-def test_complete_list_is_believed_at_once(tmp_path: Path) -> None:
+def test_complete_list_is_trusted_immediately(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     before = bench.now
     provision(bench.cloud(), Request(nnodes=3))

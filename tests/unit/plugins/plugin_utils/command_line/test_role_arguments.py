@@ -28,7 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
         ({"port": "{{ a }}", "a": 1}, {"port": "{{ a }}"}, False),
         ({"port": ["{{ a }}"], "a": "{{ __b }}", "__b": 1}, {"port": ["{{ a }}"], "a": "{{ __b }}", "__b": 2}, False),
         ({"port": "{% if a %}1{% endif %}", "a": 1}, {"port": "{% if a %}1{% endif %}", "a": 2}, False),
-        ({"port": "{{ a }}", "a": "{{ port }}"}, {"port": "{{ a }}", "a": "{{ port }}"}, True),  # a circle
+        ({"port": "{{ a }}", "a": "{{ port }}"}, {"port": "{{ a }}", "a": "{{ port }}"}, True),  # a cycle
         ({"port": "{{ hostvars.x.a }}"}, {"port": "{{ hostvars.x.a }}"}, False),
         ({"port": "{{ lookup('vars', 'a' ~ 'b') }}"}, {"port": "{{ lookup('vars', 'a' ~ 'b') }}"}, False),
         ({"port": "a", "a": 1}, {"port": "a", "a": 2}, True),

@@ -51,19 +51,19 @@ def test_each_entry_has_a_recorded_text_with_its_source() -> None:
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_a_recorded_text_finds_its_own_entry_first(name: str) -> None:
+def test_a_recorded_text_matches_its_own_entry_first(name: str) -> None:
     assert ids(TEXTS[name])[0] == name
 
 
 @pytest.mark.parametrize(
     ("name", "source", "text"), ELSEWHERE, ids=[f"{name}-{source}" for name, source, _ in ELSEWHERE]
 )
-def test_a_text_of_another_thread_finds_the_entry_first(name: str, source: str, text: str) -> None:
+def test_a_text_from_a_different_thread_matches_its_entry_first(name: str, source: str, text: str) -> None:
     assert ids(text)[:1] == [name]
     assert source != ENTRIES[name].source
 
 
-def test_texts_of_other_threads_cover_most_entries() -> None:
+def test_texts_from_other_threads_cover_most_entries() -> None:
     assert len({name for name, _source, _text in ELSEWHERE}) >= 60
     assert len({source for _name, source, _text in ELSEWHERE}) >= 100
 
@@ -71,7 +71,7 @@ def test_texts_of_other_threads_cover_most_entries() -> None:
 def test_entry_is_complete_and_matches_the_text_on_its_page() -> None:
     for name, entry in ENTRIES.items():
         assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name)
-        arguments = entry.example.replace("...", "3")  # what differs from case to case
+        arguments = entry.example.replace("...", "3")  # the part that differs from case to case
         assert ids("\n".join([arguments] * entry.min_lines))[:1] == [name]
         assert entry.cause.endswith("."), name
         assert entry.title and not entry.title.endswith(".") and not entry.remedy.endswith((".", ";")), name
@@ -224,7 +224,7 @@ def test_known_error_takes_precedence_over_the_last_lines() -> None:
     }
 
 
-def test_lost_node_is_explained_whatever_its_last_lines() -> None:
+def test_lost_node_is_explained_whatever_its_last_lines_are() -> None:
     error = "gpu2 is lost: no sign of life for 10 s (powered off, or cut off from the network)"
     explanation = explain_failure(error, TEXTS["disk-full"].splitlines())
     assert explanation is not None and explanation["id"] == "node-lost"
@@ -318,7 +318,7 @@ TIMED_OUT = "DistNetworkError: The client socket has timed out after 600000ms wh
         ("TypeError: expected a list", ["A module that was compiled using NumPy 1.x cannot be run in"], ""),
     ],
 )
-def test_line_about_the_same_host_file_or_package_tells_more_than_the_error(
+def test_line_about_the_same_host_file_or_package_is_more_specific_than_the_error(
     error: str, lines: list[str], entry: str
 ) -> None:
     explanation = explain_failure(error, lines)
@@ -421,7 +421,7 @@ SYSTEM_ERROR = "ncclSystemError: System call (socket, malloc, munmap, etc) faile
     ],
     ids=["weak", "refined", "nothing else", "exception", "line of a signal", "summary"],
 )
-def test_summary_of_a_launcher_says_less_than_any_other_line(error: str, lines: list[str], entry: str) -> None:
+def test_launcher_summary_is_less_specific_than_any_other_line(error: str, lines: list[str], entry: str) -> None:
     explanation = explain_failure(error, lines)
     assert explanation is not None and explanation["id"] == entry
 
@@ -442,14 +442,14 @@ def test_exception_that_a_line_only_quotes_explains_nothing(prefix: str) -> None
     assert explain_failure("ended with exit code 1, its last output: bye", lines) is None
 
 
-def test_lasting_state_explains_an_end_without_a_message_only() -> None:
+def test_lasting_state_explains_only_an_end_without_a_message() -> None:
     lines = ["[W CUDAFunctions.cpp:108] Warning: CUDA initialization: The NVIDIA driver on your system is too old", "x"]
     explanation = explain_failure("ended with exit code 1, its last output: x", lines)
     assert explanation is not None and (explanation["id"], explanation["confidence"]) == ("driver-too-old", "log")
     assert explain_failure("ValueError: boom", lines) is None
 
 
-def test_exception_of_spawn_without_the_one_of_its_process_says_little() -> None:
+def test_spawn_exception_without_that_of_its_process_does_not_hide_the_cause() -> None:
     error = "Exception:\n-- Process 0 terminated with the following error:"
     explanation = explain_failure(error, TEXTS["nccl-invalid-argument"].splitlines())
     assert explanation is not None and explanation["id"] == "nccl-invalid-argument"
@@ -557,12 +557,12 @@ NCCL_FAILED = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:47, unhandled c
         ([], "nccl-cuda-error"),
     ],
 )
-def test_warning_of_torch_about_a_gpu_explains_an_error_of_cuda_inside_nccl(lines: list[str], entry: str) -> None:
+def test_torch_warning_about_a_gpu_explains_a_cuda_error_inside_nccl(lines: list[str], entry: str) -> None:
     explanation = explain_failure(NCCL_FAILED, lines)
     assert explanation is not None and (explanation["id"], explanation["confidence"]) == (entry, "log")
 
 
-def test_random_rendezvous_id_explains_a_rendezvous_that_failed_only() -> None:
+def test_random_rendezvous_id_explains_only_a_failed_rendezvous() -> None:
     warning, error = TEXTS["rendezvous-ids-differ"].splitlines()
     explanation = explain_failure(error, [warning])
     assert explanation is not None and explanation["id"] == "rendezvous-ids-differ"

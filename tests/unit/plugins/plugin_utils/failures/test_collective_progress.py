@@ -26,7 +26,7 @@ def difference(*failures: dict[str, Any]) -> str:
     return describe_difference(read_works(failures))[0]
 
 
-def test_rank_that_is_behind_is_named_and_failed_first() -> None:
+def test_rank_that_is_behind_is_named_as_the_first_failure() -> None:
     failures = [failure(0, 315), failure(1, 313), failure(2, 315)]
     first = name_different_collectives(failures[0], failures)
     assert first["rank"] == 1
@@ -38,7 +38,7 @@ def test_rank_that_is_behind_is_named_and_failed_first() -> None:
     assert explanation is not None and (explanation["id"], explanation["confidence"]) == ("rank-behind", "error")
 
 
-def test_most_ranks_are_not_called_behind() -> None:
+def test_a_majority_of_ranks_is_not_reported_as_behind() -> None:
     text = difference(failure(0, 315), failure(1, 313), failure(2, 313), failure(3, 315), failure(4, 313))
     assert "behind" not in text and text.startswith("ranks are not at the same step: ")
 
@@ -64,11 +64,11 @@ def test_ranks_that_pass_different_sizes_are_named() -> None:
     ],
     ids=["same", "other group", "point to point", "sizes may differ", "one rank"],
 )
-def test_operations_that_may_differ_say_nothing(failures: list[dict[str, Any]]) -> None:
+def test_operations_that_may_differ_are_not_compared(failures: list[dict[str, Any]]) -> None:
     assert difference(*failures) == ""
 
 
-def test_ranks_that_share_a_log_are_told_apart() -> None:
+def test_ranks_that_share_a_log_are_distinguished() -> None:
     lines = [line for rank, number in ((4, 12), (5, 11), (6, 12)) for line in failure(rank, number)["last_lines"]]
     assert "behind: rank 5" in difference({"rank": 4, "error": "", "last_lines": lines})
 

@@ -37,7 +37,7 @@ def verdict_of(last: dict[str, Any], early: list[int]) -> dict[str, Any]:
     ("last", "early", "expected"),
     [
         (ENDED_BY_TORCHRUN, [], "it was in load (data.py:41)"),
-        # no rank process was running any more: torchrun had just ended them
+        # no rank process was still running: torchrun had just ended them
         (ENDED_BY_TORCHRUN, [0, 1, 2, 3], "it was in load (data.py:41)"),
         (rank(3, None), [3], "had already ended with exit code 0"),
     ],
@@ -62,7 +62,7 @@ def test_verdict_keeps_the_stacks_of_all_nodes_for_the_report() -> None:
     assert verdict["hang"] is None
 
 
-def test_node_cannot_report_the_stacks_of_ranks_of_another() -> None:
+def test_node_cannot_report_the_stacks_of_ranks_on_another_node() -> None:
     made = result(report(1, rank(0, 1, GLOO), stacks=[{**WAITS, "ranks": [0, 3]}]), report(1, stacks="x"), hang=7)
     assert [group["ranks"] for group in verdict_from_hub({"nodes": NODES}, made)["stacks"]] == [[0]]
 
@@ -128,7 +128,7 @@ def test_flight_recorder_names_the_rank_if_there_are_no_stacks() -> None:
     assert EVIDENCE in failure["error"]
 
 
-def test_node_cannot_report_operations_of_ranks_of_another() -> None:
+def test_node_cannot_report_operations_of_ranks_on_another_node() -> None:
     made = nccl_result(with_stacks=True)
     made["nodes"][0]["report"]["operations"] += [COMPLETED]
     made["nodes"][1]["report"]["operations"] = 7

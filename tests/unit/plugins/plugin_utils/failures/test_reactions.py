@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.reaction
     explains_reaction,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import with_stated_cause
+from tests.explain.offline import explain_offline
 
+RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "errors"
 ENTRIES = {entry.id: entry for entry in CATALOGUE}
 CAUSES = {
     "name-unknown": "[c10d] The IPv4 network addresses of (gpu-a, 29500) cannot be retrieved (gai error: -2 - Name or)",
@@ -39,6 +42,67 @@ TRACEBACK = ["Traceback (most recent call last):", '  File "run.py", line 3, in 
 CONTINUED = ["step 20 loss 0.3", "Epoch 2:  38%|███▊      | 1190/3130", "Retrying in 1 s", "[c10d] Rendezvous complete"]
 
 
+SITE = "/opt/env/lib/python3.11/site-packages"
+# What launchers print after a rank has failed.
+EPILOGUES = {
+    "torchrun": f"""\
+W0323 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 812914 closing signal SIGTERM
+E0323 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 0 (pid: 88) of binary: py
+Traceback (most recent call last):
+  File "/opt/env/bin/torchrun", line 10, in <module>
+    sys.exit(main())
+  File "{SITE}/torch/distributed/launcher/api.py", line 270, in launch_agent
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 88)
+============================================================
+""",
+    "deepspeed": """\
+[2023-03-08 23:09:10,901] [INFO] [launch.py:318:sigkill_handler] Killing subprocess 15884
+[2023-03-08 23:09:10,911] [ERROR] [launch.py:324:sigkill_handler] ['python', '-u', 'run.py'] exits with return code = 1
+""",
+    "srun": """\
+srun: error: node1: task 3: Exited with exit code 1
+slurmstepd: error: *** STEP 12.0 ON node1 CANCELLED AT 2026-05-12T12:43:25 ***
+srun: error: node2: tasks 4-7: Terminated
+""",
+    "mpirun": """\
+--------------------------------------------------------------------------
+mpirun detected that one or more processes exited with non-zero status, thus causing
+the job to be terminated. The first process to do so was:
+
+  Process name: [[52222,1],1]
+  Exit code:    1
+--------------------------------------------------------------------------
+""",
+    "torch.distributed.launch": f"""\
+Traceback (most recent call last):
+  File "{SITE}/torch/distributed/launch.py", line 256, in main
+    raise subprocess.CalledProcessError(returncode=process.returncode,
+subprocess.CalledProcessError: Command '['python', '-u', 'train.py']' returned non-zero exit status 1.
+""",
+    "lightning": "[rank: 1] Child process with PID 123 terminated with code 1. Forcefully terminating all others\n",
+    "a closed connection": """\
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "train.py", line 3, in main
+[rank0]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1, remote process exited or there was a network error
+[rank0]: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.
+""",
+    "SIGTERM": f"""\
+Traceback (most recent call last):
+  File "{SITE}/torch/distributed/elastic/multiprocessing/api.py", line 87, in _terminate_process_handler
+    raise SignalException(f"Process {{os.getpid()}} got signal: {{sigval}}", sigval=sigval)
+torch.distributed.elastic.multiprocessing.api.SignalException: Process 293812 got signal: 15
+""",
+}
+
+
 def found(error: str, lines: list[str]) -> str:
     explanation = explain_failure(error, lines)
     return explanation["id"] if explanation else ""
@@ -49,6 +113,18 @@ def found(error: str, lines: list[str]) -> str:
 def test_earlier_cause_comes_before_the_reaction_that_ended_the_rank(cause: str, reaction: str) -> None:
     lines = ["starting", CAUSES[cause], "waiting", REACTIONS[reaction]]
     assert found(REACTIONS[reaction], lines) == cause
+
+
+@pytest.mark.parametrize("launcher", EPILOGUES)
+def test_each_cause_is_found_before_what_launchers_print_after_it(launcher: str) -> None:
+    wrong = []
+    for entry in (entry for entry in CATALOGUE if entry.kind == "root" and not entry.recoverable and not entry.summary):
+        text = (RECORDED / f"{entry.id}.txt").read_text().partition("\n")[2].rstrip("\n") + "\n"
+        answers = [
+            explain_offline({"ranks": {"0": text + end}, "exit": {"0": 1}}).id for end in ("", EPILOGUES[launcher])
+        ]
+        wrong += [(entry.id, answers)] if answers[1] not in (entry.id, answers[0]) else []
+    assert wrong == []
 
 
 @pytest.mark.parametrize("reaction", ["rendezvous-unreached", "ranks-missing", "nccl-peer-gone"])
@@ -91,6 +167,24 @@ def test_end_without_a_message_is_explained_by_a_name_that_nobody_knows() -> Non
     assert found("ended with exit code 1, its last output: bye", [CAUSES["name-unknown"], "step 3 loss 1"]) == ""
 
 
+def trace(error: str, line: str = "x = d['key']") -> list[str]:
+    return ["Traceback (most recent call last):", '  File "/job/train.py", line 12, in main', f"    {line}", error]
+
+
+@pytest.mark.parametrize("reaction", ["nccl-peer-gone", "launcher-terminated", "rank-failed", "rendezvous-unreached"])
+def test_earlier_exception_of_the_script_is_the_cause_of_a_reaction(reaction: str) -> None:
+    ended = trace(REACTIONS[reaction], "dist.barrier()")
+    explanation = explain_failure(REACTIONS[reaction], [*trace("KeyError: 'key'"), "cleaning up", *ended])
+    assert explanation is not None and "train.py:12" in explanation["cause"] and "KeyError" in explanation["seen"]
+    assert explanation["confidence"] == "log"
+    for harmless in (
+        [*trace("KeyError: 'key'"), "step 20 loss 0.3", *ended],
+        [*trace("KeyError: 'key'"), "Retrying in 1 s", *ended],
+        [*trace("ConnectionError: Connection reset by peer"), *ended],
+    ):
+        assert found(REACTIONS[reaction], harmless) == reaction
+
+
 def test_hint_says_more_than_a_reaction() -> None:
     lines = [
         "n1:9:19 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.5<51> with error 5, opcode 0, vendor err 249"
@@ -107,7 +201,7 @@ def test_reactions_and_causes_are_entries_of_their_kinds() -> None:
 
 def test_a_reaction_is_no_cause_of_another_one() -> None:
     reaction = ENTRIES["nccl-time-out"]
-    assert not explains_reaction(ENTRIES["store-reset"], "RuntimeError: Connection reset by peer", reaction, [])
+    assert not explains_reaction(ENTRIES["store-reset"], True, reaction, [])
 
 
 def failure(rank: int, error: str, lines: list[str]) -> dict[str, Any]:
@@ -116,6 +210,8 @@ def failure(rank: int, error: str, lines: list[str]) -> dict[str, Any]:
 
 def test_rank_whose_log_states_the_cause_is_named_before_one_that_only_waited() -> None:
     waited = failure(0, REACTIONS["ranks-missing"], ["starting"])
+    raised = failure(3, REACTIONS["nccl-peer-gone"], [*trace("KeyError: 'key'"), REACTIONS["nccl-peer-gone"]])
+    assert with_stated_cause(waited, [waited, raised]) is raised
     lost = failure(1, REACTIONS["rendezvous-unreached"], ["starting"])
     caused = failure(2, REACTIONS["rendezvous-unreached"], [CAUSES["name-unknown"]])
     assert with_stated_cause(waited, [waited, lost, caused]) is caused

@@ -148,7 +148,7 @@ def test_killed_launcher_comes_before_an_error_its_rank_caught() -> None:
 
 @pytest.mark.parametrize("launcher", [0, 1, TERMINATED, -signal.SIGKILL, 143])
 @pytest.mark.parametrize("code", [1, 70, TERMINATED, -signal.SIGKILL, 137, 143])
-def test_rank_ended_by_us_is_not_the_cause_whatever_its_exit_code(code: int, launcher: int) -> None:
+def test_rank_ended_by_muster_is_not_the_cause_whatever_its_exit_code(code: int, launcher: int) -> None:
     """A rank that ignores SIGTERM is killed by us, a shell that heeds it exits with 143, a script with any code."""
     timeout = "TimeoutError: timed out"  # looks like the effect of other ranks' ends
     ended = report(launcher, {**rank(0, code), "ended_by_us": True}, ended_by_us=True)
@@ -165,7 +165,7 @@ def test_error_of_a_stopped_rank_comes_before_consequences_only() -> None:
     assert cause(lost) == ("node2", None, "node2 is lost: silent")
 
 
-def test_rank_we_killed_beside_a_failed_one_is_not_the_cause() -> None:
+def test_rank_killed_by_muster_alongside_a_failed_rank_is_not_the_cause() -> None:
     killed = {**rank(1, -signal.SIGKILL), "ended_by_us": True}
     failed = report(TERMINATED, {**rank(0, 1, CLOSED), "first": True}, killed)
     made = result(failed, report(1, rank(2, 1, "ValueError: boom")), first="node0")
@@ -185,7 +185,7 @@ def test_first_failed_rank_of_a_node_is_reported() -> None:
     assert cause(result(report(1, rank(0, -9), later))) == ("node0", 1, "ValueError: boom")
 
 
-def test_first_failed_node_that_rank_0_heard_of_is_reported() -> None:
+def test_first_failure_that_reached_rank_0_is_reported() -> None:
     """If the node that ended the run only noticed the failure of others; the nodes' own clocks are ignored."""
     later, sooner = (report(1, rank(n, 1, f"ValueError: {n}"), ended=1000.0 - n) for n in (2, 4))
     made = result(report(1, rank(0, 1, CLOSED)), later, sooner, first="node0")
@@ -426,7 +426,7 @@ def test_node_that_left_an_elastic_run_does_not_make_it_stopped() -> None:
 
 def test_rank_0_is_reported_lost_if_no_node_gives_a_reason() -> None:
     verdict = verdict_without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
-    assert verdict["reason"] == "node0 is lost: it does not answer"
+    assert verdict["reason"] == "node0 is lost: it does not respond"
     verdict = verdict_without_hub(
         PLAN, {"node0": seen("died", "the supervisor died"), "node1": None, "node2": None}, 5000.0
     )
@@ -461,8 +461,8 @@ def test_failure_message_names_node_rank_error_and_log() -> None:
         "  on node1 these processes survive even SIGKILL: 4711; the node needs a reboot\n"
         "  on node1 the container may still exist and hold GPUs: Cannot connect; remove it there with: docker rm "
         "--force muster-first-node1\n"
-        "  on node1 the run's directory could not be written to at times: No space left on device; make room, or set "
-        "launch_node_directory: /home/u/node1\n"
+        "  on node1 the run's directory could not be written to at times: No space left on device; free up space, or "
+        "set launch_node_directory: /home/u/node1\n"
         "  on node1 the mount /data died during the run: Transport endpoint is not connected; check that its server is "
         "up, then mount it again (site.yml)\n"
         "  record: /runs/first/result.json"

@@ -185,7 +185,7 @@ def test_last_output_of_the_rank_without_a_timeout_shows_its_activity(output: st
     assert (" when rank 1 gave up waiting for it, its last output: " in error) == (entry != "nccl-time-out")
 
 
-def test_last_output_that_the_waiting_rank_printed_as_well_shows_nothing() -> None:
+def test_last_output_that_the_waiting_rank_also_printed_is_no_evidence() -> None:
     waiting = aborted(1, f"Saving checkpoint to out\n{watchdog(4021, 'ALLREDUCE')}")
     assert failure(result(silent(0, "Saving checkpoint to out"), waiting, first="node1"))[::2] == (1, "nccl-time-out")
     number, error, entry = failure(

@@ -44,7 +44,7 @@ NEED = Need(3, frozenset({"gpu2"}), NOW)
     ],
     ids=["first", "too early", "confirmed", "another number", "another node", "clock set back"],
 )
-def test_machines_are_created_once_the_need_is_confirmed(need: Need | None, now: float, expected: Any) -> None:
+def test_machines_are_created_once_the_loss_is_confirmed(need: Need | None, now: float, expected: Any) -> None:
     assert confirm(Rent(3), LOST, need, now) == expected
 
 

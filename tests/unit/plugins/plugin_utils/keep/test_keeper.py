@@ -187,7 +187,9 @@ def write_notes_in(world: World, record: Path, notes: Notes) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_killed_at_every_step_and_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_keep_completes_after_being_killed_at_any_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """At each request to the provider, before and after each step, and before and after each of keep's notes."""
     lose, new_machines = LOSSES[name]
     point, killed = 0, True

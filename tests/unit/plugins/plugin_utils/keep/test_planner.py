@@ -91,7 +91,7 @@ def test_next_action(changes: dict[str, Any], noted: dict[str, Any], expected: A
         ({}, {"rented": 2}, "machines were created for gpu2, but cannot be used"),
     ],
 )
-def test_user_is_told_what_keep_waits_for(changes: dict[str, Any], noted: dict[str, Any], text: str) -> None:
+def test_user_sees_what_keep_waits_for(changes: dict[str, Any], noted: dict[str, Any], text: str) -> None:
     action = next_action(LOST._replace(**changes), notes(**noted), NOW)
     assert isinstance(action, Watch) and text in action.text
 
@@ -167,7 +167,7 @@ def test_every_action_is_safe(at: Situation, prepared: set[str], rented: int, jo
         assert not names and not isinstance(action, Rent)
 
 
-def test_all_losses_end_complete_or_with_a_reason_without_cloud_faults() -> None:
+def test_all_losses_are_repaired_or_explained_without_cloud_faults() -> None:
     """Each way to lose up to two of three machines: taken away, hanging, broken or back again."""
     for fates in itertools.product(("well", "taken", "hangs", "broken", "back"), repeat=3):
         lost = [name for name, fate in zip(NODES, fates, strict=True) if fate != "well"]

@@ -56,7 +56,7 @@ def test_no_machine_is_created_for_names_invented_by_a_node() -> None:
     assert at.missing == (MissingNode("gpu2"),)
 
 
-def test_list_of_the_majority_is_believed_not_that_of_a_node_that_is_cut_off() -> None:
+def test_list_of_the_majority_is_trusted_over_that_of_an_isolated_node() -> None:
     names = ("gpu1", "gpu2", "gpu3")
 
     def lists(*missing: str) -> list[dict[str, Any]]:

@@ -184,11 +184,33 @@ def test_kernel_ends_an_abandoned_call(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     hang = "def main(request):\n    open(request).read()"
     call = {"sources": pack_texts({"hang": hang}).data, "main": "hang", "request": str(tmp_path / "pipe"), "packed": {}}
-    call |= {"mark": "", "limit": 1}
+    call |= {"mark": "", "limit": 1, "reads": False}
     data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
     completed = subprocess.run(command, input=data, text=True, capture_output=True, check=False)
     assert completed.returncode == -signal.SIGALRM, completed.stderr
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_call_that_only_reads_ends_when_nobody_awaits_its_reply(tmp_path: Path, reads: bool) -> None:
+    begins, ends = tmp_path / "begins", tmp_path / "ends"
+    os.mkfifo(begins)
+    os.mkfifo(ends)
+    wait = "def main(request):\n    open(request[0], 'w').close()\n    open(request[1]).close()"
+    call = {"sources": pack_texts({"wait": wait}).data, "main": "wait", "request": [str(begins), str(ends)]}
+    call |= {"packed": {}, "mark": "", "limit": 0}
+    data = f"exec({BOOTSTRAP!r})\n{json.dumps({**call, 'reads': reads})}".encode()
+    command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout
+        process.stdin.write(data)
+        process.stdin.close()
+        begins.read_bytes()  # waits until the call has begun
+        process.stdout.close()
+        if not reads:
+            ends.write_bytes(b"")  # which takes another process that reads it
+        process.wait(60)
+    assert process.returncode != 0
 
 
 def test_plugins_that_call_nodes_have_read_the_sources_in_advance(tmp_path: Path) -> None:
@@ -217,7 +239,7 @@ def test_packed_fields_of_a_request_reach_the_node_as_texts() -> None:
     packed = pack_texts(texts)
     assert len(packed.data) < len(texts["supervisor.py"]) / 20
     call = {"sources": pack_texts({"reply": reply}).data, "main": "reply", "request": {"other": [1]}}
-    call |= {"packed": {"supervisor": packed.data}, "mark": REPLY_MARK, "limit": 0}
+    call |= {"packed": {"supervisor": packed.data}, "mark": REPLY_MARK, "limit": 0, "reads": False}
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
     data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
     completed = subprocess.run(command, input=data, text=True, capture_output=True, check=True)

@@ -89,14 +89,14 @@ def test_the_command_is_the_one_that_ansible_would_run() -> None:
         action(Connection("community.docker.docker")),
     ],
 )
-def test_what_asks_for_a_password_cannot_stream(refused: Any) -> None:
+def test_connection_that_prompts_for_a_password_cannot_stream(refused: Any) -> None:
     assert stream_argv(refused, "true") == []
 
 
 # - the process
 
 
-def test_lines_that_are_no_replies_are_ignored() -> None:
+def test_lines_that_are_not_replies_are_ignored() -> None:
     lines = ["BECOME-SUCCESS-x", f"{REPLY_MARK}no json", f'{REPLY_MARK}{{"one": 1}}', f"{REPLY_MARK}[2]"]
     stream = NodeStream(["/bin/sh", "-c", f"cat; printf '%s\\n' {shlex.join(lines)}"], b"input\n")
     assert stream.next(60) == {"one": 1}
@@ -152,7 +152,7 @@ def test_a_node_sends_samples_and_output_as_they_arise_until_the_run_ends(run: R
     stream.close()
 
 
-def test_the_process_on_the_node_ends_after_its_time_and_without_a_reader(run: Run) -> None:
+def test_the_process_on_the_node_ends_after_its_timeout_and_without_a_reader(run: Run) -> None:
     run.start()
     run.wait_for("running")
     stream = stream_of(run, seconds=0.0)

@@ -145,7 +145,7 @@ def test_invalid_output_is_refused(reply: Any) -> None:
     assert is_output_news(make_reply()) and not is_output_news(reply)
 
 
-def test_hostile_values_in_valid_replies_do_no_harm(view: RunView) -> None:
+def test_hostile_values_in_valid_replies_are_harmless(view: RunView) -> None:
     status = {"hang": {"text": SECRET, "culprits": SECRET}, "slow": {"a": 1}, "message": SECRET, "exited": SECRET}
     events = [{"text": SECRET * 1000, "event": [], "time": "now"}, {"text": SECRET, "event": "health", "time": 1e300}]
     view.take(make_reply(status=status, events=events, samples=[5, {"node": "gpu0"}], unfinished=SECRET * 10_000))
@@ -155,7 +155,7 @@ def test_hostile_values_in_valid_replies_do_no_harm(view: RunView) -> None:
 
 
 @pytest.mark.parametrize("plan", [{}, {"nodes": 5}, {"nodes": [5, {"name": [], "slots": "x"}]}, {"arguments": {}}])
-def test_damaged_records_do_no_harm(plan: dict[str, Any]) -> None:
+def test_damaged_records_are_harmless(plan: dict[str, Any]) -> None:
     json.dumps(RunView("first", plan, {"state": [], "nodes": 7, "started": "x"}).snapshot(0))
 
 

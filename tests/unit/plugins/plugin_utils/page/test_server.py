@@ -104,7 +104,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
         yield served
 
 
-def test_it_listens_on_the_loopback_address_only(page: Page) -> None:
+def test_server_listens_only_on_the_loopback_address(page: Page) -> None:
     assert page.server.server_address[0] == "127.0.0.1"
     assert page.server.url() == f"{page.origin}/#token={page.server.token}"
     assert page.server.url("first").endswith("&run=first")
@@ -216,7 +216,7 @@ def test_hostile_parameters_are_refused(page: Page, query: str) -> None:
     assert page.ask(f"/api/runs/first/search?text={'x' * 201}")[0] == 400
 
 
-def test_a_broken_or_idle_connection_does_no_harm(page: Page) -> None:
+def test_a_broken_or_idle_connection_is_harmless(page: Page) -> None:
     for data in (
         b"",
         b"GET",

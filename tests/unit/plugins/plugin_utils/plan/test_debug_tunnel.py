@@ -29,7 +29,7 @@ DEBUGGER = {"rank": 3, "node": "gpu2", "port": 5678, "directory": "/home/ubuntu/
 VARIABLES = {"ansible_host": "203.0.113.12", "ansible_user": "ubuntu", "ansible_port": 2222}
 
 
-def test_the_tunnel_uses_the_login_of_ansible_and_the_loopback_addresses_of_both_machines() -> None:
+def test_the_tunnel_uses_ansibles_login_and_the_loopback_addresses_of_both_machines() -> None:
     argv = tunnel_argv(VARIABLES, "gpu2", 5678)
     forward = "127.0.0.1:5678:127.0.0.1:5678"
     assert argv[:2] == ["ssh", "-T"] and argv[-2:] == ["203.0.113.12", "cat"]

@@ -45,7 +45,7 @@ def test_shell_opens_in_image_of_the_job_or_container_of_a_run() -> None:
     )
 
 
-def test_login_uses_the_connection_settings_of_ansible() -> None:
+def test_login_uses_ansibles_connection_settings() -> None:
     host = {
         "ansible_host": "203.0.113.2",
         "ansible_port": 2222,

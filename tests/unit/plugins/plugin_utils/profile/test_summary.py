@@ -106,7 +106,7 @@ def event(name: str, start: float, duration: float, **more: Any) -> dict[str, An
     return {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": start, "dur": duration, **more}
 
 
-def test_a_trace_is_reduced_to_own_times_kernels_and_collectives() -> None:
+def test_a_trace_is_reduced_to_self_times_kernels_and_collectives() -> None:
     trace = {
         "baseTimeNanoseconds": 10**18,
         "traceEvents": [
@@ -209,7 +209,7 @@ def test_ranks_that_the_run_does_not_have_are_named() -> None:
     assert unknown_ranks([7], [*replies, {"unreachable": True}]) == []  # it may have rank 7
 
 
-def test_an_operation_that_does_not_run_in_each_step_is_not_shown_as_never() -> None:
+def test_an_operation_that_does_not_run_in_each_step_has_a_fractional_count() -> None:
     assert [format_count(count) for count in (0.2, 1.0, 12.4)] == ["0.2", "1", "12"]
 
 

@@ -78,7 +78,7 @@ def test_machine_is_recognized(identity: dict[str, Any], is_match: bool) -> None
     assert matches(make_entry("gpu3", "", "", IDENTITY, ["GPU-b"]), "gpu3", identity) is is_match
 
 
-def test_name_decides_only_without_anything_else() -> None:
+def test_name_identifies_a_machine_only_without_other_identifiers() -> None:
     entry = make_entry("gpu3", "", "", {}, [])
     assert matches(entry, "gpu3", IDENTITY) and not matches(entry, "gpu4", {})
 

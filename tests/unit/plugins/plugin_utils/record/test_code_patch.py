@@ -157,7 +157,7 @@ def hostile_repository(directory: Path) -> str:
     return git(directory, "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "rev-parse", "HEAD")
 
 
-def test_nothing_of_a_hostile_repository_is_executed(tmp_path: Path) -> None:
+def test_no_code_of_a_hostile_repository_is_executed(tmp_path: Path) -> None:
     source = tmp_path / "hostile" / "code"
     commit = hostile_repository(source)
     recorded = fingerprints(source, ["train.py"])

@@ -22,7 +22,7 @@ ORIGIN = {
 }
 
 
-def test_origin_is_described_in_lines() -> None:
+def test_origin_is_described_on_separate_lines() -> None:
     assert describe_origin(ORIGIN) == [
         "job file: /home/me/toy/job.yml",
         "code: /home/me/toy, commit 3f786850e387, with uncommitted changes",

@@ -194,7 +194,7 @@ def test_exponential_pattern_is_abandoned_with_a_note(tmp_path: Path, monkeypatc
     assert [note for note in record.notes if "launch_metrics take too long" in note]
 
 
-def test_tables_of_timm_and_ultralytics_are_curves_but_other_tables_are_not(tmp_path: Path) -> None:
+def test_timm_and_ultralytics_tables_are_curves_but_other_tables_are_not(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     node = directory / "logs" / "node0"
     (node / "summary.csv").write_text("epoch,train_loss,eval_top1\n0,6.5,1.5\n1,5.5,9.5\n")

@@ -183,7 +183,7 @@ def test_settings_set_on_the_command_line_take_precedence() -> None:
     assert "launch_debug_rank" not in setting_names().values(), "a repeated run waits for no debugger"
 
 
-def test_nodes_are_the_same_or_as_many() -> None:
+def test_nodes_are_the_same_or_equal_in_number() -> None:
     recorded = snapshot(settings={"launch_spares": "1", "launch_nnodes": ""})
     assert nodes_to_use(recorded, ["gpu1", "gpu0", "x"]) == {"nnodes": 1, "spares": 1, "names": ["gpu0", "gpu1"]}
     assert nodes_to_use(recorded, ["gpu0", "x"]) == {"nnodes": 1, "spares": 1, "names": []}

@@ -65,7 +65,7 @@ def test_reported_step_that_is_repeated_counts_once(tmp_path: Path) -> None:
     assert list(curve.step) == [1, 2, 3, 4] and list(curve.value) == [0, 0, 1, 1]
 
 
-def test_reports_are_joined_if_another_node_has_rank_0_from_then_on(tmp_path: Path) -> None:
+def test_reports_are_joined_if_rank_0_moves_to_another_node(tmp_path: Path) -> None:
     def lines(*steps: int, loss: float) -> str:
         reports = [json.dumps({"step": step, "loss": loss}) for step in steps]
         return "".join(f"epoch\nMUSTER_RESULT {report}\n" for report in reports)

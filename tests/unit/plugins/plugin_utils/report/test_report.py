@@ -42,7 +42,7 @@ def steady(_node: int, _gpu: int, _second: float) -> Sample:
     return (90.0, 36000.0, 70.0, 350.0)
 
 
-def test_gpu_figures_are_computed_from_its_samples(tmp_path: Path) -> None:
+def test_gpu_figures_are_computed_from_the_gpus_samples(tmp_path: Path) -> None:
     def sample(_node: int, _gpu: int, second: float) -> Sample:
         step = second / 15
         return (step, 1024.0 * (step + 1), 40 + step / 2, 100.5 + step)

@@ -55,11 +55,11 @@ def test_steps_are_multiples_of_logging_steps(
     assert loss(training(logged, steps, per_epoch, seconds, as_text)) == ("step", [float(step) for step in logged])
 
 
-def test_first_step_may_be_logged_as_well() -> None:
+def test_first_step_may_also_be_logged() -> None:
     assert loss(training([1, 10, 20, 30, 40], 40, 20, 30.0)) == ("step", [1.0, 10.0, 20.0, 30.0, 40.0])
 
 
-def test_evaluations_have_steps_of_their_own() -> None:
+def test_evaluations_have_their_own_steps() -> None:
     lines = training(range(5, 21, 5), 20, 10, 12.0)
     lines[2:2] = [entry({"eval_loss": 2.0, "eval_runtime": 1.0, "epoch": 1.0}, True)]
     lines[-1:-1] = [entry({"eval_loss": 1.5, "eval_runtime": 1.0, "epoch": 2.0}, True)]

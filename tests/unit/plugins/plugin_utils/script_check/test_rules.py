@@ -124,7 +124,7 @@ def test_rule_reports_its_fault_and_nothing_without_it(rule: str) -> None:
         assert ids(wrong) - ids(right) <= {rule, "process-group-open"}
 
 
-def test_a_finding_has_the_line_of_the_fault_and_code_to_write() -> None:
+def test_a_finding_has_the_line_of_the_fault_and_suggested_code() -> None:
     text = script("ddp_plain").replace("            torch.save(", "        torch.save(")
     (finding,) = check(text)
     assert (finding.id, finding.severity) == ("save-every-rank", "error")
@@ -132,7 +132,7 @@ def test_a_finding_has_the_line_of_the_fault_and_code_to_write() -> None:
     assert finding.change.startswith("if torch.distributed.get_rank() == 0: torch.save(")
 
 
-def test_seed_of_hugging_face_datasets_is_recognized() -> None:
+def test_hugging_face_datasets_seed_is_recognized() -> None:
     split = "import torch\nparts = data.train_test_split(test_size=0.1, shuffle=True{})\n"
     assert ids(split.format("")) == {"split-unseeded"}
     assert ids(split.format(", seed=42")) == set()

@@ -198,7 +198,7 @@ def test_name_in_slurm(name: str, expected: str) -> None:
 def test_names_that_slurm_cannot_distinguish_are_refused() -> None:
     nodes = [{"name": "gpu_1", "address": "10.0.0.1"}, {"name": "gpu-1", "address": "10.0.0.2"}]
     planned = plan_cluster(nodes, {"gpu_1": state(), "gpu-1": state()}, SlurmOptions())
-    assert planned["errors"][0].startswith("gpu_1, gpu-1: each of them is 'gpu-1' in Slurm")
+    assert planned["errors"][0].startswith("gpu_1, gpu-1: all of them would be named 'gpu-1' in Slurm")
 
 
 def as_planned(planned: SlurmPlan, node: str) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def test_complete_cluster_needs_no_changes() -> None:
         assert plan_cluster(NODES, changed, SlurmOptions())["incomplete"] == ["gpu2"], changes
 
 
-def test_another_node_invalidates_the_verification_of_all() -> None:
+def test_a_new_node_invalidates_the_verification_of_all_nodes() -> None:
     planned = plan()
     states = {node["name"]: as_planned(planned, node["name"]) for node in NODES} | {"gpu3": state()}
     nodes = [*NODES, {"name": "gpu3", "address": "10.0.0.13"}]

@@ -69,7 +69,7 @@ def test_the_manual_shows_the_tables(shown: str) -> None:
     assert shown in MANUAL.read_text(), f"docs/software.md must have:\n\n{shown}\n"
 
 
-def test_the_tables_are_in_order() -> None:
+def test_the_tables_are_sorted() -> None:
     assert list(TORCH) == sorted(TORCH)
     assert list(FLASH_ATTENTION) == sorted(FLASH_ATTENTION, key=version_tuple)
     for minor, item in TORCH.items():

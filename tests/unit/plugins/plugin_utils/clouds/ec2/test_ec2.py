@@ -63,7 +63,7 @@ def test_only_canonical_tag_text_gives_numbers(text: str) -> None:
         ({"tags": {"Name": "other"}}, "bert-4"),
     ],
 )
-def test_only_our_instances_have_a_node_name(changes: dict[str, Any], name: str | None) -> None:
+def test_only_instances_of_the_cluster_have_a_node_name(changes: dict[str, Any], name: str | None) -> None:
     assert naming.instance_node_name(instance(**changes)) == name
 
 

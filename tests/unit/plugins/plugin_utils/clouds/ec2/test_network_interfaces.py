@@ -71,7 +71,7 @@ def test_single_interface_has_a_public_address() -> None:
     assert efa == {**plain, "InterfaceType": "efa"}
 
 
-def test_cards_are_used_on_request_only() -> None:
+def test_cards_are_used_only_on_request() -> None:
     assert offers.choose_cards("all", (0, 1)) == (True, (0, 1))
     assert offers.choose_cards("auto", (0, 1)) == offers.choose_cards("required", (0, 1)) == (True, ())
     assert offers.choose_cards("none", (0, 1)) == offers.choose_cards("auto", ()) == (False, ())

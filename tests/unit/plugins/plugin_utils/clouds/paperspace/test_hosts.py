@@ -270,7 +270,7 @@ FIELD = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st
 
 
 @given(st.fixed_dictionaries({field: FIELD for field in machine(0) if field != "id"}))
-def test_any_machine_gives_printable_variables(fields: dict[str, Any]) -> None:
+def test_any_machine_has_printable_variables(fields: dict[str, Any]) -> None:
     for value in paperspace_hosts.host_variables(machine(0, **fields)).values():
         assert value is None or isinstance(value, (bool, int, float)) or (value.isprintable() and len(value) <= 255)
         json.dumps(value, allow_nan=False)

@@ -31,7 +31,7 @@ def test_stopped_service_is_a_hint_and_missing_program_is_ignored() -> None:
     assert (finding["severity"], finding["about"], finding["remedy"]) == ("hint", ["a"], "start it")
 
 
-def test_invalid_replies_and_hostile_texts_do_no_harm() -> None:
+def test_invalid_replies_and_hostile_texts_are_harmless() -> None:
     hostile = {"name": "\x1b[2J\n" * 100, "result": "Warn", "details": "x" * 10**5}
     (finding,) = diagnostic_findings({"a": {}, "b": None, "c": {"tests": 3}, "d": reply(hostile)})
     assert finding["severity"] == "hint" and len(finding["found"]) < 500 and finding["found"].isprintable()

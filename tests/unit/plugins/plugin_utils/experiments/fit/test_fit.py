@@ -134,7 +134,7 @@ def test_search_ends_with_0_if_batch_1_does_not_fit(cluster: Cluster) -> None:
     assert state["result"] == 0 and cluster.args[-1] == ["--batch", "1"]
 
 
-def test_overlong_and_refused_launches_end_the_search(cluster: Cluster) -> None:
+def test_launches_that_time_out_or_are_refused_end_the_search(cluster: Cluster) -> None:
     cluster.late = True
     with pytest.raises(ExperimentError, match="ran for 60 s and was stopped: give the script a step limit"):
         fit(cluster).search(JOB, SEARCH)

@@ -55,7 +55,7 @@ searches = st.builds(
 
 
 @given(st.integers(0, 5000), searches, st.none() | st.integers(0, 999))
-def test_result_fits_and_the_next_multiple_does_not(limit: int, search: SearchSettings, seed: int | None) -> None:
+def test_result_fits_but_the_next_multiple_does_not(limit: int, search: SearchSettings, seed: int | None) -> None:
     history = searched(limit, search, random.Random(seed) if seed is not None else None)
     result = choose_next(history, search)["result"]
     if limit == 0:

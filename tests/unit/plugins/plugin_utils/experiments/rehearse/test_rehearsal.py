@@ -168,7 +168,7 @@ def test_failed_start_ends_the_rehearsal_with_its_error(cluster: Cluster) -> Non
     assert cluster.launched[2:] == ["r-all-2", "r-resumed"], "once the script is right it continues"
 
 
-def test_overlong_and_refused_launches_end_the_rehearsal(cluster: Cluster) -> None:
+def test_launches_that_time_out_or_are_refused_end_the_rehearsal(cluster: Cluster) -> None:
     cluster.late = True
     with pytest.raises(ExperimentError, match="r-two ran for 60 s and was stopped: let the script end after"):
         play(cluster)

@@ -175,7 +175,7 @@ def test_interrupt_during_a_batch_search_ends_the_sweep(cluster: Cluster) -> Non
     assert "s-a1-fit-b32" in cluster.stopped
 
 
-def test_overlong_and_refused_launches_are_skipped(cluster: Cluster) -> None:
+def test_launches_that_time_out_or_are_refused_are_skipped(cluster: Cluster) -> None:
     cluster.late_at, cluster.refused_at = "s-a1", "s-b"
     rows = {row["variant"]: row["why"] for row in sweep(cluster, ALL, timeout=30.0)["tables"][0]["rows"]}
     assert rows["a1"] == "it ran for 40 s and was stopped: raise sweep_timeout, or reduce its work"

@@ -217,7 +217,7 @@ def test_exception_is_explained_by_where_it_was_raised(
     assert without is None or without["id"] in {entry for rule in RULES for entry in rule.over}
 
 
-def test_raised_message_and_its_place_are_shown_with_their_certainty() -> None:
+def test_raised_message_and_its_location_are_shown_with_their_certainty() -> None:
     assert explained(
         frame("/job/loader.py", 'raise ValueError("no file")', "load", 75), error="ValueError: no file"
     ) == (
@@ -270,7 +270,7 @@ def test_traceback_of_another_rank_or_without_a_head_is_found() -> None:
     assert explanation is not None and explanation["id"] == "raised-by-script"
 
 
-def test_dump_of_faulthandler_shows_where_a_process_crashed() -> None:
+def test_faulthandler_dump_shows_where_a_process_crashed() -> None:
     lines = [
         "Fatal Python error: Segmentation fault",
         "",

@@ -1,0 +1,55 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Explain an error that only reacts to an earlier failure by an exception before it in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import SECONDARY
+from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.explain import explain_chain
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.tracebacks import (
+    RaisedError,
+    read_tracebacks,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.reactions import REPORT, shows_health
+
+MAX_SEEN = 300  # characters of the exception that is shown
+# Exceptions that programs raise to try another way: of an optional package, a missing key of a configuration.
+TRIED = ("ImportError", "ModuleNotFoundError", "AttributeError", "KeyboardInterrupt", "SystemExit")
+
+
+def explain_earlier_error(lines: list[str], is_reaction: Callable[[str], bool]) -> Explanation | None:
+    """Return the explanation of the last exception of a log that is not a reaction, or None if the program went on.
+
+    Args:
+        lines: The end of the log of a rank whose error only reacts to an earlier failure.
+        is_reaction: Whether the catalogue knows the message of an exception as a reaction.
+    """
+    for raised in reversed(read_tracebacks(lines)):
+        # Lines after the message may belong to another process.
+        text = first_line(raised) if ": " in first_line(raised) else raised.text
+        if SECONDARY.search(text) or REPORT.match(text) or is_reaction(text):
+            continue
+        if raised.exception in TRIED or raised.user_frame is None or shows_health(lines_after(raised, lines)):
+            return None
+        explanation = explain_chain([raised], None, fallback=True)
+        if explanation is None:
+            return None
+        return {**explanation, "confidence": "log", "seen": " ".join(clean_line(first_line(raised)).split())}
+    return None
+
+
+def first_line(raised: RaisedError) -> str:
+    """Return the first line of the message of an exception, shortened."""
+    return raised.text.partition("\n")[0][:MAX_SEEN]
+
+
+def lines_after(raised: RaisedError, lines: list[str]) -> Iterable[str]:
+    """Return the lines after the last one that has the message of an exception."""
+    text = first_line(raised)
+    position = next((index for index in range(len(lines) - 1, -1, -1) if text in lines[index]), len(lines) - 1)
+    return lines[position + 1 :]

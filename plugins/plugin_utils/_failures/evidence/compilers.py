@@ -1,0 +1,104 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence on why the code of an extension was not compiled: the line of the compiler above the traceback."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
+
+TOPIC = "Why an extension was not compiled"
+FAILED = ("extension-build-failed", "package-failed", "program-failed")
+REBUILD = "and remove what is left of it: rm -rf ~/.cache/torch_extensions"
+
+RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="compiler-killed",
+        entries=("extension-build-failed",),
+        shows=(
+            r"^(?:[^\n]{0,200}: )?(?:Killed|fatal error: Killed signal)|nvcc error[^\n]{0,80}signal 9|Killed \(program "
+            r"cc1plus\)",
+        ),
+        cause="The compiler was killed for lack of memory: several files are compiled at once, on each rank.",
+        remedy="""-e '{{"launch_environment": {{"MAX_JOBS": "2"}}}}'; or build the extension once before the job """
+        "(DS_BUILD_OPS=1 pip install deepspeed; a prebuilt wheel of flash-attn)",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="compiler-header-of-old-torch",
+        entries=FAILED,
+        shows=(r"fatal error: (?P<header>THC/[\w./]{1,60}): No such file",),
+        cause="The extension's code is for an old torch: {header} was removed in torch 1.11.",
+        remedy="a newer release of the extension, or torch<1.11 in the job's requirements, then ansible-playbook "
+        "site.yml --tags python_env",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="compiler-toolkit-in-parts",
+        entries=FAILED,
+        shows=(r"fatal error: (?P<header>(?:nv|cub|thrust|cuda|cooperative_groups)/[\w./]{1,60}): No such file",),
+        cause="The CUDA toolkit of the environment is incomplete ({header} is missing): conda installs its parts "
+        "separately.",
+        remedy="install the whole toolkit of torch's CUDA version (conda install -c nvidia cuda-toolkit, or sudo "
+        "apt-get "
+        f"install cuda-toolkit-12-4) and set CUDA_HOME to it in launch_environment, {REBUILD}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="compiler-standard",
+        entries=FAILED,
+        shows=(
+            r"C\+\+(?P<standard>1[47]|2[03]) or later compatible compiler is required|You need "
+            r"C\+\+(?P<needed>1[47]|2[03]) to "
+            r"compile PyTorch",
+        ),
+        cause="The extension is compiled for an older C++ than this torch needs (C++{standard}{needed}): its build "
+        "asks "
+        "for -std=c++14, or the compiler is too old.",
+        remedy=f"a newer release of the extension that knows this torch (or -std=c++17 in its setup.py), g++ 9 or "
+        f"newer, {REBUILD}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="compiler-too-new",
+        entries=FAILED,
+        shows=(
+            r"parameter packs not expanded with|error: identifier \"__\w{1,60}\" is undefined|unsupported GNU "
+            r"version|bits/\w{1,40}\.h"
+            r"[^\n]{0,60}error: ",
+        ),
+        cause="The C++ compiler is newer than the CUDA toolkit supports: it fails on the compiler's own header files.",
+        remedy="sudo apt-get install g++-10 on all nodes (g++-11 for CUDA 11.8 and 12), and "
+        """-e '{{"launch_environment": {{"CC": "gcc-10", "CXX": "g++-10", """
+        """"NVCC_PREPEND_FLAGS": "-ccbin g++-10"}}}}', """ + REBUILD,
+    ),
+    EvidenceRule(
+        id="compiler-of-another-vendor",
+        entries=FAILED,
+        shows=(r"nvcc fatal\s{1,8}: (?P<what>Unsupported (?:NVHPC|host|clang|Clang)[^\n]{1,120})",),
+        cause="nvcc does not work with the C++ compiler that it finds ({what}): CC, CXX or a loaded module names "
+        "another vendor's.",
+        remedy="""-e '{{"launch_environment": {{"CC": "gcc", "CXX": "g++"}}}}'; unload the module of that compiler, """
+        + REBUILD,
+        certain=True,
+    ),
+    EvidenceRule(
+        id="compiler-header",
+        entries=("extension-build-failed",),
+        shows=(r"fatal error: (?P<header>[\w./+-]{1,100}): No such file or directory",),
+        cause="The compiler does not find the header file {header}: a development package is missing on the node.",
+        remedy="`apt-file search {header}` names its package (Python.h: python3-dev; omp.h: libomp-dev); install it on "
+        f"all nodes with base_packages_extra and ansible-playbook site.yml --tags base_packages, {REBUILD}",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="compiler-first-error",
+        entries=("extension-build-failed",),
+        shows=(r"^(?P<line>[\w./+-]{1,160}[:(]\d{1,6}[):][^\n]{0,40}error: [^\n]{1,160})",),
+        cause="The compiler refused the extension's code ({line}).",
+        remedy="usually the extension is of another release than torch or CUDA expect: install one that names this "
+        "torch "
+        f"in its requirements, {REBUILD}",
+    ),
+)
