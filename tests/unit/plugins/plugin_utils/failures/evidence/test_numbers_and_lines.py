@@ -143,6 +143,23 @@ def test_rank_0_itself_waits_in_its_broadcast() -> None:
     assert "it is not late" not in cause(BROADCAST.format(0, 4000))
 
 
+def test_all_ranks_wait_in_the_same_collective() -> None:
+    nodes = []
+    for rank in (0, 1):
+        waiting = node(BROADCAST.format(rank, 4))
+        report = {**waiting["report"], "exit_code": -signal.SIGABRT}
+        report["ranks"] = [{**report["ranks"][0], "rank": rank, "exit_code": -6, "error": BROADCAST.format(rank, 4)}]
+        nodes.append({**waiting, "name": f"n{rank}", "node_rank": rank, "since": float(rank), "report": report})
+    result = {"state": "failed", "reason": "", "first_node": "n1", "ended": 9.0, "nodes": nodes}
+    failure = first_failure(result)
+    assert failure is not None and failure["error"].endswith("; all 2 ranks wait in BROADCAST 4")
+    assert "none is late" in cause(failure["error"], failure["last_lines"])
+    nodes[1]["report"]["ranks"][0]["error"] = BROADCAST.format(1, 5)
+    nodes[1]["report"]["last_lines"] = BROADCAST.format(1, 5)
+    failure = first_failure(result)
+    assert failure is not None and "ranks wait in BROADCAST 4" not in failure["error"]
+
+
 def test_rank_stopped_alone_before_collectives_differ() -> None:
     assert "broadcast(stop, 0)" in cause(MISMATCH, ["INFO: Stopping optimization after 2 epochs without improvement"])
     assert "broadcast(stop, 0)" not in cause(MISMATCH, ["INFO: epoch 3"])
