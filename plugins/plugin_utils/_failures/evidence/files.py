@@ -48,6 +48,32 @@ def not_rank_0(_groups: Mapping[str, str], facts: RunFacts) -> bool:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="directory-exists-anyway",
+        entries=("directory-exists", "checkpoint-directory-race"),
+        shows=(
+            r"(?:mkdir|makedirs)\([^\n]{0,200}exist_ok ?= ?True[^\n]{0,80}\n(?:[^\n]{0,300}\n){0,6}?[^\n]{0,40}"
+            r"FileExistsError: \[Errno 17\] File exists: '(?P<path>[^'\n]{1,200})'",
+        ),
+        cause="{path} exists, and yet is no directory for this rank, so that exist_ok=True does not help: most likely "
+        "another node has just created it on a shared drive, and this node does not see it as a directory yet. "
+        "Otherwise a file or a broken link has that name.",
+        remedy="create it on rank 0 of the whole job only (RANK 0, not LOCAL_RANK 0), with a barrier for the others; "
+        "or "
+        "a directory of its own for each node. `ls -ld` that path on the node shows a file or a broken link",
+    ),
+    EvidenceRule(
+        id="file-created-by-two-nodes",
+        entries=("directory-exists",),
+        shows=(
+            r"\bopen\([^\n]{0,200}['\"][aw]\+?b?['\"][^\n]{0,80}\n(?:[^\n]{0,300}\n){0,4}?[^\n]{0,40}"
+            r"FileExistsError: \[Errno 17\] File exists: '(?P<path>[^'\n]{1,200})'",
+        ),
+        cause="Several ranks create the file {path} at the same moment on a shared drive: usually the first rank of "
+        "each node writes it (LOCAL_RANK 0), not only that of the job.",
+        remedy="write it on rank 0 of the whole job only (RANK 0, not LOCAL_RANK 0): if the code belongs to a package, "
+        "a newer release may do so; or give each node its own output directory",
+    ),
+    EvidenceRule(
         id="file-not-created",
         entries=("package-failed", "package-refused"),
         shows=(r"RuntimeError: File (?P<path>[^\n]{1,200}) cannot be opened\b", r"PyTorchFileWriter|, in save$"),

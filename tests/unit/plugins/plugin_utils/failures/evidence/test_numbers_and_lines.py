@@ -194,6 +194,28 @@ def test_checkpoint_file_is_not_created() -> None:
     assert "df -h" in cause(error, lines)
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("root.mkdir(parents=True, exist_ok=True)", "broken link"),
+        ('with open(os.path.join(path, name), "a", encoding="utf-8") as file:', "not LOCAL_RANK 0): if the code"),
+        ("os.mkdir(path)", "os.makedirs(path, exist_ok=True)"),
+    ],
+)
+def test_file_or_directory_that_two_nodes_create(source: str, text: str) -> None:
+    error = "FileExistsError: [Errno 17] File exists: '/shared/out/log'"
+    assert text in cause(error, raised(error, frame("/job/train.py", "main", source)))
+
+
+def test_nccl_peer_with_an_address_of_one_link() -> None:
+    line = (
+        "n1:1:1 [0] include/socket.h:403 NCCL WARN Connect to fe80::c4eb:49ff:fe04:e32d%6<57335> failed : unreachable"
+    )
+    error = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:957, unhandled system error, NCCL version 21.0.3"
+    assert "Another rank announced fe80::c4eb:49ff:fe04:e32d%6" in cause(error, [line])
+    assert "Another rank announced" not in cause(error, ["NCCL_SOCKET_IFNAME set to eno1", line])
+
+
 def test_directory_of_rank_0_is_not_visible() -> None:
     error = ZARR.format("megatron.core.dist_checkpointing.core")
     path = f"{SITE}/megatron/core/dist_checkpointing/strategies/zarr.py"
