@@ -122,6 +122,19 @@ def describe_difference(works: list[Work]) -> tuple[str, list[int]]:
     return "", []
 
 
+def describe_agreement(works: list[Work], ranks: int) -> str:
+    """Return that all ranks of a run wait in the same collective, or "" if they do not or their number is not known.
+
+    Args:
+        works: The operations in which ranks wait.
+        ranks: The number of ranks of the run.
+    """
+    same = {(work.group, work.number, work.name, work.elements) for work in works}
+    if ranks < 2 or len({work.rank for work in works}) != ranks or len(same) > 1 or works[0].number is None:
+        return ""
+    return f"all {ranks} ranks wait in {operation(works[0])}"
+
+
 def rank_alone(works: list[Work]) -> list[int]:
     """Return the only rank whose operation differs from that of all others, which are several, or []."""
     kinds: dict[tuple[str, int | None, int | None], list[int]] = {}

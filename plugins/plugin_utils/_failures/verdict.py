@@ -29,6 +29,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.catalogu
     explain_failure,
     shows_cause,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._failures.collective_progress import (
+    describe_agreement,
+    read_works,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
 from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang, recorded_stacks
 from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import with_stated_cause
@@ -234,7 +238,17 @@ def without_reactions(
     if culprit is None:
         named = name_different_collectives(best, failures)
         culprit = named if named is not best else still_running(result, failures) or with_stated_cause(best, failures)
+        culprit = culprit or with_agreement(result, best, failures)
     return {**best, **(culprit or {})}
+
+
+def with_agreement(
+    result: Mapping[str, Any], best: dict[str, Any], failures: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """Return the first failure with the collective in which all ranks of the run wait, or None."""
+    ranks = sum(len((node["report"] or {}).get("ranks", [])) for node in result["nodes"])
+    agreement = describe_agreement(read_works(failures), ranks)
+    return {**best, "error": f"{best['error']}; {agreement}"} if agreement else None
 
 
 def count_reactions(result: Mapping[str, Any], first: Mapping[str, Any] | None) -> int:

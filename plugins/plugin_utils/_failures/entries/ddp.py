@@ -57,11 +57,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: params[182] in this process with sizes [256, 256, 1, 1] appears not to match strides of "
         "the same param in process 0.",
         texts=(r"params\[\d{1,6}\] in this process with sizes \[[\d, ]{0,80}\] appears not to match strides",),
-        cause="The sizes of this parameter are the same on all ranks, its order in memory (strides) is not: on one rank "
-        "it is channels_last or not contiguous, for example because a checkpoint or model was loaded or created another "
+        cause="The sizes of this parameter are the same on all ranks, its order in memory (strides) is not: on one "
+        "rank "
+        "it is channels_last or not contiguous, for example because a checkpoint or model was loaded or created "
+        "another "
         "way there, or the ranks have different releases of torch.",
         remedy="before DDP wraps the model, on all ranks: `for p in model.parameters(): p.data = p.data.contiguous()`; "
-        "use the same memory_format, code and packages on each rank (ansible-playbook preflight.yml compares the nodes)",
+        "use the same memory_format, code and packages on each rank (ansible-playbook preflight.yml compares the "
+        "nodes)",
         source="dongrunmin/RefDiff#2",
     ),
     CatalogueEntry(

@@ -147,8 +147,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<field>[\w.]{1,80})\n[^\n]{0,30}Extra inputs are not permitted",
         ),
         cause="The configuration has fields that this release does not know in that section: {field} is the first of "
-        "{count} errors for {model}; each field stands above an `Extra inputs are not permitted` in the log. They belong "
-        "to another section (such as fp16 for bf16) or to another release of the package that defines {model}; pydantic "
+        "{count} errors for {model}; each field stands above an `Extra inputs are not permitted` in the log. They "
+        "belong "
+        "to another section (such as fp16 for bf16) or to another release of the package that defines {model}; "
+        "pydantic "
         "only checks them.",
         remedy="remove these fields from that section of the configuration (DeepSpeed's bf16 may need only "
         '"enabled": true), or install the release of that package for which it was written',

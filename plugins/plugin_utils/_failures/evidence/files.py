@@ -40,6 +40,7 @@ DOWNLOAD_ONCE = (
     f"remove the file, and {RANK_0_FIRST}; download=False on the other ranks; or download it once before the job"
 )
 
+
 def not_rank_0(_groups: Mapping[str, str], facts: RunFacts) -> bool:
     """Return whether the rank that failed is known not to be rank 0."""
     return bool(facts.rank)
@@ -47,10 +48,37 @@ def not_rank_0(_groups: Mapping[str, str], facts: RunFacts) -> bool:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="directory-exists-anyway",
+        entries=("directory-exists", "checkpoint-directory-race"),
+        shows=(
+            r"(?:mkdir|makedirs)\([^\n]{0,200}exist_ok ?= ?True[^\n]{0,80}\n(?:[^\n]{0,300}\n){0,6}?[^\n]{0,40}"
+            r"FileExistsError: \[Errno 17\] File exists: '(?P<path>[^'\n]{1,200})'",
+        ),
+        cause="{path} exists, and yet is no directory for this rank, so that exist_ok=True does not help: most likely "
+        "another node has just created it on a shared drive, and this node does not see it as a directory yet. "
+        "Otherwise a file or a broken link has that name.",
+        remedy="create it on rank 0 of the whole job only (RANK 0, not LOCAL_RANK 0), with a barrier for the others; "
+        "or "
+        "a directory of its own for each node. `ls -ld` that path on the node shows a file or a broken link",
+    ),
+    EvidenceRule(
+        id="file-created-by-two-nodes",
+        entries=("directory-exists",),
+        shows=(
+            r"\bopen\([^\n]{0,200}['\"][aw]\+?b?['\"][^\n]{0,80}\n(?:[^\n]{0,300}\n){0,4}?[^\n]{0,40}"
+            r"FileExistsError: \[Errno 17\] File exists: '(?P<path>[^'\n]{1,200})'",
+        ),
+        cause="Several ranks create the file {path} at the same moment on a shared drive: usually the first rank of "
+        "each node writes it (LOCAL_RANK 0), not only that of the job.",
+        remedy="write it on rank 0 of the whole job only (RANK 0, not LOCAL_RANK 0): if the code belongs to a package, "
+        "a newer release may do so; or give each node its own output directory",
+    ),
+    EvidenceRule(
         id="file-not-created",
         entries=("package-failed", "package-refused"),
         shows=(r"RuntimeError: File (?P<path>[^\n]{1,200}) cannot be opened\b", r"PyTorchFileWriter|, in save$"),
-        cause="torch.save cannot create the file {path}: the disk or the quota is full, its directory does not exist, or "
+        cause="torch.save cannot create the file {path}: the disk or the quota is full, its directory does not "
+        "exist, or "
         "this user may not write there. torch does not say which.",
         remedy="on that node: `df -h DIRECTORY` and `df -i DIRECTORY` (full?), `ls -ld DIRECTORY` (missing, or of "
         "another user?), `quota -s`; free space or save elsewhere, and os.makedirs(directory, exist_ok=True) before it",
@@ -63,7 +91,8 @@ RULES: tuple[EvidenceRule, ...] = (
             r"['\"]?(?P<path>/[^\s'\"]{1,300})",
             r"\b(?:dist_checkpointing|save_checkpoint|save_to_checkpoint|in save\w{0,40}$)",
         ),
-        cause="This rank does not see {path}, which another rank has just created for the checkpoint: it is on a disk of "
+        cause="This rank does not see {path}, which another rank has just created for the checkpoint: it is on a "
+        "disk of "
         "that node only, or on a shared drive (NFS) that caches the contents of directories for some seconds.",
         remedy="save to a drive that all nodes share: `ls -ld` that directory on each node tells; ansible-playbook "
         "site.yml --tags data mounts one. If it is shared over NFS, mount it with lookupcache=none or actimeo=0 (noac) "

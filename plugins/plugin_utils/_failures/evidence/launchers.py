@@ -387,7 +387,7 @@ RULES: tuple[EvidenceRule, ...] = (
         condition=not_first,
         cause="deepspeed found no hostfile on this node, and so started a job of this node alone (node rank 0), as on "
         "every other node: each job takes itself for the first node, and only one of them can listen on the port.",
-        remedy="start each node with its own node rank: `deepspeed_multinode_launcher: standard` under "
+        remedy="start each node with its own node rank: deepspeed_multinode_launcher: standard under "
         "deepspeed_config in accelerate's configuration, with its own machine_rank per node (its default, pdsh, starts "
         "all nodes from the first and needs deepspeed_hostfile); or deepspeed --hostfile FILE on the first node only. "
         "With muster: leave launch_launcher out",

@@ -248,8 +248,8 @@ RULES: tuple[EvidenceRule, ...] = (
         id="rendezvous-of-other-address",
         entries=RENDEZVOUS,
         shows=(rf"(?:connect to |connect to \[?::ffff:|connect to \()(?P<address>{IPV4})\b[^\n]{{0,8}}\d",),
-        cause="The address {address} of the rendezvous is none of the nodes' addresses: MASTER_ADDR, --master_addr or "
-        "--rdzv_endpoint is wrong.",
+        cause="The address {address} of the rendezvous is none at which muster reaches the nodes: MASTER_ADDR, "
+        "--master_addr or --rdzv_endpoint is wrong, or another address of the first node, at which it does not answer.",
         remedy="remove MASTER_ADDR from launch_environment and the script: muster sets it to {first_address}, the "
         "address of the first node",
         condition=foreign,
@@ -346,7 +346,8 @@ RULES: tuple[EvidenceRule, ...] = (
         id="world-size-too-large",
         entries=("ranks-missing",),
         shows=(JOINED,),
-        cause="The script waits for {size}{expected} processes, and the whole run has fewer ({joined}{clients} joined): "
+        cause="The script waits for {size}{expected} processes, and the whole run has fewer ({joined}{clients} "
+        "joined): "
         "it passes a world_size of its own to init_process_group, such as torch.cuda.device_count() or a constant, or "
         "its options or configuration set one.",
         remedy="leave world_size and rank out of init_process_group, so that it reads those of the launcher, or take "
@@ -358,7 +359,8 @@ RULES: tuple[EvidenceRule, ...] = (
         id="world-size-of-script",
         entries=("ranks-missing",),
         shows=(JOINED, r"init_process_group\([^\n]{0,200}\bworld_size ?= ?(?!int\(os\.)"),
-        cause="The script passes a world_size of its own to init_process_group, {size}{expected}, and {joined}{clients} "
+        cause="The script passes a world_size of its own to init_process_group, {size}{expected}, and "
+        "{joined}{clients} "
         "processes joined: most likely only these were started, and its number is another one, such as "
         "torch.cuda.device_count(). Otherwise the job was not started on the other nodes.",
         remedy="leave world_size and rank out of init_process_group, so that it reads those of the launcher, or take "
@@ -406,6 +408,18 @@ RULES: tuple[EvidenceRule, ...] = (
         "all.",
         remedy=f"ansible-playbook site.yml --tags hosts_file writes the nodes' addresses to /etc/hosts; {BY_HAND}",
         condition=several_nodes,
+    ),
+    EvidenceRule(
+        id="peer-of-one-link",
+        entries=("nccl-internal-address",),
+        shows=(r"[Cc]onnect to (?P<address>fe80:[0-9a-fA-F:]{1,40}(?:%\w{1,16})?)<",),
+        cause="Another rank announced {address}, an IPv6 address that is valid on one link only: on its node NCCL "
+        "chose "
+        "an interface without a proper address, such as the one of a container (veth).",
+        remedy=f"{BY_HAND}; `Bootstrap : Using` in the logs of the other ranks shows the interface on each node. "
+        f"Without "
+        f"a launcher of your own, {OF_MUSTER}",
+        unless=r"NCCL_SOCKET_IFNAME(?: set|=)",
     ),
     EvidenceRule(
         id="gloo-peer-on-node",

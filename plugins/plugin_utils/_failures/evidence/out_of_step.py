@@ -23,7 +23,8 @@ TOPIC = "How the ranks came out of step"
 DIFFER = ("ranks-pass-different-sizes", "ranks-out-of-step", "rank-behind")
 SHORT_LIMIT = 600  # seconds: the default of NCCL's operations
 STOP = (
-    r"(?P<line>(?i:early[ _-]?stop|no improvement|(?:did|has) not improve|\bpatience\b|stopping (?:training|early|optimi[sz]ation)|"
+    r"(?P<line>(?i:early[ _-]?stop|no improvement|(?:did|has) not improve|\bpatience\b|"
+    r"stopping (?:training|early|optimi[sz]ation)|"
     r"should_stop|training stopped)[^\n]{0,100})"
 )
 SKIP = (
@@ -225,7 +226,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("collectives-differ",),
         shows=(CALLED, STOP),
         unless=r"(?:KeyboardInterrupt|SIGTERM)",
-        cause='This rank decided alone to stop ("{line}"), left its loop and is in {name}, while others are in the next '
+        cause='This rank decided alone to stop ("{line}"), left its loop and is in {name}, while others are in the '
+        "next "
         "step or epoch: the decision is made on one rank only, or from values that differ between the ranks.",
         remedy=f"{STOP_TOGETHER}; or train without early stopping",
     ),

@@ -23,7 +23,8 @@ RULES: tuple[EvidenceRule, ...] = (
         "never started, since the batch script starts Python itself, which runs on the first node only, or fewer tasks "
         "than Trainer(devices, num_nodes) expects.",
         remedy="start the script with srun, #SBATCH --nodes=NODES and --ntasks-per-node=GPUS as in "
-        "Trainer(devices=GPUS, num_nodes=NODES); or let muster start the ranks on all nodes (leave launch_launcher out)",
+        "Trainer(devices=GPUS, num_nodes=NODES); or let muster start the ranks on all nodes (leave launch_launcher "
+        "out)",
     ),
     EvidenceRule(
         id="slurm-time-limit",
@@ -38,10 +39,12 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("killed", "host-out-of-memory"),
         shows=(r"/slurmd/job(?P<job>\d{1,12})/slurm_script: line \d{1,6}: {1,3}\d{1,9} Killed\b",),
         cause="A process of Slurm's job {job} was killed, most likely because the job used more host memory than it "
-        "had requested: without --mem, Slurm gives a job its default, which is often small, and each rank loads its own "
+        "had requested: without --mem, Slurm gives a job its default, which is often small, and each rank loads its "
+        "own "
         "copy of the model.",
         remedy="request the memory: #SBATCH --mem=0 (all of the node) or --mem=500G; `sacct -j {job} -o "
-        "JobID,State,ReqMem,MaxRSS` shows the limit and what was used. Or use less: load the model on one rank of a node "
+        "JobID,State,ReqMem,MaxRSS` shows the limit and what was used. Or use less: load the model on one rank of a "
+        "node "
         "at a time, in bf16 and with low_cpu_mem_usage=True",
     ),
     EvidenceRule(

@@ -54,6 +54,16 @@ def of_stack(activity: Activity) -> EvidenceRule:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="all-ranks-wait",
+        entries=("nccl-time-out", "nccl-first-collective"),
+        shows=(r"; all (?P<count>\d{1,7}) ranks wait in (?P<operation>\w{1,40}) (?P<number>\d|10)$",),
+        cause="All {count} ranks wait in the same collective at the beginning ({operation} {number}), so that none is "
+        "late: most likely the network between the nodes, or between the GPUs of a node, moves no data.",
+        remedy="""see whether it works without InfiniBand or RoCE, and what NCCL uses: -e '{{"launch_environment": """
+        """{{"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "INFO"}}}}' (on one node: NCCL_P2P_DISABLE=1); ansible-playbook """
+        "preflight.yml tests the network",
+    ),
+    EvidenceRule(
         id="broadcast-of-waiting-root",
         entries=("nccl-time-out", "nccl-first-collective"),
         # Rank 0 itself gave up waiting in a broadcast at the beginning, which usually sends its own weights.

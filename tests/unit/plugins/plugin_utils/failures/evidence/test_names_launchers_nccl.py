@@ -235,6 +235,18 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
     ),
     ("several-rank-0", "RuntimeError: Address already in use", [STORE], TWO),
     ("several-rank-0-deepspeed", "RuntimeError: Address already in use", ["deepspeed.init_distributed(", STORE], TWO),
+    (
+        "deepspeed-without-hostfile",
+        "RuntimeError: Address already in use",
+        ["Unable to find hostfile, will proceed with training with local resources only.", STORE],
+        TWO,
+    ),
+    (
+        "networks-differ",
+        "ncclInternalError: Internal check failed.\nLast error:\nsocketFinalizeAccept: wrong type 3 != 4",
+        ["n1:1:1 [0] misc/socket.cc:484 NCCL WARN socketFinalizeAccept: wrong type 3 != 4"],
+        TWO,
+    ),
     ("several-rank-0-mpi", "RuntimeError: Address already in use", ["mpirun -np 2 python", STORE], TWO),
     ("", "RuntimeError: Address already in use", [STORE], RunFacts(rank=0)),
     ("", "OSError: [Errno 98] Address already in use", ["tensorboard"], TWO),

@@ -123,7 +123,8 @@ def test_global_batch_is_not_divisible() -> None:
 
 
 def test_fields_that_are_not_permitted_are_named() -> None:
-    text = cause(FIELDS, raised(FIELDS, frame("/job/train.py", "main", "deepspeed.initialize()")))
+    package = frame(f"{SITE}/deepspeed/runtime/config.py", "_initialize_params", "get_bfloat16_config(param_dict)")
+    text = cause(FIELDS, raised(FIELDS, frame("/job/train.py", "main", "deepspeed.initialize()"), package))
     assert "loss_scale is the first of 2 errors for DeepSpeedBF16Config" in text
 
 
@@ -140,6 +141,23 @@ def test_rank_0_itself_waits_in_its_broadcast() -> None:
     assert "NCCL_IB_DISABLE" in cause(BROADCAST.format(0, 4))
     assert "it is not late" not in cause(BROADCAST.format(1, 4))
     assert "it is not late" not in cause(BROADCAST.format(0, 4000))
+
+
+def test_all_ranks_wait_in_the_same_collective() -> None:
+    nodes = []
+    for rank in (0, 1):
+        waiting = node(BROADCAST.format(rank, 4))
+        report = {**waiting["report"], "exit_code": -signal.SIGABRT}
+        report["ranks"] = [{**report["ranks"][0], "rank": rank, "exit_code": -6, "error": BROADCAST.format(rank, 4)}]
+        nodes.append({**waiting, "name": f"n{rank}", "node_rank": rank, "since": float(rank), "report": report})
+    result = {"state": "failed", "reason": "", "first_node": "n1", "ended": 9.0, "nodes": nodes}
+    failure = first_failure(result)
+    assert failure is not None and failure["error"].endswith("; all 2 ranks wait in BROADCAST 4")
+    assert "none is late" in cause(failure["error"], failure["last_lines"])
+    nodes[1]["report"]["ranks"][0]["error"] = BROADCAST.format(1, 5)
+    nodes[1]["report"]["last_lines"] = BROADCAST.format(1, 5)
+    failure = first_failure(result)
+    assert failure is not None and "ranks wait in BROADCAST 4" not in failure["error"]
 
 
 def test_rank_stopped_alone_before_collectives_differ() -> None:
@@ -174,6 +192,28 @@ def test_checkpoint_file_is_not_created() -> None:
         frame(f"{SITE}/torch/serialization.py", "__init__", "torch._C.PyTorchFileWriter(str(name))"),
     )
     assert "df -h" in cause(error, lines)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("root.mkdir(parents=True, exist_ok=True)", "broken link"),
+        ('with open(os.path.join(path, name), "a", encoding="utf-8") as file:', "not LOCAL_RANK 0): if the code"),
+        ("os.mkdir(path)", "os.makedirs(path, exist_ok=True)"),
+    ],
+)
+def test_file_or_directory_that_two_nodes_create(source: str, text: str) -> None:
+    error = "FileExistsError: [Errno 17] File exists: '/shared/out/log'"
+    assert text in cause(error, raised(error, frame("/job/train.py", "main", source)))
+
+
+def test_nccl_peer_with_an_address_of_one_link() -> None:
+    line = (
+        "n1:1:1 [0] include/socket.h:403 NCCL WARN Connect to fe80::c4eb:49ff:fe04:e32d%6<57335> failed : unreachable"
+    )
+    error = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:957, unhandled system error, NCCL version 21.0.3"
+    assert "Another rank announced fe80::c4eb:49ff:fe04:e32d%6" in cause(error, [line])
+    assert "Another rank announced" not in cause(error, ["NCCL_SOCKET_IFNAME set to eno1", line])
 
 
 def test_directory_of_rank_0_is_not_visible() -> None:
