@@ -116,13 +116,12 @@ def options(flag: str, names: Iterable[str]) -> list[str]:
 
 
 def imports(number: int, venv: Path, interpreters: Path) -> list[list[str]]:
-    """Import tests with the Pythons of nodes that are here, and of those of controllers with the environment's own."""
+    """Return the options of import tests, with the oldest Python of nodes that is here and the environment's own."""
     asked = [str(CHECKOUT / venv / "bin" / "python"), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     own = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
-    known = [version for version in OF_NODES if (interpreters / f"python{version}").exists()]
-    # The newest ansible-core no longer runs nodes with 3.8, and otherwise imports the same files as the oldest.
-    of_nodes = [version for version in known if version != "3.8"][:1] if number else known
-    return [["--test", "import", "--python", version] for version in (*of_nodes, own)]
+    # The newest ansible-core no longer runs nodes with 3.8. Pythons between the two only compile.
+    known = [version for version in OF_NODES[bool(number) :] if (interpreters / f"python{version}").exists()]
+    return [["--test", "import", "--python", version] for version in (*known[:1], own)]
 
 
 def choices(part: str, number: int, venv: Path, interpreters: Path) -> list[list[str]]:
