@@ -126,7 +126,7 @@ def test_interrupted_calls_leave_nothing_here_and_on_nodes(
         )
     command = [str(drive.CHECKOUT / ".venv/bin/ansible-playbook"), f"{drive.CHECKOUT}/playbooks/status.yml"]
     command += ["-i", str(machines), "--limit", "localhost,node1,node2", "-e", "ansible_python_interpreter=/tmp/hangs"]
-    command += list(options(tmp_path)) if login == "password" else []
+    command += options(tmp_path)[:2] if login == "password" else ()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=drive.CHECKOUT, start_new_session=True
     )
