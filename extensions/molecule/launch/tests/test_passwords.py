@@ -93,7 +93,7 @@ def test_nodes_with_passwords_in_a_vault_behind_a_bastion(lab: Lab, passwords: N
         return play
 
     script = {"launch_script": str(drive.JOBS / "loop.py"), "launch_launcher": "env"}
-    run("preflight.yml", preflight_user="muster", **script)
+    run("preflight.yml", preflight_user="muster", preflight_names=False, preflight_launcher="env", **script)
     run("launch.yml", launch_user="muster", run_id="secret", detach=True, **script)
     for command in ("status.yml", "stacks.yml", "stop.yml", "runs.yml"):
         play = run(command, launch_user="muster", **({} if command == "runs.yml" else {"run_id": "secret"}))
