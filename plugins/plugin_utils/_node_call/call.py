@@ -192,7 +192,7 @@ def standard_input(
     """
     packed = {name: value.data for name, value in request.items() if isinstance(value, PackedTexts)}
     plain = {name: value for name, value in request.items() if name not in packed}
-    call = {"sources": packed_sources(module), "main": module, "request": plain, "packed": packed}
+    call: dict[str, Any] = {"sources": packed_sources(module), "main": module, "request": plain, "packed": packed}
     call |= {"mark": mark, "limit": int(limit), "reads": reads}
     return f"exec({BOOTSTRAP!r})\n{json.dumps(call)}".encode()
 
