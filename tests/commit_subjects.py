@@ -21,7 +21,7 @@ VERBS = frozenset(
         r"\w+",
         """
         Abort Accept Adapt Add Adjust Allow Append Apply Avoid Begin Bind Bound Build Bump Cache Call Catch Change
-        Check Choose Clarify Clean Clear Close Collect Combine Compare Compute Configure Convert Copy Correct
+        Check Choose Clarify Clean Clear Close Collect Combine Compare Compress Compute Configure Convert Copy Correct
         Count Cover Create Cut Declare Deduplicate Define Delete Deny Derive Describe Detect Disable Document Draw Drop
         Enable End Enforce Ensure Escape Exclude Exit Expand Expect Explain Export Expose Extend Extract Fail Fetch
         Find Fix Follow Force Format Generate Give Group Guard Handle Have Hide Hold Ignore Implement Import
