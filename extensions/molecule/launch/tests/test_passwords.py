@@ -92,7 +92,7 @@ def test_nodes_with_passwords_in_a_vault_behind_a_bastion(lab: Lab, passwords: N
         assert "Kq9" not in play.output, [line for line in play.output.splitlines() if "Kq9" in line]
         return play
 
-    script = {"launch_script": str(drive.JOBS / "loop.py"), "launch_launcher": "env"}
+    script = {"launch_script": str(drive.JOBS / "ticks.py"), "launch_launcher": "env"}
     run("preflight.yml", preflight_user="muster", preflight_names=False, preflight_launcher="env", **script)
     run("launch.yml", launch_user="muster", run_id="secret", detach=True, **script)
     for command in ("status.yml", "stacks.yml", "stop.yml", "runs.yml"):
