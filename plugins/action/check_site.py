@@ -30,6 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._command_line.role
     describe_unknown_variables,
     documented_options,
     find_wrong_values,
+    read_entry_points,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._command_line.unused_options import (
     STARTED_BY,
@@ -153,7 +154,7 @@ class ActionModule(ActionBase):
                 values.update(templar.template({name: variables[name]}))
             except AnsibleError as error:
                 problems.append(f"{name} cannot be evaluated: {error}")
-        return problems or find_wrong_values(role, values.__getitem__, values)
+        return problems or find_wrong_values(read_entry_points(role)["main"], values.__getitem__, values)
 
     def _is_on(self, role: PlayRole, hosts: Mapping[str, Mapping[str, Any]]) -> bool:
         """Return whether the role changes anything on any node."""

@@ -134,6 +134,7 @@ class ActionModule(ActionBase):
             except ValueError as error:
                 option = "sweep_args" if name == "args" else name
                 raise UserError(f"{option}: {error}", result={"changed": False}) from error
+        main = read_entry_points(LAUNCH)["main"]
         sweep_input = SweepInput(
             sweep=args["run_id"],
             variants=args["variants"],
@@ -141,13 +142,13 @@ class ActionModule(ActionBase):
             fit_args=common["fit_args"],
             fit=args["fit"],
             keys=read_job_keys(LAUNCH.parent),
-            options=set(read_entry_points(LAUNCH)["main"]["options"]),
+            options=set(main["options"]),
             machines=machines,
         )
         readers = ValueReaders(
             arguments=lambda value: parse_arguments(value, self._loader),
             environment=lambda value: parse_environment(value, self._loader),
-            find_errors=lambda variables: find_wrong_values(LAUNCH, lambda name: variables[name], variables),
+            find_errors=lambda variables: find_wrong_values(main, lambda name: variables[name], variables),
         )
         variants, problems = read_variants(sweep_input, readers)
         if len(problems) == 1:

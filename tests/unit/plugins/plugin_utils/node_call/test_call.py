@@ -183,7 +183,12 @@ def test_kernel_ends_an_abandoned_call(tmp_path: Path) -> None:
     """The node waits for a pipe that nobody writes."""
     os.mkfifo(tmp_path / "pipe")
     hang = "def main(request):\n    open(request).read()"
-    call = {"sources": pack_texts({"hang": hang}).data, "main": "hang", "request": str(tmp_path / "pipe"), "packed": {}}
+    call: dict[str, Any] = {
+        "sources": pack_texts({"hang": hang}).data,
+        "main": "hang",
+        "request": str(tmp_path / "pipe"),
+        "packed": {},
+    }
     call |= {"mark": "", "limit": 1, "reads": False}
     data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
@@ -197,7 +202,11 @@ def test_call_that_only_reads_ends_when_nobody_awaits_its_reply(tmp_path: Path, 
     os.mkfifo(begins)
     os.mkfifo(ends)
     wait = "def main(request):\n    open(request[0], 'w').close()\n    open(request[1]).close()"
-    call = {"sources": pack_texts({"wait": wait}).data, "main": "wait", "request": [str(begins), str(ends)]}
+    call: dict[str, Any] = {
+        "sources": pack_texts({"wait": wait}).data,
+        "main": "wait",
+        "request": [str(begins), str(ends)],
+    }
     call |= {"packed": {}, "mark": "", "limit": 0}
     data = f"exec({BOOTSTRAP!r})\n{json.dumps({**call, 'reads': reads})}".encode()
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
@@ -238,7 +247,7 @@ def test_packed_fields_of_a_request_reach_the_node_as_texts() -> None:
     texts = {"supervisor.py": "# ü\n" * 10_000, "program/a.py": ""}
     packed = pack_texts(texts)
     assert len(packed.data) < len(texts["supervisor.py"]) / 20
-    call = {"sources": pack_texts({"reply": reply}).data, "main": "reply", "request": {"other": [1]}}
+    call: dict[str, Any] = {"sources": pack_texts({"reply": reply}).data, "main": "reply", "request": {"other": [1]}}
     call |= {"packed": {"supervisor": packed.data}, "mark": REPLY_MARK, "limit": 0, "reads": False}
     command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
     data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
