@@ -77,9 +77,9 @@ class Command:
 
 
 def call_in_children(calls: Mapping[str, Callable[[], Any]], timeout: float) -> dict[str, Any]:
-    """Call each function in its own child process, all in parallel; return {key: its result}, as JSON allows.
+    """Call each function in its own child process, all in parallel; return {key: its result}.
 
-    A key is missing if its call did not return within `timeout` seconds.
+    Results are passed as JSON. A key is missing if its call did not return within `timeout` seconds.
     """
     waiting = {}
     for key, function in calls.items():

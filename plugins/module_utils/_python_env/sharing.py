@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Share files between the environments of a node by hard links, so that a second torch takes no space.
+"""Share files between the environments of a node with hard links, so that a second copy of torch takes no space.
 
 It works for all managers alike, after an installation: a file that another environment has from the same wheel, with
 the same content, becomes a link to that file. Packages are removed and updated by replacing files, so no environment
-changes another. The first node does not download a wheel again that another environment has stored.
+changes another. The first node does not download a wheel that another environment has already stored.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def waits(samples: list[tuple[float, float]]) -> bool:
 def waiting_gpus(text: str) -> list[bool]:
     """Return whether each sampled GPU of a node waits for other ranks, in the order of their indexes.
 
-    False if it is unknown, as without earlier samples of work. text: the end of gpus.csv.
+    False if this is unknown, for example because no earlier sample shows work. text: the end of gpus.csv.
     """
     samples = busy_samples(text)
     return [waits(samples[index]) for index in sorted(samples)]

@@ -37,11 +37,11 @@ def read_public_key(key_or_path: str, alternative: str = "") -> str:
 def parse_public_key(text: str) -> str:
     """Return the key without its comment. text: the line of a file such as id_ed25519.pub. Raise PlanRefusedError."""
     if "PRIVATE KEY" in text:
-        raise PlanRefusedError("ssh_public_key is a private key. Set the public one, from the file that ends with .pub")
+        raise PlanRefusedError("ssh_public_key is a private key. Set it to the public key, from the .pub file")
     match = PUBLIC_KEY.fullmatch(text.strip())
     if not match:
         raise PlanRefusedError(
-            "ssh_public_key is not an SSH public key. Set the line in a file such as ~/.ssh/id_ed25519.pub, or the "
-            "path of that file"
+            "ssh_public_key is not an SSH public key. Set it to the content of a file such as "
+            "~/.ssh/id_ed25519.pub, or to the path of that file"
         )
     return f"{match[1]} {match[2]}"

@@ -126,7 +126,7 @@ SHARDED = Clue(
     "The ranks waited for the weights or gradients of a sharded model (FSDP, ZeRO 3): most likely a rank did not run "
     "the same layers in this step, had no batch, or runs code for rank 0 only.",
     f"{EQUAL_BATCHES}; run the same layers on all ranks (a dummy input for a part without data, "
-    "set_z3_leaf_modules for a mixture of experts), and no forward or save inside `if rank == 0`",
+    "set_z3_leaf_modules for a mixture of experts), and no forward pass or save inside `if rank == 0`",
 )
 POINT_TO_POINT = Clue(
     "The ranks waited to send to or receive from another pipeline stage: that stage is the one to look at.",

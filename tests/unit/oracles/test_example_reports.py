@@ -23,7 +23,7 @@ from tests.unit.oracles.test_report_page import AXES, VIEWS, check_view
 from tests.unit.two_nodes import two_nodes
 from tests.unit.typed import CHECKOUT, typed
 
-pytestmark = pytest.mark.thorough  # the digits are trained by test_demo.py each time
+pytestmark = pytest.mark.thorough  # test_demo.py trains the digits example in every run of the tests
 HUGGING_FACE = sorted((CHECKOUT / "build").glob("transformers-*"))
 
 

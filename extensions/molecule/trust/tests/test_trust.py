@@ -22,7 +22,7 @@ TELL = f"#!/bin/sh\nid --user >> {TOLD}\nexit 1\n"
 PROGRAMS = [
     *(f"{HOME}/{place}/{name}" for place in ("bin", ".local/bin") for name in ("python3", "rsync", "ssh-keygen", "sh")),
     f"{HOME}/.bash_profile",
-    # where the role python_env has given the user its default directory
+    # in the default directory of the role python_env, which belongs to the user here
     *(f"/opt/muster/{place}" for place in ("env/bin/python", "s3/env/bin/python", "tools/uv")),
 ]
 PACKAGE = "Package: mount-s3\nVersion: 1\nArchitecture: all\nMaintainer: nobody\nDescription: none"

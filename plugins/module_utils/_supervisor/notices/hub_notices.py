@@ -84,7 +84,7 @@ class HubNotices:
         return self.ends_run and self.deadline is not None and now >= self.deadline
 
     def shorten(self, deadline: float) -> None:
-        """End the ranks at this time at the latest: they have saved."""
+        """End the ranks no later than this time, since they have saved."""
         if self.deadline is not None:
             self.deadline = min(self.deadline, deadline)
 

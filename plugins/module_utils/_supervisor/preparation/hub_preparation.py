@@ -90,7 +90,7 @@ class HubPreparation:
     def check_nodes(self, candidates: Sequence[int], connected: Sequence[int], now: float) -> bool:
         """Ask candidates to check themselves, each once; return whether all have replied, or are late.
 
-        connected: also those that cannot take part: they only list their checkpoints, which others may lack.
+        connected: includes those that cannot take part: they only list their checkpoints, which others may lack.
         """
         for member in set(self.nodes).difference(connected):  # a node that reconnects is checked again
             del self.nodes[member]
@@ -158,7 +158,7 @@ class HubPreparation:
     def agree(self, members: Sequence[int], connected: Sequence[int], world_size: int, now: float) -> bool:
         """Choose the checkpoint of an attempt, and have its parts copied; return whether the members have all parts.
 
-        connected: the nodes that may have parts, also those that cannot take part.
+        connected: the nodes that may have parts, including those that cannot take part in the attempt.
         """
         if list(members) != self.members:
             self.members, self.agreement, self.copy_stage = list(members), None, ""

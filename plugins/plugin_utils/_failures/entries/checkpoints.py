@@ -289,8 +289,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ValueError: Due to a serious vulnerability issue in `torch.load`, even with "
         "`weights_only=True`, we now require users to upgrade torch to at least v2.6",
         texts=(r"serious vulnerability issue in `?torch\.load",),
-        cause="The weights or the optimizer are in pickle files (.bin, .pt), and this transformers reads "
-        "those only with torch 2.6 or later.",
+        cause="The weights or the optimizer are in pickle files (.bin, .pt), and this version of transformers "
+        "reads such files only with torch 2.6 or later.",
         remedy="install a newer torch: ansible-playbook site.yml --tags python_env,pytorch -e "
         "pytorch_version=2.6.0; or use weights in safetensors, and an older transformers (4.51) in the "
         "job's requirements to resume a checkpoint",

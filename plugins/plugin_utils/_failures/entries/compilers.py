@@ -225,7 +225,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"BackendCompilerFailed: backend='[^'\n]{1,40}' raised", r"\bInductorError: "),
         cause="A part of the model could not be compiled: the error after `raised:` says why. Usual reasons are a C "
         "compiler, "
-        "Triton or header files that the node lacks, a GPU that this Triton does not know, several processes that "
+        "Triton or header files that the node lacks, a GPU that Triton does not know, several processes that "
         "compile "
         "into one cache, or an operation that this release of torch cannot compile, possibly only in combination with "
         "DDP or FSDP.",

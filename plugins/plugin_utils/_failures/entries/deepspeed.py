@@ -88,7 +88,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A model is used outside of DeepSpeed's engine",
         example="RuntimeError: 'weight' must be 2-D",
         texts=(r"RuntimeError: 'weight' must be 2-D",),
-        cause="ZeRO-3 splits weights over the ranks and gathers them only in the forward of a model that "
+        cause="ZeRO-3 splits weights over the ranks and gathers them only in the forward pass of a model that "
         "was passed to deepspeed.initialize. Here an empty shard is used: of a second model (reference, teacher, text "
         "encoder), or of a model called directly.",
         remedy="call deepspeed.initialize or accelerator.prepare for that model as well, or create it outside "

@@ -75,8 +75,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "`False`",
         texts=(r"`?_is_root`? should not have been set",),
         cause="An inner FSDP module ran, or its state was read, before the outer one: a submodule is called or saved, "
-        "or its state_dict is taken, before the first forward of the whole model, which makes it its own root.",
-        remedy="run the forward of the whole model first, and take state_dict only from the outermost module",
+        "or its state_dict is taken, before the first forward pass of the whole model, which makes it its own root.",
+        remedy="run the forward pass of the whole model first, and take state_dict only from the outermost module",
         source="pytorch/pytorch#113496",
     ),
 )

@@ -289,7 +289,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="numpy-name-removed",
-        title="A package uses names that this numpy no longer has",
+        title="A package uses names that this version of numpy no longer has",
         example="AttributeError: module 'numpy' has no attribute 'bool'.",
         texts=(
             r"module 'numpy' has no attribute '(?:bool|int|float|object|str|complex|long|unicode|typeDict|bool8|fl"

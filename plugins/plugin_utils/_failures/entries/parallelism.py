@@ -17,7 +17,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "torch.Tensor to DTensor before calling distributed operators!",
         texts=(r"[Gg]ot mixed torch\.Tensor and DTensor",),
         cause="FSDP2 and tensor parallelism store weights as DTensors, and an operation received one together with a "
-        "plain tensor: a weight used outside the forward of its sharded module, a module that was left out of the "
+        "plain tensor: a weight used outside the forward pass of its sharded module, a module left out of the "
         "plan, a mask or buffer, or a kernel of a package that does not support DTensors.",
         remedy="call the module, not its weights; also wrap the module that owns the weight with fully_shard; for "
         "single operations, use distribute_tensor(x, mesh) or weight.full_tensor(). For attention, choose torch's "

@@ -80,7 +80,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The input of a layer is in fp32 and its weights in bf16 or fp16, or the other way round: part "
         "of the model was cast, or it runs outside the autocast that the training uses.",
-        remedy='run the forward in torch.autocast("cuda", dtype=torch.bfloat16), load the whole model in one '
+        remedy='run the forward pass in torch.autocast("cuda", dtype=torch.bfloat16), load the whole model in one '
         "precision (torch_dtype=...), or cast the input: x.to(layer.weight.dtype)",
         source="hpcaitech/ColossalAI#6169",
     ),

@@ -31,8 +31,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"\{'id': \d{1,9}, 'status': '(?:NOT_AVAILABLE|INFLIGHT)', 'numel'",
         ),
         cause="DeepSpeed fetches weights in the order of earlier steps, and this step called layers in a different "
-        "order, or called a layer outside the engine's forward: a mixture of training and generation, layers that "
-        "depend on the data, gradient checkpointing with frozen parts, or a second model without an engine.",
+        "order, or called a layer outside the engine's forward pass: a mixture of training and generation, layers "
+        "that depend on the data, gradient checkpointing with frozen parts, or a second model without an engine.",
         remedy='set "stage3_prefetch_bucket_size": 0; upgrade DeepSpeed; call the model only through the engine, and '
         "gather weights that are read directly with deepspeed.zero.GatheredParameters(...); or use ZeRO 2",
         source="QwenLM/Qwen-VL#103",
@@ -51,11 +51,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="sharded-weights-used-directly",
-        title="Sharded weights are used outside of the wrapped forward",
+        title="Sharded weights are used outside the wrapped model's forward pass",
         example="RuntimeError: The tensor has a non-zero number of elements, but its data is not allocated yet.",
         texts=(r"The tensor has a non-zero number of elements, but its data is not allocated yet",),
         cause="The memory of a weight was freed. With FSDP or another sharding wrapper, weights exist only during the "
-        "forward of the wrapped model: this call, such as generate(), a submodule's forward or a method of the "
+        "forward pass of the wrapped model: this call, such as generate(), a submodule's forward or a method of the "
         "unwrapped model, bypasses it. With torch.compile, a custom kernel is traced.",
         remedy="call the wrapped model itself first, or gather the weights: with FSDP.summon_full_params(model): ...; "
         "for generate use synced_gpus=True inside it. With torch.compile: register the kernel with torch.library",

@@ -53,11 +53,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"C\+\+(?P<needed>1[47]|2[03]) to "
             r"compile PyTorch",
         ),
-        cause="The extension is compiled for an older C++ than this torch needs (C++{standard}{needed}): its build "
-        "asks "
-        "for -std=c++14, or the compiler is too old.",
-        remedy=f"a newer release of the extension that knows this torch (or -std=c++17 in its setup.py), g++ 9 or "
-        f"newer, {REBUILD}",
+        cause="The extension is compiled for an older C++ than this version of torch needs (C++{standard}{needed}): "
+        "its build asks for -std=c++14, or the compiler is too old.",
+        remedy=f"a newer release of the extension that supports this version of torch (or -std=c++17 in its "
+        f"setup.py), g++ 9 or newer, {REBUILD}",
         certain=True,
     ),
     EvidenceRule(

@@ -235,7 +235,7 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="The memory is fragmented: {unused} is reserved but not in use, and no block of it is large enough for "
         "the requested {requested}. Varying sample lengths cause this.",
         remedy="""-e '{{"launch_environment": {{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}}}'; """
-        "otherwise a smaller batch, or samples of one length",
+        "otherwise use a smaller batch, or samples of equal length",
         condition=fragmented,
     ),
     EvidenceRule(
@@ -252,8 +252,8 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=FULL,
         shows=(frame_in("eval|validat|predict|test_step|test_epoch|nested_concat|generate"),),
         unless=r", in (?:backward|training_step)$",
-        cause="GPU memory ran out in the evaluation ({function}): it keeps the predictions of all batches on the GPU, "
-        "has a larger batch or longer samples than the training, or computes gradients.",
+        cause="GPU memory ran out during evaluation ({function}), which keeps the predictions of all batches on the "
+        "GPU, has a larger batch or longer samples than training, or computes gradients.",
         remedy="with torch.no_grad(): around it; move results to the CPU after each batch (eval_accumulation_steps=1 "
         "and "
         "preprocess_logits_for_metrics for the Trainer); a smaller per_device_eval_batch_size; "

@@ -229,7 +229,7 @@ RULES: tuple[EvidenceRule, ...] = (
         "more memory",
     ),
 )
-# After those on the frames of the step in which it ran out.
+# Tried after the rules of gpus.py, which look at the frames of the step in which memory ran out.
 LATE_RULES: tuple[EvidenceRule, ...] = (
     *(
         EvidenceRule(

@@ -35,7 +35,7 @@ ARGUMENTS = (
     ApiChange(
         "(?:dispatch_batches|split_batches|even_batches|use_seedable_sampler)",
         "Accelerator",
-        "accelerate 1.0 removed it, and this transformers still passes it; or accelerate is older than the argument",
+        "accelerate 1.0 removed it, and the installed transformers still passes it; or accelerate is older than it",
         "accelerate==0.34.2 with transformers older than 4.46, or newer releases of both",
     ),
     ApiChange("logging_dir", "Accelerator", "accelerate 0.21 renamed it to project_dir", "accelerate<0.21"),
@@ -66,20 +66,20 @@ ARGUMENTS = (
     ApiChange(
         "keep_torch_compile",
         "unwrap_model",
-        "this transformers needs a newer accelerate",
+        "the installed transformers needs a newer accelerate",
         "accelerate>=1.4",
     ),
     ApiChange(
         "_is_hf_initialized",
         "",
-        "this accelerate is older than this transformers expects",
+        "the installed accelerate is older than transformers expects",
         "accelerate and transformers, both the newest",
     ),
     ApiChange("proxies", "Client", "httpx 0.28 removed it", "httpx<0.28, or a newer openai or anthropic package"),
     ApiChange(
         "(?:forward_prefetch|use_orig_params|limit_all_gathers|sync_module_states)",
         "",
-        "it is an argument of FSDP that this torch is too old to know",
+        "it is an argument of FSDP that the installed torch is too old to know",
         "torch>=2.0, or an older transformers (4.26.1)",
     ),
     ApiChange("enable_gqa", "", "it needs torch 2.5", "torch>=2.5"),
@@ -95,7 +95,7 @@ IMPORTS = (
     ApiChange(
         "(?:log|_get_socket_with_port)",
         r"torch\.distributed\.elastic",
-        "torch 2.4 removed it, and this DeepSpeed still imports it",
+        "torch 2.4 removed it, and the installed DeepSpeed still imports it",
         "deepspeed>=0.14.4, or torch<2.4",
     ),
     ApiChange(
@@ -120,13 +120,13 @@ IMPORTS = (
     ApiChange(
         "EncoderDecoderCache",
         "transformers",
-        "this peft needs a newer transformers",
+        "the installed peft needs a newer transformers",
         "transformers>=4.45, or peft<0.14",
     ),
     ApiChange(
         "(?:clear_device_cache|is_npu_available|is_mlu_available|is_xpu_available)",
         "accelerate",
-        "this peft or transformers needs a newer accelerate",
+        "the installed peft or transformers needs a newer accelerate",
         "the newest accelerate",
     ),
     ApiChange("packaging", "pkg_resources", "setuptools 70 removed it", "setuptools<70, or newer deepspeed and torch"),
@@ -137,7 +137,7 @@ IMPORTS = (
         "Python 3.10 moved it to collections.abc",
         "a newer release of the package whose file is last in the traceback",
     ),
-    ApiChange("comm", r"deepspeed['\"]", "this DeepSpeed is too old for this accelerate", "deepspeed>=0.10"),
+    ApiChange("comm", r"deepspeed['\"]", "DeepSpeed is too old for the installed accelerate", "deepspeed>=0.10"),
 )
 
 
@@ -174,8 +174,8 @@ RULES: tuple[EvidenceRule, ...] = (
         id="backend-passed-twice",
         entries=("signature-differs", "packages-differ"),
         shows=(r"init_process_group\(\) got multiple values for (?:keyword )?argument 'backend'", r"/accelerate/"),
-        cause="The releases of transformers and accelerate are incompatible: this transformers passes a "
-        "backend that this accelerate sets itself.",
+        cause="The releases of transformers and accelerate are incompatible: transformers passes a "
+        "backend that accelerate sets itself.",
         remedy=f"upgrade accelerate, or install transformers==4.28.1: {INSTALL}",
         certain=True,
     ),

@@ -87,7 +87,7 @@ MODULES = (
     ApiChange(
         r"(?:flash_attn_2_cuda|flash_attn_cuda|flash_attn\w{0,30})",
         "",
-        "flash-attention is not installed for this torch",
+        "flash-attention is not installed for this version of torch",
         'flash-attn --no-build-isolation (pip install), or attn_implementation="sdpa"; it comes',
     ),
 )
@@ -173,8 +173,8 @@ ATTRIBUTES = (
     ApiChange(
         r"'AcceleratorState' object has no attribute|'AcceleratorState' object has no attribute 'distributed_type'",
         "",
-        "the state of accelerate was reset or made twice: TrainingArguments or Accelerator() is created more than once",
-        "newer releases of accelerate and transformers, and create it once at the start of the script; they come",
+        "accelerate's state was reset or initialized twice: TrainingArguments or Accelerator() is created repeatedly",
+        "newer releases of accelerate and transformers, and create each only once in the script; they come",
     ),
 )
 WHERE = (

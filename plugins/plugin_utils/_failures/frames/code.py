@@ -152,8 +152,8 @@ RULES: tuple[FrameRule, ...] = (
         message=r"unexpected keyword argument|required (?:positional|keyword-only) argument|positional arguments? but|"
         r"multiple values for (?:keyword )?argument",
         fallback=True,
-        cause="{where}: {message}. The call does not match the function: the package or the project's code is of a "
-        "different release from the one that the call was written for.",
+        cause="{where}: {message}. The call does not match the function: it was written for a different release of "
+        "the package, or for a different version of the project's code.",
         remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), and copy "
         "the same code to all nodes (ansible-playbook site.yml --tags code); or change the call",
     ),
@@ -182,7 +182,7 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("KeyboardInterrupt",),
         cause="The process received SIGINT: somebody pressed Ctrl-C, or a scheduler or script sent it. It was at "
         "{where}.",
-        remedy="launch again from the last checkpoint; if nobody did it, look in the scheduler's log",
+        remedy="launch again from the last checkpoint; if nobody pressed Ctrl-C, look in the scheduler's log",
     ),
     FrameRule(
         id="packages-do-not-fit",
@@ -203,7 +203,7 @@ RULES: tuple[FrameRule, ...] = (
         raised_by="script",
         fallback=True,
         cause="{where} uses an attribute that the object does not have: {message}. The package that defines its class "
-        "is of a different release from what the code expects, or the value has another type on this rank.",
+        "is not the release that the code expects, or the value has another type on this rank.",
         remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), or print "
         "the type of the object before that line",
         certain=False,

@@ -40,7 +40,7 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where} runs backward through a graph that an earlier backward has freed: a tensor of an earlier step "
         "(a hidden state, a cached feature or embedding, a loss that is added up) is used again with its graph.",
         remedy="detach what is kept between steps: hidden = hidden.detach(), total += loss.item(); compute shared "
-        "features again in each step; retain_graph=True only for two losses of the same forward",
+        "features again in each step; retain_graph=True only for two losses of one forward pass",
     ),
     FrameRule(
         id="leaf-changed-in-place",
@@ -55,8 +55,8 @@ RULES: tuple[FrameRule, ...] = (
         id="inference-tensor-trained",
         title="A tensor of the inference mode is used in training",
         message=r"Inference tensors cannot be saved for backward|[Ii]nplace update to inference tensor outside",
-        cause="{where} uses a tensor that was made under torch.inference_mode() in the training, such as a cached "
-        "position or a weight that was loaded in the evaluation.",
+        cause="{where} uses, in training, a tensor that was created under torch.inference_mode(), such as a cached "
+        "position or a weight that was loaded during evaluation.",
         remedy="use torch.no_grad() instead of torch.inference_mode() (Trainer(inference_mode=False) in Lightning), or "
         ".clone() the tensor",
     ),
@@ -148,7 +148,7 @@ RULES: tuple[FrameRule, ...] = (
         "was "
         "not moved to the GPU; with Half, BFloat16 or Double in one, their precision differs.",
         remedy="x = x.to(device=next(model.parameters()).device, dtype=next(model.parameters()).dtype), or run the "
-        "forward in torch.autocast('cuda', dtype=torch.bfloat16); model.to(device) before it is wrapped",
+        "forward pass in torch.autocast('cuda', dtype=torch.bfloat16); model.to(device) before it is wrapped",
     ),
     FrameRule(
         id="gpu-tensor-to-numpy",
@@ -261,14 +261,13 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="sharded-storage-used",
-        title="A sharded weight is used outside of the forward",
+        title="A sharded weight is used outside the forward pass",
         message=r"setStorage: sizes \[[\d, ]{0,60}\][^\n]{0,120}storage of size 0|mat2 must be a matrix, got 1-D "
         r"tensor|weight should "
         r"have at least three dimensions|Cannot writeback when the parameter shape changes",
-        cause="{where} uses a weight of a sharded model (FSDP, ZeRO 3) while it is not gathered: outside of the "
-        "forward "
-        "of the wrapped module, such as a tied or shared weight, generate(), a submodule that is called directly, or a "
-        "second forward in the backward pass.",
+        cause="{where} uses a weight of a sharded model (FSDP, ZeRO 3) while it is not gathered: outside the "
+        "forward pass of the wrapped module, such as a tied or shared weight, generate(), a submodule that is called "
+        "directly, or a second forward pass within the backward pass.",
         remedy="call the outermost wrapped module; gather explicitly: with FSDP.summon_full_params(model) or "
         "deepspeed.zero.GatheredParameters(parameters); wrap modules with tied weights in one unit; "
         "gradient checkpointing: use_reentrant=False",
@@ -280,8 +279,8 @@ RULES: tuple[FrameRule, ...] = (
         r"following tensors "
         r"have different metadata",
         cause="{where}: with gradient checkpointing a block computed something else in the backward pass than in the "
-        "forward: its cache is on, it depends on state that changed (autocast, random numbers, experts), or it is "
-        "wrapped by FSDP inside the checkpoint.",
+        "forward pass: its cache is on, it depends on state that changed (autocast, random numbers, experts), or it "
+        "is wrapped by FSDP inside the checkpoint.",
         remedy="model.config.use_cache = False; gradient_checkpointing_kwargs={{'use_reentrant': True}} (or False, if "
         "it "
         "was True); wrap blocks first in checkpoint_wrapper and then in FSDP (activation_checkpointing in "
@@ -290,11 +289,11 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="backward-state-wrong",
-        title="FSDP is in another state than its backward expects",
+        title="FSDP is in another state than its backward pass expects",
         message=r"Expects BACKWARD_PRE or BACKWARD_POST state but got|Expects? (?:handle|param)[^\n]{0,60}training "
         r"state",
-        cause="{where}: FSDP runs a forward within the backward: reentrant gradient checkpointing around a module that "
-        "FSDP wraps.",
+        cause="{where}: FSDP runs a forward pass within the backward pass: reentrant gradient checkpointing around a "
+        "module that FSDP wraps.",
         remedy="use_reentrant=False: gradient_checkpointing_kwargs={{'use_reentrant': False}}, or fsdp_config "
         "activation_checkpointing instead of gradient_checkpointing",
     ),
@@ -352,7 +351,7 @@ RULES: tuple[FrameRule, ...] = (
         title="A CUDA graph overwrote a tensor",
         message=r"accessing tensor output of CUDAGraphs that has been overwritten",
         cause="{where} reads a tensor that a CUDA graph of torch.compile wrote again in the next step.",
-        remedy="torch.compiler.cudagraph_mark_step_begin() before each forward, or .clone() what is kept; "
+        remedy="torch.compiler.cudagraph_mark_step_begin() before each forward pass, or .clone() what is kept; "
         'torch.compile without mode="reduce-overhead" uses no CUDA graphs',
     ),
     FrameRule(
@@ -447,8 +446,8 @@ RULES: tuple[FrameRule, ...] = (
         title="A DataLoader refuses its prefetch_factor",
         message=r"'>' not supported between instances of 'NoneType' and 'int'|prefetch_factor option could only be",
         source=r"prefetch_factor|raise ValueError\('prefetch",
-        cause="{where} passes a prefetch_factor that this torch does not accept: None needs torch 2, and a number "
-        "needs num_workers of at least 1.",
+        cause="{where} passes a prefetch_factor that this version of torch does not accept: None needs torch 2, and a "
+        "number needs num_workers of at least 1.",
         remedy="leave prefetch_factor out if num_workers is 0, or set num_workers=2; or install torch>=2",
     ),
     FrameRule(
@@ -626,9 +625,9 @@ RULES: tuple[FrameRule, ...] = (
         source=r"assert not param\.ds_active_sub_modules",
         cause="{where}: ZeRO 3 is to split a weight again that a module still uses: gathered weights are changed or "
         "used "
-        "within or between a forward and its backward.",
-        remedy="use deepspeed.zero.GatheredParameters only outside of forward and backward, and not for weights of a "
-        "forward whose backward is still to come; upgrade deepspeed",
+        "within or between a forward pass and its backward pass.",
+        remedy="use deepspeed.zero.GatheredParameters only outside the forward and backward passes, and not for "
+        "weights of a forward pass whose backward pass is still to come; upgrade deepspeed",
     ),
     FrameRule(
         id="ignored-labels-decoded",

@@ -1,7 +1,7 @@
 """Jobs that are silent for long, but work: none of them is reported as a hang. Times are compressed, supervisors real.
 
-test_silent_hour is the same in real time: an hour with the usual limits, so it runs only with MUSTER_SILENT_HOUR=1, or
-for another time, such as MUSTER_SILENT_HOUR=1500 seconds.
+test_job_that_is_silent_for_an_hour_is_not_reported does the same in real time, with the usual limits. It runs only with
+MUSTER_SILENT_HOUR=1, or for another time, such as MUSTER_SILENT_HOUR=1500 seconds.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def test_silent_job_that_works_is_not_reported(make: RunMaker, kind: str) -> Non
 @pytest.mark.thorough
 @pytest.mark.skipif(HOUR not in os.environ, reason=f"takes an hour; set {HOUR}=1 to run it")
 @pytest.mark.parametrize("kind", KINDS)
-def test_silent_hour(make: RunMaker, kind: str) -> None:
+def test_job_that_is_silent_for_an_hour_is_not_reported(make: RunMaker, kind: str) -> None:
     seconds = 3600.0 if os.environ[HOUR] == "1" else float(os.environ[HOUR])
     run = make(kind, seconds)
     run.start()
