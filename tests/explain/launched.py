@@ -40,6 +40,7 @@ def explain_launched(cases: Path) -> Callable[[dict[str, Any]], Answer]:
                 "run_id": f"case-{case['case']}",
                 # a case of broken hardware marks this machine as bad, which would stop the cases after it
                 "launch_skip": ["bad-node"],
+                "launch_stacks": False,  # they would be those of replay.py
             }
             done = subprocess.run(
                 [
