@@ -26,6 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis
     merge_groups,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import CODE, COLLECTIVE, NO_STACK
+from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import MIN_WAITING
 
 TIMED_OUT = re.compile(
     r"timed[ _-]?out|time[ -]?out|Watchdog caught collective|last enqueued work|monitoredBarrier", re.IGNORECASE
@@ -167,7 +168,9 @@ def choose_culprits(ranks: RunRanks, ended: Sequence[int]) -> list[int]:
     culprits = [rank for rank in find_culprits(ranks.groups, ended) if rank in ranks.nodes]
     # NCCL's watchdog aborts each rank at a different line, so even waiting ranks may differ
     culprits = [rank for rank in culprits if rank not in ranks.victims] or culprits
-    return culprits or (ranks.silent() if len(ranks.silent()) == 1 else [])
+    if culprits or len(ranks.timed_out) < MIN_WAITING:
+        return culprits
+    return ranks.silent() if len(ranks.silent()) == 1 else []
 
 
 def blame_hang(

@@ -128,6 +128,16 @@ def test_flight_recorder_names_the_rank_if_there_are_no_stacks() -> None:
     assert EVIDENCE in failure["error"]
 
 
+@pytest.mark.parametrize("waiting", [1, 2])
+def test_rank_without_a_stack_is_blamed_only_if_several_ranks_waited(waiting: int) -> None:
+    """After the timeout of a single rank, the other one may only have been ended before its own timeout."""
+    others = [rank(number, 1, GLOO) for number in range(waiting)]
+    silent = rank(3, -signal.SIGTERM)
+    made = result(report(1, *others), report(-signal.SIGTERM, silent, ended_by_us=True), first="node0")
+    failure = verdict_from_hub({"nodes": NODES}, made)["first_failure"]
+    assert failure["rank"] == (0 if waiting == 1 else 3)
+
+
 def test_node_cannot_report_operations_of_ranks_on_another_node() -> None:
     made = nccl_result(with_stacks=True)
     made["nodes"][0]["report"]["operations"] += [COMPLETED]
