@@ -115,6 +115,8 @@ for three wrong explanations): the last two columns show the effect of these fix
 the next set.
 
 An older set of {known} failures, from which many entries were written, now gives {share} % right and {bad} % wrong.
+Through real launches (`--launch`, November 28, 2026), 63 of its 65 explanations were right and 1 was partly right. The
+other one was misled by the addresses of the replaying machine, which differ from those in the log.
 An unknown failure after any of {healthy} logs of healthy programs is never given an explanation.
 
 | kind of failure | cases | right | partly | unknown | wrong |
