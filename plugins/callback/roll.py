@@ -443,10 +443,11 @@ class CallbackModule(Default):
 
     # --- what Ansible calls
 
-    @unless_verbose
     def v2_playbook_on_start(self, playbook: Any) -> None:
+        self.playbook = os.path.splitext(os.path.basename(playbook._file_name))[0]  # also named with -v
         self.header_shown, self.all_nodes, self.shown_roles, self.started = False, {}, set(), time.monotonic()
-        self.playbook = os.path.splitext(os.path.basename(playbook._file_name))[0]
+        if self._display.verbosity:
+            super().v2_playbook_on_start(playbook)
 
     @unless_verbose
     def v2_playbook_on_play_start(self, play: Any) -> None:

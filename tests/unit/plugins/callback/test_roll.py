@@ -378,6 +378,15 @@ def test_playbook_without_nodes_is_reported(tmp_path: Path) -> None:
     assert "tell: no host in the inventory matches; check --limit and the group\n" in play(tmp_path, "tell.yml").stdout
 
 
+@pytest.mark.parametrize("verbosity", [0, 1])
+def test_interruption_names_the_playbook_at_any_verbosity(verbosity: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    callback = roll.CallbackModule()
+    monkeypatch.setattr(callback._display, "verbosity", verbosity)
+    monkeypatch.setattr(roll.Default, "v2_playbook_on_start", lambda *_arguments: None)  # needs a command line
+    callback.v2_playbook_on_start(SimpleNamespace(_file_name="/project/playbooks/status.yml"))
+    assert callback.playbook == "status"
+
+
 @pytest.mark.parametrize("launched", [False, True])
 def test_interruption_is_explained_after_ansible_has_handled_it(
     launched: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
