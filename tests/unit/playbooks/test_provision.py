@@ -193,7 +193,7 @@ def test_teardown_with_limit_is_refused(server: PaperspaceServer, tmp_path: Path
         server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert", "--limit", "localhost"
     )
     assert code == 2
-    assert "leave out --limit" in output
+    assert "run it without --limit" in output
 
 
 def test_teardown_of_unknown_cluster_reports_no_resources(server: PaperspaceServer, tmp_path: Path) -> None:

@@ -461,7 +461,7 @@ def test_registry_and_full_name_are_derived_from_image_name(name: str, registry:
             "me",
             "Check whether host:5000 is running, and whether this node reaches it with `curl https://ho",
         ),
-        ("lookup host on 127.0.0.53:53: no such host", "", "Check whether host:5000 runs"),
+        ("lookup host on 127.0.0.53:53: no such host", "", "Check whether host:5000 is running"),
         ("x509: certificate signed by unknown authority", "", "into /etc/docker/certs.d/host:5000/ca.crt on this node"),
         ("toomanyrequests: You have reached your pull rate limit", "me", "Wait, then run this again"),
         ("http: server gave HTTP response to HTTPS client", "", "insecure-registries: [host:5000]"),
