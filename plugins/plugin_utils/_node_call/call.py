@@ -61,6 +61,8 @@ def unpack(text):
     return json.loads(zlib.decompress(binascii.a2b_base64(text)))
 if call["limit"]:
     import signal; signal.alarm(call["limit"])
+if sys.version_info < (3, 8):
+    print(call["mark"] + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
 if call["reads"]:
     import fcntl, os, select, signal
     output = select.poll(); output.register(1, 0)
@@ -70,8 +72,6 @@ if call["reads"]:
     fcntl.fcntl(1, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(1, fcntl.F_SETFL, fcntl.fcntl(1, fcntl.F_GETFL) | os.O_ASYNC)
     end_without_reader()
-if sys.version_info < (3, 8):
-    print(call["mark"] + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
 for name, text in call["packed"].items():
     call["request"][name] = unpack(text)
 sources = {{{PACKAGE!r} + "." + name: source for name, source in unpack(call["sources"]).items()}}
@@ -87,8 +87,12 @@ class SentModules:
         exec(compile(sources.get(name, ""), name[{len(PACKAGE) + 1}:] + ".py", "exec"), module.__dict__)
 sys.meta_path.insert(0, SentModules())
 name = {PACKAGE!r} + "." + call["main"]
-__import__(name)
-print(call["mark"] + json.dumps(sys.modules[name].main(call["request"])))
+try:
+    __import__(name)
+    print(call["mark"] + json.dumps(sys.modules[name].main(call["request"])))
+finally:
+    if call["reads"]:  # at its end the interpreter restores the default of the signal, which would kill it
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
 """
 IMPORT = re.compile(
     rf"^ *from {re.escape(PACKAGE)}(?P<within>[.\w]*) import (?:\((?P<names>[^)]*)\)|(?P<name>.*))", re.MULTILINE
