@@ -255,3 +255,22 @@ def test_packed_fields_of_a_request_reach_the_node_as_texts() -> None:
     assert json.loads(completed.stdout[len(REPLY_MARK) :]) == {"fields": {"other": [1], "supervisor": texts}}
     sent = json.loads(standard_input("_run.dispatch", {"supervisor": packed, "other": [1]}).partition(b"\n")[2])
     assert sent["request"] == {"other": [1]} and sent["packed"] == {"supervisor": packed.data}
+
+
+def test_signal_of_a_closed_output_does_not_end_the_interpreter_after_its_reply() -> None:
+    """Python restores the default handlers while it ends; the signal may come later, when ssh reads the reply."""
+    late = """
+import os, signal
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGIO):
+        kill(pid, number)
+late = Late()
+def main(request):
+    return {"a": 1}
+"""
+    call: dict[str, Any] = {"sources": pack_texts({"late": late}).data, "main": "late", "request": {}, "packed": {}}
+    call |= {"mark": REPLY_MARK, "limit": 0, "reads": True}
+    data = f"exec({BOOTSTRAP!r})\n{json.dumps(call)}"
+    command = ["/bin/sh", "-c", shell_command(f"P={sys.executable}")]
+    completed = subprocess.run(command, input=data, text=True, capture_output=True, check=False)
+    assert (completed.returncode, completed.stdout) == (0, f'{REPLY_MARK}{{"a": 1}}\n'), completed.stderr
