@@ -9,6 +9,7 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before init_process_group: otherwise a thread of gloo may abort the interpreter's end
 
 LATE, SECONDS, FILE = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
 if "RANK" not in os.environ:  # the launcher env, with a rank on each node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -128,7 +129,13 @@ def test_interrupted_calls_leave_nothing_here_and_on_nodes(
     command += ["-i", str(machines), "--limit", "localhost,node1,node2", "-e", "ansible_python_interpreter=/tmp/hangs"]
     command += options(tmp_path)[:2] if login == "password" else ()
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=drive.CHECKOUT, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=drive.CHECKOUT,
+        env={**os.environ, "ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"},  # Molecule sets another one
+        start_new_session=True,
     )
 
     def calls(name: str) -> list[str]:
