@@ -120,8 +120,8 @@ def imports(number: int, venv: Path, interpreters: Path) -> list[list[str]]:
     asked = [str(CHECKOUT / venv / "bin" / "python"), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     own = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     # The newest ansible-core no longer runs nodes with 3.8. Pythons between the two only compile.
-    known = [version for version in OF_NODES[bool(number) :] if (interpreters / f"python{version}").exists()]
-    return [["--test", "import", "--python", version] for version in (*known[:1], own)]
+    older = [version for version in OF_NODES[bool(number) :] if (interpreters / f"python{version}").exists()]
+    return [["--test", "import", "--python", version] for version in (*older[:1], own)]
 
 
 def choices(part: str, number: int, venv: Path, interpreters: Path) -> list[list[str]]:

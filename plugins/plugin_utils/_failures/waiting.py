@@ -113,8 +113,8 @@ def exited_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> d
 
 def own_work(lines: Iterable[str], others: Iterable[str]) -> tuple[str, str]:
     """Return what a rank was doing according to the output that another one did not print, and that output."""
-    known = {line.strip() for line in others}
-    return activity_of(line for line in lines if line.strip() not in known)
+    printed_elsewhere = {line.strip() for line in others}
+    return activity_of(line for line in lines if line.strip() not in printed_elsewhere)
 
 
 def never_arrived(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:

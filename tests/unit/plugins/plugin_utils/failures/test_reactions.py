@@ -103,7 +103,7 @@ torch.distributed.elastic.multiprocessing.api.SignalException: Process 293812 go
 }
 
 
-def found(error: str, lines: list[str]) -> str:
+def explained_as(error: str, lines: list[str]) -> str:
     explanation = explain_failure(error, lines)
     return explanation["id"] if explanation else ""
 
@@ -112,7 +112,7 @@ def found(error: str, lines: list[str]) -> str:
 @pytest.mark.parametrize("cause", CAUSES)
 def test_earlier_cause_comes_before_the_reaction_that_ended_the_rank(cause: str, reaction: str) -> None:
     lines = ["starting", CAUSES[cause], "waiting", REACTIONS[reaction]]
-    assert found(REACTIONS[reaction], lines) == cause
+    assert explained_as(REACTIONS[reaction], lines) == cause
 
 
 @pytest.mark.parametrize("launcher", EPILOGUES)
@@ -132,7 +132,7 @@ def test_each_cause_is_found_before_what_launchers_print_after_it(launcher: str)
 @pytest.mark.parametrize("continued", CONTINUED)
 def test_message_after_which_the_program_went_on_is_not_the_cause(cause: str, reaction: str, continued: str) -> None:
     lines = [CAUSES[cause], continued, REACTIONS[reaction]]
-    assert found(REACTIONS[reaction], lines) == reaction
+    assert explained_as(REACTIONS[reaction], lines) == reaction
 
 
 def test_name_that_was_resolved_after_all_is_not_the_cause() -> None:
@@ -141,11 +141,11 @@ def test_name_that_was_resolved_after_all_is_not_the_cause() -> None:
     )
     refused = "[c10d] The client socket has failed to connect to [gpu-a]:29500 (errno: 111 - Connection refused)."
     error = "DistNetworkError: The client socket has timed out after 600s while trying to connect to (gpu-a, 29500)."
-    assert found(error, [unresolved]) == "name-unknown"
-    assert found(error, [unresolved, refused]) == "rendezvous-unreached"
+    assert explained_as(error, [unresolved]) == "name-unknown"
+    assert explained_as(error, [unresolved, refused]) == "rendezvous-unreached"
     no_ipv6 = "[c10d] The client socket has failed to connect to [gpu-a]:29500 (errno: 97 - Address family)."
-    assert found(error, [no_ipv6, unresolved]) == "name-unknown"
-    assert found(error.replace("gpu-a", "gpu-b"), [unresolved]) == "rendezvous-unreached"
+    assert explained_as(error, [no_ipv6, unresolved]) == "name-unknown"
+    assert explained_as(error.replace("gpu-a", "gpu-b"), [unresolved]) == "rendezvous-unreached"
 
 
 @pytest.mark.parametrize(
@@ -159,12 +159,14 @@ def test_name_that_was_resolved_after_all_is_not_the_cause() -> None:
 )
 def test_failure_of_another_program_is_explained_by_its_own_message(line: str, entry: str) -> None:
     error = "subprocess.CalledProcessError: Command '['ssh node-0 hostname -I']' returned non-zero exit status 255."
-    assert found(error, [line, *TRACEBACK, error]) == (entry or "program-failed")
+    assert explained_as(error, [line, *TRACEBACK, error]) == (entry or "program-failed")
 
 
 def test_end_without_a_message_is_explained_by_a_name_that_nobody_knows() -> None:
-    assert found("ended with exit code 1, its last output: bye", [CAUSES["name-unknown"], "bye"]) == "name-unknown"
-    assert found("ended with exit code 1, its last output: bye", [CAUSES["name-unknown"], "step 3 loss 1"]) == ""
+    assert (
+        explained_as("ended with exit code 1, its last output: bye", [CAUSES["name-unknown"], "bye"]) == "name-unknown"
+    )
+    assert explained_as("ended with exit code 1, its last output: bye", [CAUSES["name-unknown"], "step 3 loss 1"]) == ""
 
 
 def trace(error: str, line: str = "x = d['key']") -> list[str]:
@@ -182,14 +184,14 @@ def test_earlier_exception_of_the_script_is_the_cause_of_a_reaction(reaction: st
         [*trace("KeyError: 'key'"), "Retrying in 1 s", *ended],
         [*trace("ConnectionError: Connection reset by peer"), *ended],
     ):
-        assert found(REACTIONS[reaction], harmless) == reaction
+        assert explained_as(REACTIONS[reaction], harmless) == reaction
 
 
 def test_hint_says_more_than_a_reaction() -> None:
     lines = [
         "n1:9:19 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.5<51> with error 5, opcode 0, vendor err 249"
     ]
-    assert found(REACTIONS["nccl-peer-gone"], lines) == "rdma-transfer-failed"
+    assert explained_as(REACTIONS["nccl-peer-gone"], lines) == "rdma-transfer-failed"
 
 
 def test_reactions_and_causes_are_entries_of_their_kinds() -> None:
