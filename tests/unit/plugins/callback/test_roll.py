@@ -382,7 +382,7 @@ def test_playbook_without_nodes_is_reported(tmp_path: Path) -> None:
 def test_interruption_names_the_playbook_at_any_verbosity(verbosity: int, monkeypatch: pytest.MonkeyPatch) -> None:
     callback = roll.CallbackModule()
     monkeypatch.setattr(callback._display, "verbosity", verbosity)
-    monkeypatch.setattr(roll.Default, "v2_playbook_on_start", lambda *_arguments: None)  # needs a command line
+    monkeypatch.setattr(Default, "v2_playbook_on_start", lambda *_arguments: None)  # needs a command line
     callback.v2_playbook_on_start(SimpleNamespace(_file_name="/project/playbooks/status.yml"))
     assert callback.playbook == "status"
 
