@@ -226,6 +226,7 @@ def test_passed_machines_become_the_inventory(shell: Shell, given: str, hosts: l
     (shell.directory / "hosts.txt").write_text("gpu1.invalid slots=2\n10.0.0.5 slots=2\n")
     run = shell(f"ansible-playbook muster.training.init {given} -e directory=there")
     assert run.code == 0 and "reserved" not in run.output, run.output
+    assert f"./muster launch -n {len(hosts)} train.py" in run.output
     shell.directory /= "there"
     assert shell.files() == sorted([*OTHER_FILES, *INVENTORY_FILES["static"]])
     listed = json.loads(shell("ansible-inventory -i static.yml --list").output)
