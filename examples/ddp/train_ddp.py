@@ -42,7 +42,10 @@ def parse_arguments() -> argparse.Namespace:
         "--global-batch-size",
         type=int,
         default=64,
-        help="images of all ranks per step, so that any number of ranks learns the same (default: %(default)s)",
+        help=(
+            "images per step across all ranks, so that training is the same for any number of ranks (default: "
+            "%(default)s)"
+        ),
     )
     parser.add_argument("--learning-rate", type=float, default=2e-3, help="learning rate (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed for split, order and weights (default: %(default)s)")

@@ -90,9 +90,9 @@ class Classifier(lightning.LightningModule):
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=10, help="passes over the pictures (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=32, help="pictures of a rank (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="pictures per rank (default: %(default)s)")
     parser.add_argument("--learning-rate", type=float, default=2e-3, help="of AdamW (default: %(default)s)")
-    parser.add_argument("--resume", default=None, help="checkpoint to go on from, which each node must have")
+    parser.add_argument("--resume", default=None, help="checkpoint to continue from, which each node must have")
     return parser.parse_args()
 
 

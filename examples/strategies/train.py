@@ -56,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--resume", help="checkpoint to continue from, such as checkpoints/step-20")
     arguments = parser.parse_args()
     if arguments.steps <= WARM_UP:
-        parser.error(f"--steps {arguments.steps}: more than {WARM_UP} are needed, since so many are not measured")
+        parser.error(f"--steps {arguments.steps}: more than {WARM_UP} are needed, since that many are not measured")
     return arguments
 
 

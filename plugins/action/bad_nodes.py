@@ -39,7 +39,7 @@ ARGUMENT_SPEC = {
 def render(entries: list[BadNode]) -> str:
     """Render the entries as a table."""
     if not entries:
-        return "no machine is recorded as bad"
+        return "no machines are recorded as bad"
     rows = [("NODE", "MACHINE", "REASON")]
     rows += [(entry["node"], number_of(entry), describe_entry(entry)) for entry in entries]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]

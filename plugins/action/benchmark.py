@@ -81,7 +81,7 @@ def plan_benchmark(args: dict[str, Any], directory: Path, extra: dict[str, Any])
         )
     if not MIN_SECONDS <= args["seconds"] <= MAX_SECONDS:
         raise UserError(
-            f"benchmark_seconds is {args['seconds']:g}, but must be {MIN_SECONDS:g} to {MAX_SECONDS:g}",
+            f"benchmark_seconds is {args['seconds']:g}, but must be between {MIN_SECONDS:g} and {MAX_SECONDS:g}",
             result={"changed": False},
         )
     unknown = [operation for operation in args["collectives"] if operation not in OPERATIONS]
@@ -136,8 +136,10 @@ def read_baseline(directory: Path, run_id: str) -> Benchmark:
     benchmark = load_benchmark(record)
     if benchmark is None:
         raise UserError(
-            f"baseline is {record.name}, which is not a benchmark, or whose results have not been fetched: name a "
-            f"run of benchmark.yml with {MEASUREMENTS_FILE} in its record",
+            (
+                f"baseline is {record.name}, which is not a benchmark run, or its results have not been fetched: "
+                f"specify a benchmark.yml run whose record contains {MEASUREMENTS_FILE}"
+            ),
             result={"changed": False},
         )
     return benchmark
@@ -150,7 +152,7 @@ def read_measurements(directory: Path, args: dict[str, Any], run_id: str) -> Ben
     if measurements is None:
         raise AnsibleActionFail(
             f"benchmark {run_id} has no results in {record / MEASUREMENTS_FILE}: fetch them with ansible-playbook "
-            f"logs.yml -e run_id={run_id} -e fetch=true, and read the log of its rank 0"
+            f"logs.yml -e run_id={run_id} -e fetch=true, and read the rank 0 log"
         )
     return measurements
 
@@ -170,8 +172,7 @@ def plan_repeat(args: dict[str, Any], directory: Path) -> dict[str, Any]:
         )
     is_resumed = bool(repeat_files.read_json("plan.json"))
     Display().display(
-        f"[benchmark] measuring {len(suspects['ranks'])} ranks and {len(suspects['pairs'])} pairs of nodes again, one "
-        "at a time"
+        f"[benchmark] remeasuring {len(suspects['ranks'])} ranks and {len(suspects['pairs'])} node pairs, one at a time"
     )
     task = plan_remeasurement(suspects, REMEASURE_SHARE * args["seconds"])
     return {"changed": False, "work": json.dumps(task), "begun": is_resumed}

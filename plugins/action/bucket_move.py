@@ -69,7 +69,7 @@ def refuse_conflicts(plan: Survey, args: dict[str, Any]) -> None:
         )
     if plan.archived:
         raise MoveError(
-            f"{len(plan.archived)} objects of {args['source']} are archived and cannot be read: "
+            f"{len(plan.archived)} objects in {args['source']} are archived and cannot be read: "
             f"{format_list(plan.archived, MAX_KEYS)}. Restore them first (aws s3api restore-object)"
         )
 
@@ -152,16 +152,17 @@ class BucketMove:
         final = survey(route, True)
         if final.missing or final.objects != initial.objects or final.size != initial.size:
             raise MoveError(
-                f"after copying, {final.missing} objects of {args['target']} differ from those of {args['source']} "
-                f"({format_list(final.differing, MAX_KEYS) or 'they are missing'}; {initial.objects} objects, "
-                f"{format_size(initial.size)} before, {final.objects} objects, {format_size(final.size)} now). Stop "
-                "the programs that write there, and run this again"
+                f"after copying, {final.missing} objects in {args['target']} differ from those in "
+                f"{args['source']} ({format_list(final.differing, MAX_KEYS) or 'they are missing'}; "
+                f"{initial.objects} objects, {format_size(initial.size)} before, {final.objects} objects, "
+                f"{format_size(final.size)} now). Stop the programs that are writing there, and run this again"
             )
-        by_size = f" ({final.by_size} encrypted ones by their sizes only)" if final.by_size else ""
-        extra = f"; {final.extra} more objects are in the target" if final.extra else ""
+        by_size = f" ({final.by_size} encrypted objects were compared by size only)" if final.by_size else ""
+        extra = f"; the target has {final.extra} additional objects" if final.extra else ""
         display.display(
-            f"{args['target']} holds all {final.objects} objects, {format_size(final.size)}, of {args['source']}: "
-            f"number, sizes and checksums are the same{by_size}{extra}. {args['source']} was not changed"
+            f"{args['target']} contains all {final.objects} objects ({format_size(final.size)}) from "
+            f"{args['source']}: the object count, sizes and checksums match{by_size}{extra}. {args['source']} was "
+            "not changed"
         )
         return {
             **result,
@@ -209,7 +210,7 @@ class ActionModule(ActionBase):
             from boto3.exceptions import Boto3Error
             from botocore.exceptions import BotoCoreError, ClientError
         except ImportError:
-            message = "the Python of ansible-playbook has no boto3. Install it: "
+            message = "the Python that runs ansible-playbook does not have boto3. Install it: "
             return {"failed": True, "msg": f"{message}{sys.executable} -m pip install boto3"}
         try:
             return move.run(self._task.check_mode)

@@ -65,7 +65,7 @@ def render(table: RankTable, findings: list[Finding]) -> str:
     """Render the findings and a summary for a terminal."""
     counts = count_severities(findings)
     total = (
-        f"preflight of {format_count(table.nnodes, 'node')}: {format_count(counts['error'], 'error')}, "
+        f"preflight on {format_count(table.nnodes, 'node')}: {format_count(counts['error'], 'error')}, "
         f"{format_count(counts['warning'], 'warning')}"
     )
     return f"{render_table(findings)}\n\n{total}" if findings else total

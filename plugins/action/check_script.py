@@ -47,7 +47,7 @@ def find_script(script: str, directories: Sequence[Path]) -> Path:
         if candidate.is_file():
             return candidate
     where = "" if path.is_absolute() else f" in {', '.join(map(str, directories))}"
-    raise UserError(f"there is no {script}{where}. Correct its name: ./muster check PATH")
+    raise UserError(f"{script} does not exist{where}. Correct the path: ./muster check PATH")
 
 
 class ActionModule(ActionBase):

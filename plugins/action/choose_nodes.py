@@ -126,9 +126,7 @@ class ActionModule(ActionBase):
         reject_unused_options(task_vars)
         reject_unread_sources(task_vars["hostvars"])
         limit = task_vars.get("ansible_limit") if args["nodes"] else None
-        limit_error = (
-            f"--limit {limit} selects {', '.join(args['nodes'])}: pass exactly the nodes of the run to --limit"
-        )
+        limit_error = f"--limit {limit} selects {', '.join(args['nodes'])}: pass exactly the run's nodes to --limit"
         try:
             nnodes = with_spares(args["nnodes"], args["spares"])
             nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], nnodes, args["nodes"])
@@ -136,7 +134,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"{error.message}\n{limit_error}" if limit else error.message) from error
         # the run's own play would continue with all of its hosts
         if task_vars["inventory_hostname"] in args["nodes"] and len(nodes) < len(args["nodes"]):
-            play_error = f"the play runs on {', '.join(args['nodes'])}: set its hosts to exactly the nodes of the run"
+            play_error = f"the play runs on {', '.join(args['nodes'])}: set its hosts to exactly the run's nodes"
             raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {limit_error if limit else play_error}")
         candidates = master_candidates(nodes)
         return {

@@ -48,7 +48,7 @@ def summarize(files: Mapping[str, list[OutputFile]], count: int, size: int, dupl
     """Return a summary of the files to fetch."""
     all_files = [output for outputs in files.values() for output in outputs]
     present, present_size = len(all_files) - count, sum(output.size for output in all_files) - size
-    lines = [f"outputs of the run: {count_files(len(all_files))}, {(size + present_size) / 1e6:.0f} MB"]
+    lines = [f"the run's outputs: {count_files(len(all_files))}, {(size + present_size) / 1e6:.0f} MB"]
     if duplicates:
         lines.append(f"  identical on several nodes, fetched once: {count_files(duplicates)}")
     if present or present_size:
@@ -71,7 +71,7 @@ def describe_unlisted(replies: Mapping[str, Any]) -> list[str]:
     names = json.dumps({"launch_outputs": sorted(counts)[:MAX_SUGGESTED]}, ensure_ascii=False)
     return [
         f"  not fetched: files in the working directory that the job may have written: {abbreviate(texts)}",
-        f"  to fetch them: -e {shlex.quote(names)}; for later runs, outputs in the job file",
+        f"  to fetch them: -e {shlex.quote(names)}; for later runs, set outputs in the job file",
     ]
 
 
@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
                 continue
             if refused:
                 display.warning(
-                    f"{name} has files that are not fetched because their names lead outside the directory: "
+                    f"{name} has files that are not fetched because their paths point outside the directory: "
                     f"{abbreviate(refused)}"
                 )
             if isinstance(reply, Mapping) and reply.get("more"):

@@ -71,7 +71,7 @@ def render_differences(code: Mapping[str, Any], differing: Mapping[str, Mapping[
         groups.setdefault(describe_difference(part), []).append(name)
     lines = [f"  {abbreviate(names)}: {printable(text)}" for text, names in groups.items()]
     visible = lines if len(lines) <= 3 else [*lines[:2], f"  and {len(lines) - 2} more"]
-    return "\n".join([f"copying the code of {code['source']}", *visible])
+    return "\n".join([f"copying the code from {code['source']}", *visible])
 
 
 class ActionModule(ActionBase):

@@ -139,7 +139,7 @@ def render_restarts(job: Job, table: RankTable, prices: Mapping[str, float | Non
     lines = [f"  restarts     {job.restarts} at most, after {', '.join(job.restart_when) or 'nothing'}"]
     why = why_loss_ends_run(table.nnodes, get_launcher(job).remote_start) if table.nnodes > 1 else ""
     if why:
-        lines.append(f"  first node   its loss ends the run: {why}")
+        lines.append(f"  first node   losing it ends the run: {why}")
     if spares:
         rate = total_price(prices.get(node.name) for node in spares)
         price = f", {format_amount(rate, currency)} an hour of the costs above" if rate is not None else ""
@@ -155,7 +155,7 @@ def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
     command = shlex.join([*job.program_argv(interpreter), *job.args])
     lines = [f"  command      {command}", f"  directory    {directory}"]
     if job.gpus:
-        lines.append(f"  GPUs         {', '.join(map(str, job.gpus))} of each node")
+        lines.append(f"  GPUs         {', '.join(map(str, job.gpus))} on each node")
     if job.image:
         lines.append(f"  image        {job.image}")
     if job.variables:
@@ -221,8 +221,8 @@ class ActionModule(ActionBase):
         unpriced = unpriced_nodes(job.cost_limit, prices, [node.name for node in table.nodes])
         if unpriced:
             raise UserError(
-                f"launch_cost_limit needs the price of each node: set node_price_per_hour of {', '.join(unpriced)} in "
-                "the inventory"
+                "launch_cost_limit needs the price of each node: set node_price_per_hour for "
+                f"{', '.join(unpriced)} in the inventory"
             )
         display = Display()
         reply = args["facts"].get(table.master.name)

@@ -52,7 +52,7 @@ def tunnel_hint(port: int) -> list[str]:
     if not os.environ.get("SSH_CONNECTION"):
         return []
     name = f"{os.environ.get('USER', 'USER')}@{os.uname().nodename}"
-    return [f"from the machine with the browser first: ssh -N -L {port}:127.0.0.1:{port} {name}"]
+    return [f"first, on the machine with the browser: ssh -N -L {port}:127.0.0.1:{port} {name}"]
 
 
 @contextlib.contextmanager
@@ -79,7 +79,9 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if not 0 <= args["port"] <= 65535:
-            raise AnsibleActionFail(f"port is {args['port']}: use 1024 to 65535, or omit it for any free port")
+            raise AnsibleActionFail(
+                f"port is {args['port']}: use a port from 1024 to 65535, or omit it to use any free port"
+            )
         reject_unused_options(task_vars)
         directory = records_directory(args["directory"], args["group"], task_vars)
         run_id = find_record(directory, args["run_id"]).name if args["run_id"] else ""
@@ -102,7 +104,7 @@ class ActionModule(ActionBase):
         try:
             return PageServer(api, port)
         except OSError as error:
-            message = f"port {port} of this machine cannot be used: {error.strerror}; to use any free port: "
+            message = f"port {port} on this machine cannot be used: {error.strerror}; to use any free port: "
             raise UserError(message + adapt_commands("ansible-playbook page.yml"), result={"changed": False}) from error
 
     @staticmethod
@@ -112,4 +114,6 @@ class ActionModule(ActionBase):
             Display().display(line)
         # not into ANSIBLE_LOG_PATH, which others may read: the URL contains the token
         Display().display(f"page: {server.url(run_id)}", screen_only=True)
-        Display().display("Only a browser that has this URL can open it. Ctrl-C stops the page, but no run.")
+        Display().display(
+            "Only a browser that has this URL can open it. Ctrl-C stops the page but does not stop any run."
+        )

@@ -145,7 +145,7 @@ class ActionModule(ActionBase):
             if args[name] < minimum:
                 error_message = f"rehearse_{name} is {args[name]}, but must be {minimum} or more"
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 40:
-            error_message = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 40 at most"
+            error_message = "run_id is not a safe name: use at most 40 letters, digits, '.', '_' and '-'"
         if error_message:
             raise UserError(error_message, result={"changed": False})
         return RehearsalJob(

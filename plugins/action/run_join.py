@@ -72,7 +72,7 @@ def leader_reply(replies: Mapping[str, Any], name: str, run_id: str) -> tuple[st
         for reply in replies.values()
         if isinstance(reply, Mapping) and reply.get("failed") and reply.get("msg")
     ]
-    why = "; ".join(dict.fromkeys(messages)) or "the node that leads it does not respond, or the run has ended"
+    why = "; ".join(dict.fromkeys(messages)) or "the node that leads it is not responding, or the run has ended"
     text = f"{name} cannot join run {run_id}: {why}. See its state: ansible-playbook status.yml -e run_id={run_id}"
     raise UserError(adapt_commands(text), result={"changed": False})
 

@@ -89,8 +89,9 @@ def unpack(archive: IO[bytes], target: Path, folder: str, limit: int | None = No
             size += member.size
             if limit is not None and size > limit:
                 raise AnsibleActionFail(
-                    f"the node's archive has more than {limit >> 20} MiB, more than a run ever measures: nothing more "
-                    f"was unpacked into {target}; check who else can write to the run's directory on this node"
+                    f"the node's archive is larger than {limit >> 20} MiB, more than a run ever measures: nothing "
+                    f"more was unpacked into {target}; check who else can write to the run's directory on this "
+                    "node"
                 )
             if number > MAX_FILES:
                 raise AnsibleActionFail(
@@ -100,14 +101,14 @@ def unpack(archive: IO[bytes], target: Path, folder: str, limit: int | None = No
             name = PurePosixPath(member.name)
             if len(name.parts) > MAX_DEPTH:
                 raise AnsibleActionFail(
-                    f"the node's archive has a file in {len(name.parts)} directories: nothing more was unpacked into "
-                    f"{target}; check what the job writes to its run's directory on this node"
+                    f"the node's archive has a file nested {len(name.parts)} directories deep: nothing more was "
+                    f"unpacked into {target}; check what the job writes to its run's directory on this node"
                 )
             if name.parts[:1] != (folder,) or ".." in name.parts:
                 raise AnsibleActionFail(
-                    f"the node's archive has a file {ascii(member.name)[:200]}, which would be outside "
-                    f"{target / folder}: nothing more was unpacked; check who else can write to the run's directory on "
-                    "this node"
+                    f"the node's archive contains a file, {ascii(member.name)[:200]}, that would be written "
+                    f"outside {target / folder}: nothing more was unpacked; check who else can write to the run's "
+                    "directory on this node"
                 )
             path = target / name
             if member.isdir():
@@ -148,9 +149,12 @@ def describe_left_out(node: str, run_id: str, left_out: Any) -> str:
     commands = [f"ansible-playbook fetch.yml -e run_id={run_id}"] if not all(logs) else []
     commands += [f"ansible-playbook logs.yml -e run_id={run_id} -e fetch=true"] if any(logs) else []
     return adapt_commands(
-        f"{node} did not send {size / 1e6:.0f} MB of run {run_id}: {printable(files[0]['file'])[:200]}{suffix} "
-        f"(a node's {left_out['limit'] >> 20} MiB in {left_out['limit_count']} files are fetched, smallest first). "
-        "To fetch all of them: " + ", and for the logs: ".join(commands)
+        (
+            f"{node} did not send {size / 1e6:.0f} MB of run {run_id}: {printable(files[0]['file'])[:200]}{suffix} "
+            f"(at most {left_out['limit'] >> 20} MiB in {left_out['limit_count']} files are fetched per node, "
+            "smallest first). To fetch all of them: "
+        )
+        + ", and for the logs: ".join(commands)
     )
 
 
@@ -209,7 +213,7 @@ class ActionModule(ActionBase):
                 unpack(archive, target, folder, MAX_MEASURED if args["what"] == "measured" else None)
             except (tarfile.TarError, EOFError, zlib.error) as error:
                 raise AnsibleActionFail(
-                    f"{request['node']} did not send a complete archive of logs ({error}): try again, or check who "
+                    f"{request['node']} did not send a complete log archive ({error}): try again, or check who "
                     "else can write to the run directory on this node"
                 ) from error
         warning = describe_left_out(request["node"], args["run_id"], packed["left_out"])

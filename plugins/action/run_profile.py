@@ -88,8 +88,8 @@ class ActionModule(ActionBase):
         if not 1 <= args["steps"] <= MAX_STEPS:
             raise AnsibleActionFail(
                 adapt_commands(
-                    f"steps is {args['steps']}: use 1 to {MAX_STEPS}, such as "
-                    "ansible-playbook profile.yml -e profile_steps=5"
+                    f"steps is {args['steps']}: use a number from 1 to {MAX_STEPS}, such as ansible-playbook "
+                    "profile.yml -e profile_steps=5"
                 )
             )
         if self._task.check_mode:

@@ -110,8 +110,8 @@ def open_record(
                 "choose another with -e run_id=NAME, or omit it to get a new one"
             ) from None
         raise AnsibleActionFail(
-            f"cannot create the run's record {record}: {error.strerror}; "
-            "set launch_runs_directory to a directory that you can write"
+            f"cannot create the run's record {record}: {error.strerror}; set launch_runs_directory to a directory "
+            "that you can write to"
         ) from error
     descriptor = os.open(record / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as stream:
@@ -203,8 +203,8 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         active_nodes = "1 other node says" if len(active_runs) == 1 else f"{len(active_runs)} other nodes say"
         situation = f"{active_nodes} the run is still active" if active_runs else "no node is reachable from here"
         message = (
-            f"lost contact with run {args['run_id']}: {master} does not respond and {situation}. The run may still be "
-            f"active: check with ansible-playbook status.yml -e run_id={args['run_id']}"
+            f"lost contact with run {args['run_id']}: {master} is not responding and {situation}. The run may "
+            f"still be active: check with ansible-playbook status.yml -e run_id={args['run_id']}"
         )
         raise UserError(adapt_commands(message), result={"changed": False})
     verdict = verdict_on(plan, result, reads)

@@ -285,8 +285,8 @@ class ActionModule(ActionBase):
             raise UserError(
                 adapt_commands(
                     f"nothing was started: run {run_id} cannot be repeated exactly ({parts}). To start it anyway, "
-                    f"with the other options of this command: ansible-playbook launch.yml -e like={run_id} "
-                    "-e allow_differences=true"
+                    "run this with the other options of this command: ansible-playbook launch.yml -e "
+                    f"like={run_id} -e allow_differences=true"
                 ),
                 result={"changed": False},
             )

@@ -63,7 +63,7 @@ def make_report(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     runs = args["runs"] or [""]
     records = list(dict.fromkeys(find_record(directory, run) for run in runs))
     if len(records) > MAX_RUNS:
-        raise AnsibleActionFail(f"{len(records)} runs are too many for a page: name at most {MAX_RUNS}")
+        raise AnsibleActionFail(f"{len(records)} runs are too many for one page: name at most {MAX_RUNS}")
     logbook = Path(args["logbook"] or directory.parent / "logbook").expanduser()
     if len(records) > 1:
         target = Path(args["report_directory"]).expanduser() if args["report_directory"] else None

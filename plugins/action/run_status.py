@@ -142,9 +142,9 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
         # a node's clock may be ahead of ours
         since = "" if node["since"] is None else format_duration(max(0.0, now - node["since"]))
         exited = sorted(int(rank) for rank in node["ended_ranks"])
-        ended = f"{format_ranks(exited)} exited with 0;" if exited else ""
+        ended = f"{format_ranks(exited)} exited with code 0;" if exited else ""
         awaited = sorted(awaited_ranks & set(ranks))
-        ended += f" the other ranks wait for {format_ranks(awaited)};" if awaited else ""
+        ended += f" the other ranks are waiting for {format_ranks(awaited)};" if awaited else ""
         output = f"{ended}{format_silence(node['silence'])} {visible_text(node['last_line'])[:120]}".strip()
         last_line = printable(node["message"] or output)
         rows.append((node["node"], rank_range, node["state"], since, format_gpus(node["gpus"]), last_line))

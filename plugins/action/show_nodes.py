@@ -29,7 +29,7 @@ SMI_MESSAGES = {
     "hangs": "{tool} does not respond",
     "mismatch": "driver and library versions differ",
     "no-driver": "no driver is loaded",
-    "no-gpu": "the driver finds no GPU",
+    "no-gpu": "the driver does not detect any GPUs",
     "gpu-lost": "a GPU is lost",
     "failed": "{tool} fails",
 }

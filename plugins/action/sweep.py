@@ -122,7 +122,7 @@ class ActionModule(ActionBase):
         """Return the variants to compare. Raise AnsibleActionFail with all problems."""
         error_message = find_count_error(args)
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 30:
-            error_message = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 30 at most"
+            error_message = "run_id is not a safe name: use at most 30 letters, digits, '.', '_' and '-'"
         if args["fit"] and not error_message:
             error_message = find_option_error({**args, "args": [PLACEHOLDER], "confirm_args": []})
         if error_message:

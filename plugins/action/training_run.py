@@ -96,8 +96,8 @@ class ActionModule(ActionBase):
         )
         if request["run_id"] and not SAFE_RUN_ID.match(request["run_id"]):
             raise AnsibleActionFail(
-                f"run_id {ascii(request['run_id'])[:80]} is not a safe name: use letters, digits, '.', '_' and '-', "
-                "at most 63, a letter or digit first"
+                f"run_id {ascii(request['run_id'])[:80]} is not a safe name: use at most 63 letters, digits, '.', "
+                "'_' and '-', starting with a letter or digit"
             )
         if request["state"] == "started":
             problems = environment_problems(request["environment"])

@@ -64,7 +64,7 @@ def tree_differences(trees: Mapping[str, Mapping[str, str]], most: int = 50) -> 
                 else f"missing on {abbreviate(nodes_without)}"
             )
         if different_nodes:
-            differences.append(f"other content on {abbreviate(different_nodes)}")
+            differences.append(f"different content on {abbreviate(different_nodes)}")
         if differences:
             lines.append(f"{path}: {', '.join(differences)}")
     return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more"]

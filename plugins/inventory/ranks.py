@@ -212,7 +212,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                     may_be_missing = option != "address" and not self.get_option("strict")
                     if may_be_missing and isinstance(exc, AnsibleUndefinedVariable):
                         continue
-                    problem = f"the expression of {option} fails: {_single_line(exc.message)}"
+                    problem = f"the expression in {option} fails: {_single_line(exc.message)}"
                     remedy = f"Correct {option} in this file, or the variables of this host"
                     problems.append(
                         RankTableProblem(host.name, problem, "an expression with a value for every host", remedy)

@@ -156,7 +156,8 @@ class InventoryModule(ConstructedInventory):
             )
         except subprocess.TimeoutExpired:
             raise SlurmOutputError(
-                f"`{argv[0]}` {where} did not end within {self.get_option('timeout'):g} s. Try it: {shlex.join(remote)}"
+                f"`{argv[0]}` {where} did not finish within {self.get_option('timeout'):g} s. Try it: "
+                f"{shlex.join(remote)}"
             ) from None
         except OSError as error:
             raise SlurmOutputError(

@@ -131,7 +131,7 @@ class InventoryModule(ConstructedInventory):
         ]
         if not selected:
             self.display.warning(
-                f"{self.NAME}: {len(machines)} machines in the state, of which `include` selects none."
+                f"{self.NAME}: the state has {len(machines)} machines, but `include` selects none of them."
                 if machines
                 else f"{self.NAME}: no machines in the state."
             )
@@ -176,8 +176,8 @@ class InventoryModule(ConstructedInventory):
             )
         except subprocess.TimeoutExpired:
             raise StateError(
-                f"`{program} show -json` in {directory} did not end within {self.get_option('timeout'):g} s. "
-                "Check the access to its remote state, or raise `timeout`"
+                f"`{program} show -json` in {directory} did not finish within {self.get_option('timeout'):g} s. "
+                "Check access to its remote state, or raise `timeout`"
             ) from None
         except OSError as error:
             raise StateError(f"{program} in {directory} cannot be run: {error.strerror}") from None

@@ -105,6 +105,6 @@ class LookupModule(LookupBase):
             return str(get_drive(client, drive_id).get("password") or "")
         except NotFoundError:
             raise AnsibleLookupError(
-                f"the account of this API key has no network drive {single_line(drive_id, 80)}. If it was removed, "
+                f"this API key's account has no network drive {single_line(drive_id, 80)}. If it was removed, "
                 "read the inventory again (--flush-cache)"
             ) from None

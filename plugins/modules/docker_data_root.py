@@ -78,7 +78,7 @@ def main() -> None:
     try:
         changed, former = data_root.ensure(path, spare, delete, module.check_mode)
     except (data_root.DataRootError, OSError) as error:
-        module.fail_json(msg=f"Docker's data were not moved: {error}.")
+        module.fail_json(msg=f"Docker's data was not moved: {error}.")
     diff = {"before": f"data-root {former}\n", "after": f"data-root {path}\n"}
     module.exit_json(changed=changed, former=former, diff=diff)
 

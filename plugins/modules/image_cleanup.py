@@ -65,14 +65,16 @@ def main() -> None:
         argument_spec={"more": {"type": "list", "elements": "str", "default": []}}, supports_check_mode=True
     )
     if os.geteuid() != 0:
-        module.fail_json(msg="cleaning homes and keys needs root. Set become: true")
+        module.fail_json(msg="cleaning home directories and keys needs root. Set become: true")
     invalid = [
         pattern
         for pattern in module.params["more"]
         if pattern.startswith(("/", "~")) or ".." in pattern.split("/") or not pattern
     ]
     if invalid:
-        module.fail_json(msg=f"more has {invalid[0]!r}. Use paths below a home, such as .config/my-tool")
+        module.fail_json(
+            msg=(f"more contains {invalid[0]!r}. Use paths inside a home directory, such as .config/my-tool")
+        )
     try:
         paths = clean("/", login_users(), module.params["more"], module.check_mode)
     except (OSError, UserFileError) as error:

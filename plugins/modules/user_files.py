@@ -235,8 +235,8 @@ def require_root_only(path: str) -> None:
     reason = root_path.root_only_error(path)
     if reason:
         raise UserFileError(
-            f"{reason}, and root would trust the contents of {path}. Choose a path on which only root can change every "
-            "directory, such as one below /var/lib or /usr/local/lib/muster"
+            f"{reason}, and root would trust the contents of {path}. Choose a path on which every directory can "
+            "be changed only by root, such as one below /var/lib or /usr/local/lib/muster"
         )
 
 

@@ -79,7 +79,7 @@ def seconds(path: Path) -> float:
         timeout=300,
     )
     taken = time.monotonic() - start
-    if done.returncode not in (0, 2) or "preflight of" not in done.stdout:
+    if done.returncode not in (0, 2) or "preflight on" not in done.stdout:
         raise LabError(f"preflight failed ({done.returncode}): {done.stdout[-1500:]}{done.stderr[-1500:]}")
     return taken
 

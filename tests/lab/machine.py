@@ -52,7 +52,7 @@ def run(argv: Sequence[str | Path], *, timeout: float = 300, stdin: str | None =
     try:
         done = subprocess.run(arguments, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
-        raise LabError(f"`{' '.join(arguments)}` did not end within {timeout:.0f} s.") from error
+        raise LabError(f"`{' '.join(arguments)}` did not finish within {timeout:.0f} s.") from error
     if check and done.returncode:
         output = (done.stderr or done.stdout).strip()[-2000:]
         raise LabError(f"`{' '.join(arguments)}` failed ({done.returncode}): {output}")

@@ -133,7 +133,7 @@ class Browser:
             ready, _to, _bad = select.select([self.from_browser], [], [], max(0.0, until - time.monotonic()))
             piece = os.read(self.from_browser, 1 << 20) if ready else b""
             if not piece:
-                raise BrowserError("the browser does not respond" if not ready else "the browser has ended")
+                raise BrowserError("the browser is not responding" if not ready else "the browser has ended")
             self.unread += piece
         text, _zero, self.unread = self.unread.partition(b"\0")
         message: dict[str, Any] = json.loads(text)

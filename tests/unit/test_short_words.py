@@ -471,7 +471,9 @@ def test_help_of_commands_for_existing_runs_does_not_describe_a_new_run() -> Non
     for command, (_playbook, role, _summary, variables) in muster.COMMANDS.items():
         if role == "launch" and "run_id" in variables.values() and command != "launch":
             words = " ".join(muster.format_help(command, options).split())
-            assert "a new run is named" not in words and "Name of the run, or its beginning." in words, command
+            assert "a new run is named" not in words and "Name of the run, or the beginning of its name." in words, (
+                command
+            )
     assert "output is followed" not in muster.format_help("stacks", options)
     assert "a new run is named" in " ".join(muster.format_help("launch", options).split())
 

@@ -87,8 +87,8 @@ def wait_for_locks(seconds: float) -> None:
             if time.monotonic() > deadline:
                 command = read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
                 raise AptStateError(
-                    f"{path} has been held by process {pid} ({command}) for more than {seconds:.0f} s. "
-                    "Wait until it has finished, or stop it, then run this again"
+                    f"{path} has been held by process {pid} ({command}) for more than {seconds:.0f} s. Wait until "
+                    "it finishes, or stop it, then run this again"
                 )
             time.sleep(0.5)
 

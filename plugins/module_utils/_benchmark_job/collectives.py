@@ -126,7 +126,7 @@ def measure_collectives(ranks: Ranks, work: JsonDict, seconds: float, scope: str
                 4.0 * longest * (MIN_REPEATS + WARM_UP_REPEATS + 2)
             ):
                 stopped.add(operation)
-                left_out.append(f"{operation} over {scope} from {size} bytes upward: no time left")
+                left_out.append(f"{operation} over {scope} from {size} bytes up: no time left")
                 continue
             measurement = measure_collective(ranks, operation, size, group, members)
             if measurement is None:

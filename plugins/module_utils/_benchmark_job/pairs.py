@@ -76,7 +76,7 @@ def measure_pairs(ranks: Ranks, work: JsonDict, seconds: float) -> tuple[list[Js
         clock, longest, own_results = PhaseClock(ranks, seconds, ranks.leader_group), 0.0, {}
         for index, pairs in enumerate(rounds):
             if not clock.has_time(longest):
-                left_out.append(f"{len(rounds) - index} of {len(rounds)} rounds of pairs of nodes: no time left")
+                left_out.append(f"{len(rounds) - index} of {len(rounds)} node-pair rounds: no time left")
                 break
             started = time.monotonic()
             for node_a, node_b in pairs:

@@ -123,9 +123,11 @@ class CheckpointService:
                 self.manifests[run.directory] = remove_entry(self.manifests[run.directory], entry)
                 self.log(
                     run,
-                    f"WARNING: {checkpoint.name} was copied, but {missing} is now missing or incomplete in S3. "
-                    f"{checkpoint.path} was kept and will be copied again. Check the bucket's lifecycle rules, and who "
-                    "else deletes objects in it",
+                    (
+                        f"WARNING: {checkpoint.name} was copied, but {missing} is now missing or incomplete in S3. "
+                        f"{checkpoint.path} was kept and will be copied again. Check the bucket's lifecycle rules, "
+                        "and who else deletes objects from it"
+                    ),
                 )
                 continue
             current = read_checkpoint(checkpoint.path, checkpoint.name, self.settings["marker"])
@@ -199,7 +201,7 @@ class CheckpointService:
         except s3_errors() + (StepError, OSError) as error:
             text = str(error) if isinstance(error, StepError) else explain(error, self.settings["bucket"])
             if not failure or text != failure.text:
-                self.log(run, f"checkpoints are not copied to S3: {text}. Retrying")
+                self.log(run, f"checkpoints are not being copied to S3: {text}. Retrying")
             delay = min(MAX_RETRY_DELAY, failure.delay * 2) if failure else self.settings["interval"]
             self.failures[run.directory] = CopyFailure(text, delay, time.monotonic() + delay)
             self.write_problem(run, text)

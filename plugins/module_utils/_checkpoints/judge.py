@@ -62,7 +62,7 @@ def judge_shards(checkpoint: Checkpoint) -> str:
         elif deepspeed.recognizes(set(names)) and not deepspeed.is_universal(parts, directory):
             latest = posixpath.normpath(posixpath.join(directory or ".", "..", deepspeed.LATEST))
             reason = deepspeed.judge(names, below(recorded, directory))
-            reason = reason or ("" if latest in parts else f"{deepspeed.LATEST} is missing, which is written last")
+            reason = reason or ("" if latest in parts else f"{deepspeed.LATEST}, which is written last, is missing")
         if reason:
             return f"{directory}: {reason}" if directory else reason
     return judge_local_shards(parts)

@@ -238,7 +238,7 @@ class Server:
         """Count a connection as a client. Raise TransferError if there are too many."""
         with self.lock:
             if sock not in self.unproven or len(self.clients) >= MAX_CLIENTS:
-                raise TransferError("too many nodes copy from this one")
+                raise TransferError("too many nodes are copying from this one")
             self.unproven.remove(sock)
             self.clients.add(sock)
 
@@ -306,7 +306,7 @@ def checked_parts(reply: Any) -> Parts:
 def require_copyable(directory: str, name: str) -> None:
     """Raise TransferError if the parts of a checkpoint of this name must not be copied."""
     if not is_copyable(name):
-        raise TransferError(f"{name} is not below {directory}")
+        raise TransferError(f"{name} is not inside {directory}")
 
 
 def require_checkpoint(directory: str, name: str) -> None:
@@ -357,7 +357,7 @@ def require_complete(directory: str, name: str, staged: Mapping[str, str] | None
     if not checkpoint["complete"]:
         raise TransferError(f"{name} is not complete: {checkpoint['reason']}")
     if LATEST in (staged or ()) and checkpoint["format"] != "deepspeed":
-        raise TransferError(f"{name} is not a DeepSpeed checkpoint, but has its file {LATEST}")
+        raise TransferError(f"{name} is not a DeepSpeed checkpoint, but contains DeepSpeed's {LATEST} file")
     if set(staged or ()) > {""} and "" in (staged or ()):
         raise TransferError(f"{name} is both a file and a directory")
 
@@ -377,7 +377,9 @@ def require_room(directory: str, size: int) -> None:
     status = os.statvfs(directory)
     free = int((status.f_bavail - FREE_SHARE * status.f_blocks) * status.f_frsize)
     if size > free:
-        raise TransferError(f"{size / 1e9:.1f} GB are needed in {directory}, and {max(0, free) / 1e9:.1f} GB are free")
+        raise TransferError(
+            f"{size / 1e9:.1f} GB are needed in {directory}, but only {max(0, free) / 1e9:.1f} GB are free"
+        )
 
 
 def make_directories(base: str, relative: str) -> None:

@@ -168,7 +168,7 @@ def copy_tree(  # noqa: PLR0913
             raise TreeError("the first node has no copy of the code yet. Run this once without --limit") from None
         new = read_list(scratch)
     if not new:  # a job has damaged the list, which would cause everything here to be removed
-        raise TreeError("the first node's list of the code is invalid. Run this once without --limit")
+        raise TreeError("the first node's list of code files is invalid. Run this once without --limit")
     removed = remove(directory, removable_names(directory, new, patterns, delete))
     # with a trailing slash, a directory would mean its contents
     names = "".join(f"{name.rstrip('/')}\0" for name in sorted(new))

@@ -88,7 +88,7 @@ class ImageTransfer(NodeTransfer):
         """On the first node, obtain the image, and its archive if another node lacks it. Raise StepError."""
         if self.rank:
             first_node = self.request["names"][0]
-            raise StepError(f"{first_node}, which provides the image, has failed or does not respond. See its message")
+            raise StepError(f"{first_node}, which provides the image, has failed or is not responding. See its message")
         archive_only = self.request["archive"] and not self.request["requirements"]
         unpacked = self.unpacked_bytes if archive_only else 0
         if unpacked:
@@ -237,7 +237,7 @@ class ImageTransfer(NodeTransfer):
                 f"{self.name} plus a reserve of {self.request['reserve_gib']:g} GiB. Free some space, or set "
                 "container_image_directory"
             )
-        self.report(f"writing {self.name} into an archive")
+        self.report(f"writing {self.name} to an archive")
         digest, size = hashlib.sha256(), 0
         try:
             with open(path + ".new", "wb") as archive, subprocess.Popen(
@@ -254,7 +254,7 @@ class ImageTransfer(NodeTransfer):
                 output = stderr.read().decode("utf-8", "replace")
             if engine.returncode:
                 completed = subprocess.CompletedProcess([], engine.returncode, "", output)
-                raise self.engine.command_error(f"{self.name} cannot be written into an archive", completed)
+                raise self.engine.command_error(f"{self.name} cannot be written to an archive", completed)
         except (OSError, StepError):  # the engine exits once nobody reads its output
             os.unlink(path + ".new")
             raise
@@ -351,9 +351,9 @@ class ImageTransfer(NodeTransfer):
         """Read a piece from the first node."""
         if not self.receive_from_peer(0, number) and not self.failure:
             raise StepError(
-                f"{self.request['names'][0]}, which provides the image, has failed (see its message), does not "
-                f"respond, or the data was altered in transit (see {self.state_directory}/log). Run this again: "
-                "the transfer resumes"
+                f"{self.request['names'][0]}, which provides the image, has failed (see its message) or is not "
+                f"responding, or the data was altered in transit (see {self.state_directory}/log). Run this "
+                "again: the transfer resumes"
             )
 
     def matches_content(self, file_index: int, path: str) -> bool:
@@ -390,8 +390,8 @@ class ImageTransfer(NodeTransfer):
         if not loaded:
             first_node, digests = self.request["names"][0], self.entries[0].key.split()
             raise StepError(
-                f"{self.engine.name} has loaded {self.name}, but without the digest {' or '.join(digests)} that it has "
-                f"on {first_node}. Use the same engine release and kind of image store on all nodes"
+                f"{self.engine.name} has loaded {self.name}, but without the digest {' or '.join(digests)} that "
+                f"it has on {first_node}. Use the same engine release and image store type on all nodes"
             )
         self.tag(loaded.id, self.name)
         return bool(self.request["ids"][self.rank] != loaded.id)

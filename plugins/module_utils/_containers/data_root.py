@@ -165,8 +165,8 @@ def check_target(source: str, target: str, spare: int) -> None:
     reason = root_path.root_only_error(target)
     if reason:
         raise DataRootError(
-            f"{reason}, and the engine, which runs as root, would trust the contents of {target}. Choose a directory "
-            "on whose path only root can change every directory"
+            f"{reason}, and the engine, which runs as root, would trust the contents of {target}. Choose a "
+            "directory for which every directory on the path can be changed only by root"
         )
     parent = target
     while not os.path.isdir(parent):
@@ -175,9 +175,9 @@ def check_target(source: str, target: str, spare: int) -> None:
     free, needed = disk.f_bavail * disk.f_frsize, size_of(source) + spare
     if free < needed:
         raise DataRootError(
-            f"the disk of {target} has {free / 2**30:.1f} GiB free, but the data in {source} and a reserve of "
-            f"{spare / 2**30:.0f} GiB need {needed / 2**30:.1f} GiB. Use a larger disk, or remove images with "
-            "`docker image prune`"
+            f"the disk that holds {target} has {free / 2**30:.1f} GiB free, but the data in {source} and a "
+            f"reserve of {spare / 2**30:.0f} GiB need {needed / 2**30:.1f} GiB. Use a larger disk, or remove "
+            "images with `docker image prune`"
         )
 
 
@@ -197,7 +197,7 @@ def move(source: str, target: str) -> None:
         write_text(SETTINGS, json.dumps({**settings, "data-root": target}, indent=4, sort_keys=True) + "\n")
         start_engine()
         if os.path.realpath(data_root()) != os.path.realpath(target):
-            raise DataRootError(f"the engine uses its data in {data_root()}, although {SETTINGS} sets {target}")
+            raise DataRootError(f"the engine is using the data in {data_root()}, although {SETTINGS} sets {target}")
         lost = describe_missing(before, list_contents())
         if lost:
             raise DataRootError(f"the engine cannot find {lost} in the copy")
@@ -245,12 +245,12 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
         # a mount point cannot be removed, and need not be
         if os.path.lexists(target) and not (existed and is_empty(target)):
             return (
-                f"The engine runs with its previous data again, but the copy in {target} cannot be removed ({error}). "
-                "Remove it before the next attempt"
+                f"The engine is running with its previous data again, but the copy in {target} cannot be removed "
+                f"({error}). Remove it before the next attempt"
             )
     if existed:
         os.makedirs(target, exist_ok=True)
-    return "The engine runs with its previous data again, and the copy was removed"
+    return "The engine is running with its previous data again, and the copy was removed"
 
 
 def is_empty(directory: str) -> bool:

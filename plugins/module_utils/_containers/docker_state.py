@@ -50,7 +50,7 @@ def list_running() -> tuple[list[str], str]:
     except subprocess.TimeoutExpired:
         error = "`docker ps` did not respond within 60 s"
     except subprocess.CalledProcessError as exception:
-        error = f"`docker ps` fails ({exception.stderr.strip()[-300:] or f'code {exception.returncode}'})"
+        error = f"`docker ps` failed ({exception.stderr.strip()[-300:] or f'code {exception.returncode}'})"
     except OSError as exception:
         error = f"docker cannot be run ({exception.strerror})"
     try:
@@ -60,7 +60,7 @@ def list_running() -> tuple[list[str], str]:
     pids = shim_pids()
     if state in ("inactive", "failed") and not pids:
         return [], ""
-    alive = f", and containers are alive (containerd-shim, process {', '.join(pids)})" if pids else ""
+    alive = f", and containers are still alive (containerd-shim, process {', '.join(pids)})" if pids else ""
     return [], f"{error}, docker.service is {state}{alive}"
 
 

@@ -154,7 +154,7 @@ class Engine:
         message = error_output(completed)
         if not (LIMITED.search(message) or (NO_BASE.search(message) and DENIED.search(message))):
             return self.command_error(failure, completed)
-        note = "" if user else "; set container_image_base to the name after FROM, for whose registry the login is"
+        note = "" if user else "; set container_image_base to the name after FROM, whose registry the login is for"
         return StepError(f"{failure}: {message}. {suggest_remedy(message, '', user)}{note}")
 
     def remedy(self) -> str:
@@ -237,14 +237,14 @@ def suggest_remedy(message: str, registry: str, user: str) -> str:
                 "docker if it is the engine"
             )
         return (
-            f"This node does not trust the certificate of {registry}. Copy the certificate of its authority, or of "
-            f"the proxy in front of it, into {certificate_path}, and run this again"
+            f"This node does not trust the certificate of {registry}. Copy its CA certificate, or that of the "
+            f"proxy in front of it, into {certificate_path}, and run this again"
         )
     if NO_ANSWER.search(message):
         return (
-            f"Check whether {registry} is running, and whether this node reaches it with `curl https://{host}/v2/`, "
-            "then run this again. Without a registry, set container_image_archive to an archive that `docker save` "
-            "has written on another machine"
+            f"Check whether {registry} is running, and whether this node can reach it with `curl "
+            f"https://{host}/v2/`, then run this again. Without a registry, set container_image_archive to an "
+            "archive written by `docker save` on another machine"
         )
     return ""
 

@@ -146,7 +146,7 @@ def suggest_sizes(batch: int, micro: int, steps: int, world: int) -> str:
         suggestions.append(f"{MICRO} to {size} and {STEPS} to {batch // world // size}")
     suggestions.append(f"{BATCH} to {micro * steps * world}")
     if batch % (micro * steps) == 0:
-        suggestions.append(f"the number of ranks to {batch // (micro * steps)}, by nnodes or nproc_per_node")
+        suggestions.append(f"the number of ranks to {batch // (micro * steps)}, using nnodes or nproc_per_node")
     return f"set {', or '.join(suggestions)}"
 
 

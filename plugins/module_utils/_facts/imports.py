@@ -230,7 +230,7 @@ def clean_result(value: dict[str, Any]) -> dict[str, Any]:
 def describe_end(output: CommandOutput, printed: list[str]) -> str:
     """Describe how an interpreter without a result ended, with its last output."""
     if output.hangs:
-        return f"it did not end within {TIMEOUT:.0f} s"
+        return f"it did not finish within {TIMEOUT:.0f} s"
     code = output.code or 0
     try:
         end = f"Python was killed by {signal.Signals(-code if code < 0 else code - 128).name}"

@@ -155,7 +155,7 @@ def make_directory(path: str, uid: int, gid: int, mode: int) -> None:
         new_directory = os.open(names[-1], FLAGS, dir_fd=directory)
         try:
             if os.fstat(new_directory).st_uid != os.geteuid():
-                raise PathError(f"{path} was replaced by another user while it was created")
+                raise PathError(f"{path} was replaced by another user while it was being created")
             os.fchmod(new_directory, mode)
             os.fchown(new_directory, uid, gid)
         finally:

@@ -80,7 +80,7 @@ def run_as_user(user: pwd.struct_passwd, function: Callable[[], Data]) -> Data:
         text = stream.read()
     os.waitpid(child, 0)
     if not text:
-        raise UserFileError(f"the process that ran as {user.pw_name} ended without a result")
+        raise UserFileError(f"the process that ran as {user.pw_name} ended without returning a result")
     reply: Data = json.loads(text)
     if "error" in reply:
         raise UserFileError(reply["error"])
@@ -208,7 +208,7 @@ def ensure_file(  # noqa: PLR0913
         name = pwd.getpwuid(os.geteuid()).pw_name
         raise UserFileError(
             f"{describe_path(path)} cannot be written by {name} ({error.filename}: {error.strerror}). Remove it, "
-            f"or give {name} its directory"
+            f"or give {name} ownership of its directory"
         ) from None
     return {"changed": changed, "before": before or "", "after": after}
 

@@ -61,7 +61,7 @@ def is_passed_gpu(value: str) -> bool:
 def describe_failure(code: int | None, text: str, hangs: bool) -> str:
     """Return why there are no results."""
     if hangs:
-        return f"dcgmi diag did not end within {TIMEOUT:.0f} s"
+        return f"dcgmi diag did not finish within {TIMEOUT:.0f} s"
     if NO_ENGINE in text.lower():
         return "the DCGM service is not running: sudo systemctl enable --now nvidia-dcgm"
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -30,7 +30,7 @@ ACTIONS = {
     "RESTART_VM": Action("restart the virtual machine", MACHINE),
     "RESTART_BM": Action("restart the machine; have the GPU replaced if the error returns", MACHINE),
     "RESET_GPU": Action("reset the GPU or reboot; have the GPU replaced if the error returns", MACHINE),
-    "CHECK_MECHANICALS": Action("check the power connectors of the GPU", MACHINE),
+    "CHECK_MECHANICALS": Action("check the GPU's power connectors", MACHINE),
     "CHECK_UVM": Action("look for an error in the memory shared by CPU and GPU", JOB),
     "CONTACT_SUPPORT": Action("contact NVIDIA's support", JOB),
     "UPDATE_SWFW": Action("update the driver and the firmware", JOB),

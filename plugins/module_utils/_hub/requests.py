@@ -79,7 +79,8 @@ def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> 
     if response is None:
         reason = " ".join(str(error_chain(error)[-1]).split())
         return (
-            f"{endpoint} does not respond: {reason}. Check that this node reaches it, or correct hugging_face_endpoint"
+            f"{endpoint} is not responding: {reason}. Check that this node can reach it, or correct "
+            "hugging_face_endpoint"
         )
     message = response.headers.get("X-Error-Message", "")
     if "GatedRepoError" in kinds:
@@ -88,7 +89,7 @@ def explain(error: Exception, request: dict[str, Any], item: dict[str, Any]) -> 
     if response.status_code == 401 and message.startswith("Invalid credentials"):
         return f"{endpoint} does not recognize the token. Create one at {endpoint}/settings/tokens, {SET_TOKEN}"
     if "RevisionNotFoundError" in kinds:
-        return f"{label} has no revision {item['revision']}. Set it to a branch, a tag or a commit of {page}"
+        return f"{label} has no revision {item['revision']}. Set it to a branch, tag or commit from {page}"
     if response.status_code in (401, 404):
         visibility = "the token's account cannot see it" if has_token else "it is private and no token is set"
         advice = f"Correct its name (data sets are listed separately), or {SET_TOKEN}"
@@ -120,7 +121,7 @@ def call_with_retries(call: Callable[[], Result], request: dict[str, Any], item:
             wait = pause
             if response is not None and response.status_code == 429:
                 wait = max(pause, retry_delay(response))
-                message = f"{request['endpoint']} accepts no more requests for the next {wait:.0f} s (429)"
+                message = f"{request['endpoint']} is not accepting any more requests for the next {wait:.0f} s (429)"
             if time.monotonic() + wait - failing_since > request.get("patience", RETRY_TIMEOUT):
                 retry_time = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + wait))
                 advice = f"Run this again after {retry_time}" if "429" in message else "Run this again"

@@ -93,7 +93,7 @@ def parse_duration(text: object) -> float | None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value)
     if not match:
-        raise ValueError(f"{value!r} is not a duration. Set a number with its unit, such as 30m, 24h or 2d, or off")
+        raise ValueError(f"{value!r} is not a duration. Use a number with a unit, such as 30m, 24h or 2d, or off")
     return float(match[1]) * UNITS[match[2]]
 
 
@@ -152,7 +152,7 @@ def gpu_signs(utilization: str, processes: str) -> list[str]:
         signs.append(f"a GPU is in use ({max(utilizations):.0f} %)")
     pids = [line.strip() for line in processes.split("\n") if line.strip().isdigit()]
     if pids:
-        signs.append(f"processes use a GPU ({', '.join(pids[:5])})")
+        signs.append(f"processes are using a GPU ({', '.join(pids[:5])})")
     return signs
 
 
@@ -246,7 +246,7 @@ def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns
     try:
         work += unit_signs(run([*listing, "muster-*"], ""))
     except (OSError, subprocess.SubprocessError) as error:
-        people.append(f"systemctl does not respond ({type(error).__name__})")
+        people.append(f"systemctl is not responding ({type(error).__name__})")
     for program, read_signs in GPU_READERS.items():
         try:
             work += read_signs(run)
@@ -255,7 +255,7 @@ def read_usage(run: CommandRunner, user: str, proc: str = "/proc") -> UsageSigns
         except (OSError, subprocess.SubprocessError) as error:
             # There may be undetected work. The TTL still applies, in case the driver is broken.
             if "No devices were found" not in str(getattr(error, "stdout", "")):
-                people.append(f"{program} does not respond ({type(error).__name__})")
+                people.append(f"{program} is not responding ({type(error).__name__})")
     return UsageSigns(work, people)
 
 
@@ -331,7 +331,7 @@ def format_decision(decision: PowerDecision, now: float) -> str:
         return f"powers off: {decision.reason}"
     if decision.due is None:
         return f"stays on: {decision.reason}"
-    return f"powers off in {format_duration(decision.due - now)}, if nothing changes: {decision.reason}"
+    return f"will power off in {format_duration(decision.due - now)} if nothing changes: {decision.reason}"
 
 
 def main(arguments: Sequence[str]) -> str:

@@ -54,9 +54,7 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
     if unknown_keys:
         problems.append(f"credentials with {', '.join(unknown_keys)}: only {', '.join(CREDENTIALS)} are allowed")
     if credentials and "username" not in credentials:
-        problems.append(
-            "the credentials lack a username: set the user of the drive, or omit credentials for guest access"
-        )
+        problems.append("the credentials lack a username: set the drive's user, or omit credentials for guest access")
     for name, value in credentials.items():
         if re.search(r"[\n\r\0]", value):
             problems.append(
@@ -70,7 +68,7 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
             )
     size = len(credentials.get("password", "").encode("utf-8"))
     if size > MAX_PASSWORD_BYTES:
-        problems.append(f"password has {size} bytes, but mount.cifs accepts at most {MAX_PASSWORD_BYTES}")
+        problems.append(f"password is {size} bytes long, but mount.cifs accepts at most {MAX_PASSWORD_BYTES}")
     return problems
 
 
@@ -87,8 +85,10 @@ class Cifs(MountDriver):
         KnownFailure(
             r"cifs filesystem not supported|mount error\(19\)|unknown filesystem type '?cifs",
             "this node's kernel cannot mount CIFS: the module is missing",
-            "modprobe cifs; if it is missing, install the kernel's modules (on Ubuntu "
-            "linux-modules-extra-$(uname -r)) and reboot the node; in a container, the host's kernel must have it",
+            (
+                "modprobe cifs; if it is missing, install the kernel's modules (on Ubuntu, "
+                "linux-modules-extra-$(uname -r)) and reboot the node; in a container, the host's kernel must have it"
+            ),
         ),
         KnownFailure(
             r"could not resolve address for (\S+?):",
@@ -104,13 +104,15 @@ class Cifs(MountDriver):
         KnownFailure(
             "STATUS_(?:LOGON_FAILURE|WRONG_PASSWORD|NO_SUCH_USER)",
             "the server does not accept this username and password",
-            "correct username and password, and domain if the server has one; Paperspace shows them in the console "
-            "next to the shared drive",
+            (
+                "correct the username and password, and the domain if the server has one; Paperspace shows them in "
+                "the console next to the shared drive"
+            ),
         ),
         KnownFailure(
             r"BAD_NETWORK_NAME|server share (\S+) deleted|Remote address changed",
-            "the server has no share of this name, or it was removed",
-            "correct the source: at Paperspace, the drive's mount point in the console, not its id",
+            "the server has no share with this name, or it was removed",
+            "correct the source: on Paperspace, it is the drive's mount point in the console, not its ID",
         ),
         KnownFailure(
             "STATUS_(?:NETWORK_)?ACCESS_DENIED",
@@ -146,11 +148,11 @@ class Cifs(MountDriver):
         KnownFailure(
             r"mount error\(13\)",
             "the server refuses this user",
-            "correct username and password, and check on the server whether this user may access the share",
+            "correct the username and password, and check on the server whether this user may access the share",
         ),
         KnownFailure(
             r"mount error\(111\)|return code = -111|connection refused",
-            "the server is reachable, but nothing listens on its SMB port",
+            "the server is reachable, but nothing is listening on its SMB port",
             "start the file server; if its port is not 445, set the option port",
         ),
         KnownFailure(
@@ -162,13 +164,15 @@ class Cifs(MountDriver):
         KnownFailure(
             r"mount error\((?:112|115|110|104|103|11)\)|host is down|timed out|temporarily unavailable"
             "|no reply within|not mounted within",
-            "the server does not respond",
-            "check that it is running, that this node is in its private network and region, and that no firewall "
-            "between them drops port 445",
+            "the server is not responding",
+            (
+                "check that it is running, that this node is in its private network and region, and that no firewall "
+                "between them drops traffic to port 445"
+            ),
         ),
         KnownFailure(
             r"mount error\(2\)",
-            "the server has no share of this name, or the share has no such directory",
+            "the server has no share with this name, or the share has no such directory",
             "correct the source",
         ),
         KnownFailure(
@@ -198,11 +202,11 @@ class Cifs(MountDriver):
             )
         for name in mount.options:
             if name in RESERVED_OPTIONS:
-                problems.append(f"the option {name} is set by {RESERVED_OPTIONS[name]} of the mount")
+                problems.append(f"the option {name} is set by the mount's {RESERVED_OPTIONS[name]}")
             elif not re.fullmatch("[a-z][a-z0-9_]*", name):
                 problems.append(f"{name!r} is not an option: `man mount.cifs` lists the valid names")
         problems += [
-            f"{name} is {mount.options[name]}. Write an octal number of four digits, in quotes, such as '0755'"
+            f"{name} is {mount.options[name]}. Use a four-digit octal number in quotes, such as '0755'"
             for name in ("file_mode", "dir_mode")
             if not re.fullmatch("0[0-7]{3}", str(mount.options.get(name, "0755")))
         ]

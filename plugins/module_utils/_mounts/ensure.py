@@ -77,13 +77,13 @@ def validate(kind: MountDriver, mount: DesiredMount) -> None:
     problems = kind.problems(mount)
     path = mount.path
     if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "//"):
-        problems.insert(0, f"the mount point is {path!r}: write an absolute path without ., .. and double slashes")
+        problems.insert(0, f"the mount point is {path!r}: use an absolute path without ., .. or double slashes")
     else:
         problems += [
             describe_unsafe_path(directory) for directory in (path, *kind.directories(mount)) if parent_error(directory)
         ]
     if not 5 <= mount.timeout <= 300:
-        problems.append(f"timeout is {mount.timeout}, but must be 5 to 300 seconds")
+        problems.append(f"timeout is {mount.timeout}, but must be between 5 and 300 seconds")
     if problems:
         raise MountError(f"{path}: " + "; ".join(problems))
 
@@ -161,7 +161,7 @@ def validate_mount_point(mount: DesiredMount, is_mounted: bool, is_managed: bool
         return
     status = mount_probe.inspect_path(path)
     if status.get("hangs"):
-        raise MountError(f"{path}: a parent directory does not respond. Choose a path in a local directory")
+        raise MountError(f"{path}: a parent directory is not responding. Choose a path in a local directory")
     if status["exists"] and status["real"] != path:
         raise MountError(f"{path} leads through a link to {status['real']}. Use {status['real']}")
     if status["exists"] and not status["is_directory"]:
@@ -302,9 +302,9 @@ def ensure_unmounted(kind: MountDriver, mount: DesiredMount, check_mode: bool, a
             systemd.force_unmount(path, unit)
             if mount_probe.mounted_at(path):
                 raise MountError(
-                    f"{path} does not respond, and is still mounted after `umount --lazy {path}`, so its unit and "
-                    "credentials were kept. Try that command on the node to see its error, or reboot the node, then "
-                    "run this again"
+                    f"{path} is not responding, and is still mounted after `umount --lazy {path}`, so its unit "
+                    "and credentials were kept. Try that command on the node to see its error, or reboot the "
+                    "node, then run this again"
                 )
         else:
             systemd.unmount(path)

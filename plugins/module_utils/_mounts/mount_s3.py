@@ -90,7 +90,7 @@ class MountS3(MountDriver):
         KnownFailure(
             "No space left on device|not enough (disk )?space",
             "the disk of the cache directory is full",
-            "free up space on it, choose another cache directory, or a smaller max-cache-size",
+            "free up space on it, or choose another cache directory or a smaller max-cache-size",
         ),
         KnownFailure(
             "No signing credentials|no credentials|Unable to load credentials|Failed to load credentials",
@@ -115,11 +115,11 @@ class MountS3(MountDriver):
         ]
         if unknown:
             problems.append(
-                f"mount-s3 does not recognize the option {', '.join(unknown)}: use its command line options without "
-                "leading dashes, such as force-path-style; read_only is a setting of the mount itself"
+                f"mount-s3 does not recognize the option {', '.join(unknown)}: use its command-line options "
+                "without the leading dashes, such as force-path-style; read_only is a setting of the mount itself"
             )
         if len(both) == 2:
-            problems.append("allow-other and allow-root exclude each other: set only one of them")
+            problems.append("allow-other and allow-root are mutually exclusive: set only one of them")
         return problems
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:

@@ -75,7 +75,7 @@ def credential_text(credentials: Mapping[str, str]) -> str:
 CAUSES = (
     KnownFailure(
         "RequestTimeTooSkewed|difference between the request time and the current time",
-        "the clock of this node is more than 15 minutes off, and S3 refuses such requests (RequestTimeTooSkewed)",
+        "this node's clock is more than 15 minutes off, so S3 rejects its requests (RequestTimeTooSkewed)",
         "set the clock: timedatectl set-ntp true, then check it with `timedatectl`",
     ),
     KnownFailure(
@@ -86,8 +86,10 @@ CAUSES = (
     KnownFailure(
         "InvalidAccessKeyId|Access Key Id you provided does not exist",
         "S3 does not recognize the access key (InvalidAccessKeyId)",
-        "correct the access key in the variables, the vault or AWS_ACCESS_KEY_ID; a new one may "
-        "take seconds to become valid",
+        (
+            "correct the access key in the variables, the vault or AWS_ACCESS_KEY_ID; a new one may take a few "
+            "seconds to become valid"
+        ),
     ),
     KnownFailure(
         "ExpiredToken|InvalidToken|token (has expired|is expired|included in the request is invalid)",
@@ -108,7 +110,7 @@ CAUSES = (
     KnownFailure(
         "NoSuchBucket|bucket does not exist|bucket or key not found|bucket or directory not found",
         "this bucket or prefix does not exist at this endpoint",
-        "correct the name of the bucket (no s3:// and no ARN) or the prefix, and check endpoint and account",
+        "correct the name of the bucket (no s3:// and no ARN) or the prefix, and check the endpoint and the account",
     ),
     KnownFailure(
         "AccessDenied|Access Denied|Forbidden|invalid credentials",
@@ -129,7 +131,7 @@ CAUSES = (
     KnownFailure(
         "COULDNT_CONNECT|Connection refused|connect error|unable to connect|SOCKET_(CONNECT|TIMEOUT|NO_ROUTE)[A-Z_]*",
         "the endpoint does not respond, or it cannot be reached",
-        "check the endpoint's URL, its server, and firewalls in between (curl -v URL on this node)",
+        "check the endpoint's URL, its server, and any firewalls in between (curl -v URL on this node)",
     ),
     KnownFailure(
         "OPERATION_TIMEDOUT|ABORTED_BY_CALLBACK|timed out|timeout",
@@ -138,8 +140,8 @@ CAUSES = (
     ),
     KnownFailure(
         "SSL_CONNECT_ERROR|PEER_FAILED_VERIFICATION|SSL_CACERT|certificate",
-        "the certificate of the endpoint is not trusted by this node",
-        "correct the endpoint's URL, or install its certificate authority (update-ca-certificates)",
+        "this node does not trust the endpoint's certificate",
+        "correct the endpoint's URL, or install its CA certificate (update-ca-certificates)",
     ),
 )
 # Errors from FUSE itself.

@@ -38,7 +38,7 @@ class S3fs(MountDriver):
         KnownFailure(
             "no enough disk space|not enough disk space|No space left on device",
             "the disk of the cache directory is full, or has less free space than ensure_diskfree requires",
-            "free up space on it, choose another cache directory, or a smaller ensure_diskfree",
+            "free up space on it, or choose another cache directory or a smaller ensure_diskfree",
         ),
         KnownFailure(
             "Failed to get IAM role name|iam_role|could not load IAM|cannot get IAM",

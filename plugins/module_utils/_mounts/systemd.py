@@ -50,14 +50,14 @@ def missing_requirement(kind: MountDriver) -> str:
         call("modprobe", kind.filesystem)
         if not supports_filesystem(kind.filesystem):
             return (
-                f"the kernel {os.uname().release} of this node does not support {kind.filesystem}, and `modprobe "
-                f"{kind.filesystem}` fails. Install the kernel's modules (on Ubuntu linux-modules-extra-$(uname -r)) "
-                "and reboot the node; in a container, the host's kernel must have the module"
+                f"this node's kernel {os.uname().release} does not support {kind.filesystem}, and `modprobe "
+                f"{kind.filesystem}` failed. Install the kernel's modules (on Ubuntu, linux-modules-extra-$(uname "
+                "-r)) and reboot the node; in a container, the host's kernel must have the module"
             )
     if kind.device and not os.path.exists(kind.device):
         return (
-            f"{kind.device} is missing, which FUSE needs. Run `modprobe {kind.filesystem}`; start a container with "
-            f"--device {kind.device} --cap-add SYS_ADMIN"
+            f"{kind.device}, which FUSE needs, is missing. Run `modprobe {kind.filesystem}`; start a container "
+            f"with --device {kind.device} --cap-add SYS_ADMIN"
         )
     return ""
 
@@ -111,8 +111,8 @@ def unmount(path: str) -> None:
         users = find_users(path)
         if users:
             raise MountError(
-                f"{path} is in use by {', '.join(users[:5])}, and was left unchanged. Wait for these processes, or "
-                "stop them (a run: stop.yml), then run this again"
+                f"{path} is in use by {', '.join(users[:5])}, and was left unchanged. Wait for these processes, "
+                "or stop them (for a run, use stop.yml), then run this again"
             )
         raise MountError(f"`umount {path}` failed: {result.text.strip() or 'no answer'}")
 

@@ -58,8 +58,8 @@ def check(request: Data) -> Data:
     installed_version = environment_version(paths)
     if not path and not installed_version and request["manager"] == "venv":
         raise StepError(
-            f"no interpreter {request['python']} on this node, which a venv environment needs. Install it, correct "
-            "python_env_python, or set python_env_manager to uv, which downloads its own"
+            f"there is no interpreter {request['python']} on this node, but a venv environment needs one. Install "
+            "it, correct python_env_python, or set python_env_manager to uv, which downloads its own"
         )
     root = paths.root
     while not os.path.isdir(root):
@@ -73,8 +73,9 @@ def check(request: Data) -> Data:
         )
     if lock and lock["python"].split(".")[:2] != (installed_version or version or lock["python"]).split(".")[:2]:
         raise StepError(
-            f"Python is {installed_version or version} here, but {lock['python']} on the first node, for which the "
-            "packages were chosen. Install that version, or set python_env_manager to uv and python_env_python to it"
+            f"Python is {installed_version or version} here, but the packages were chosen for {lock['python']}, "
+            "the version on the first node. Install that version, or set python_env_manager to uv and "
+            "python_env_python to it"
         )
     return {
         "missing": missing,
@@ -169,8 +170,8 @@ def install(request: Data) -> Data:  # noqa: C901
     still_missing = [name for name in missing_packages(paths, {**lock, "editable": []}) if name not in (lock["layer"],)]
     if still_missing:
         raise StepError(
-            f"missing after the installation: {', '.join(still_missing)}. Run this again; if that does not help, "
-            f"remove {paths.root}"
+            f"still missing after installation: {', '.join(still_missing)}. Run this again; if that does not "
+            f"help, remove {paths.root}"
         )
     saved = share_files(paths, needed)
     if saved:
@@ -189,6 +190,6 @@ def install(request: Data) -> Data:  # noqa: C901
     reply = {"changed": True, "installed": missing, "removed": unneeded}
     if unneeded and not request["url"]:  # reported once, by the first node
         reply["notice"] = (
-            f"{describe_packages(unneeded)} removed from all nodes, because no package requires it any more"
+            f"{describe_packages(unneeded)} removed from all nodes, because no package requires it anymore"
         )
     return reply

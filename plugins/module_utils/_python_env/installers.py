@@ -62,7 +62,7 @@ def find_wheel(index: str, name: str, version: str) -> tuple[str, str]:
         if re.match(rf"{name}-{re.escape(version)}-.*-(any|manylinux.*_{machine}.*)\.whl\Z", file):
             matches.append((url, digest))
     if not matches:
-        raise StepError(f"{page_url} has no wheel of {name} {version} for {machine}. Correct python_env_{name}_version")
+        raise StepError(f"{page_url} has no {name} {version} wheel for {machine}. Correct python_env_{name}_version")
     return matches[0]
 
 
@@ -73,8 +73,8 @@ def download(url: str, path: str, digest: str, setting: str) -> None:
     """
     if not digest and os.geteuid() == 0:
         raise StepError(
-            f"the hash of {url} is unknown, and root would execute its content. Set its sha256 ({setting}), as its "
-            "publisher lists it, or use an environment of a user who is not root (python_env_user)"
+            f"the hash of {url} is unknown, and root would execute its content. Set its sha256 ({setting}), as "
+            "its publisher lists it, or use a non-root user's environment (python_env_user)"
         )
     actual = hashlib.sha256()
     with open_url(url) as response, open(path + ".part", "wb") as file:
@@ -84,8 +84,8 @@ def download(url: str, path: str, digest: str, setting: str) -> None:
     if digest and actual.hexdigest() != digest:
         os.unlink(path + ".part")
         raise StepError(
-            f"{url} has the hash sha256:{actual.hexdigest()} instead of sha256:{digest} ({setting}). Compare both with "
-            "its publisher's"
+            f"{url} has the hash sha256:{actual.hexdigest()} instead of sha256:{digest} ({setting}). Compare both "
+            "with the publisher's hash"
         )
     os.replace(path + ".part", path)
 

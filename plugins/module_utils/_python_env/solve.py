@@ -114,8 +114,8 @@ def check_sources(request: Data) -> None:
     for path in request["files"]:
         if not os.path.isfile(path):
             raise StepError(
-                f"no requirements file {path} on this node. Copy the code first "
-                "(ansible-playbook site.yml --tags code), or correct python_env_requirements_files"
+                f"there is no requirements file {path} on this node. Copy the code first (ansible-playbook "
+                "site.yml --tags code), or correct python_env_requirements_files"
             )
     for path in request["editable"]:
         if not any(os.path.isfile(name) for name in build_files(path)[:3]):
@@ -251,8 +251,9 @@ def compiler_advice(paths: EnvironmentPaths) -> str:
     if not missing:
         return ""
     return (
-        f". This node lacks {' and '.join(missing)}, for packages without a wheel. Install them: ansible-playbook "
-        "site.yml --tags base_packages -e '{base_packages_extra: [build-essential, python3-dev]}'"
+        f". This node lacks {' and '.join(missing)}, which packages without a wheel need. Install them: "
+        "ansible-playbook site.yml --tags base_packages -e '{base_packages_extra: [build-essential, "
+        "python3-dev]}'"
     )
 
 

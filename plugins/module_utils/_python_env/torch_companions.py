@@ -40,6 +40,7 @@ def companion_pins(resolved: list[Data], earlier: dict[str, Data], companions: S
 def unavailable_advice(pins: list[str], index: str) -> str:
     """Return the remedy if torch's index lacks a package."""
     return (
-        f"{', '.join(pins)} must come from {index}, the index of torch, to match its build. Check that it can be "
-        "reached, or remove the versions from the project's requirements, so that a release in the index is chosen"
+        f"{', '.join(pins)} must come from {index}, torch's index, to match its build. Check that it can be "
+        "reached, or remove the versions from the project's requirements, so that a release in the index is "
+        "chosen"
     )

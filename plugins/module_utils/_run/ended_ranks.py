@@ -72,6 +72,9 @@ def describe_ended_ranks(ages: Mapping[int, float], nodes: Sequence[Mapping[str,
     running = [rank for rank in ranks if rank not in ages]
     age = format_age(min(ages.values()))
     if not running:
-        return f"all ranks exited with 0 {age} ago, but their launchers are still running"
+        return f"all ranks exited with code 0 {age} ago, but their launchers are still running"
     still = "runs" if len(running) == 1 else "run"
-    return f"{locate_ranks(sorted(ages), nodes)} exited with 0 {age} ago; {locate_ranks(running, nodes)} still {still}"
+    return (
+        f"{locate_ranks(sorted(ages), nodes)} exited with code 0 {age} ago; {locate_ranks(running, nodes)} still "
+        f"{still}"
+    )

@@ -160,7 +160,7 @@ def activity(group: Mapping[str, Any]) -> str:
     else:
         clause = f"{is_} in {group['function']} ({location(group)})"
     if group["state"] == "D":
-        clause += ", in uninterruptible sleep (process state D: a disk or network file system does not respond)"
+        clause += ", in uninterruptible sleep (process state D: a disk or network file system is not responding)"
     if group.get("gpu"):
         clause += ", and the GPU is busy at low power, as in an NCCL wait"
     if group["workers"]:
@@ -198,7 +198,7 @@ def describe(
         clauses.append(f"{number} other ranks are elsewhere")
     clauses += [f"{locate_ranks(group['ranks'], nodes)} {activity(group)}" for group in named[:3]]
     if ended:
-        clauses.append(f"{locate_ranks(ended, nodes)} exited with 0 before")
+        clauses.append(f"{locate_ranks(ended, nodes)} exited with code 0 before")
     return "; ".join(clauses), culprits
 
 

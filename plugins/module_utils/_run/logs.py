@@ -66,7 +66,7 @@ def read_piece(request: Data) -> Data:
     """Return a piece of the archive in base64, and remove the archive after the last piece."""
     runs = node_directories(request)
     if not runs:
-        raise RunError(f"run {request['run_id']} was removed from this node while its logs were fetched")
+        raise RunError(f"run {request['run_id']} was removed from this node while its logs were being fetched")
     path = runs[0][0]
     with open(archive_path(path), "rb", opener=open_regular) as stream:
         stream.seek(request["offset"])

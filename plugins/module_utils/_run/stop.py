@@ -63,8 +63,8 @@ def stop(request: Data) -> Data:
     if survivors:
         pids = ", ".join(str(pid) for pid in survivors)
         raise RunError(
-            f"these processes of run {stopped[0]} survive SIGKILL, since they wait for a device or a dead mount: "
-            f"{pids}. Reboot the node"
+            f"these processes of run {stopped[0]} survived SIGKILL because they are waiting for a device or a "
+            f"dead mount: {pids}. Reboot the node"
         )
     return {"changed": bool(stopped), "stopped": stopped}
 

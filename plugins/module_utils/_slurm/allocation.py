@@ -156,7 +156,7 @@ def begin(request: Data) -> Data:
     state = parse_job(queue.run("scontrol", "show", "job", request["job"], "--oneliner")).get("JobState", "")
     if state != "RUNNING":
         raise RunError(
-            f"Slurm job {request['job']} has ended as {state or 'unknown'} before the run was launched: launch it again"
+            f"Slurm job {request['job']} ended as {state or 'unknown'} before the run was launched: launch it again"
         )
     cluster = batch_script.parse_nodes(queue.run("scontrol", "show", "node", "--oneliner"))
     try:
@@ -178,7 +178,7 @@ def write_step(job: str, log: str, script: str) -> None:
         text = f'#!/bin/sh\nrm -f -- "$0"\nexec >> {shlex.quote(log)} 2>&1\n{script}'
         write_atomically(os.path.join(directory, f"{job}.sh"), text)
     except OSError as error:
-        raise RunError(f"cannot write the step of job {job} into {directory}: {error.strerror or error}") from None
+        raise RunError(f"cannot write job {job}'s step to {directory}: {error.strerror or error}") from None
 
 
 def release(request: Data) -> Data:

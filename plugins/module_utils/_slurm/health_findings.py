@@ -27,7 +27,7 @@ MAX_REASON = 200  # characters; squeue and sinfo cut longer ones
 MIN_FREE_BYTES = 1 << 30
 MIN_FREE_INODES = 1000
 SMI_PROBLEMS = {
-    "hangs": "nvidia-smi does not respond",
+    "hangs": "nvidia-smi is not responding",
     "mismatch": "the NVIDIA driver and its library have different versions: reboot the node",
     "no-driver": "the NVIDIA driver is not loaded",
     "gpu-lost": "nvidia-smi has lost a GPU: reboot the node",

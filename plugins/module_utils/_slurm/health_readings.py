@@ -85,7 +85,7 @@ def read_mounts(units: str = UNITS) -> dict[str, str]:
         for point in parse_unit(read(path))
     ]
     results = call_in_children({point: functools.partial(error_of, point) for point in points}, MOUNT_CHECK_TIMEOUT)
-    return {point: results.get(point, "the mount does not respond") for point in points}
+    return {point: results.get(point, "the mount is not responding") for point in points}
 
 
 def error_of(point: str) -> str:

@@ -61,7 +61,8 @@ def desired_certificates(
     """
     if not USER_NAME.fullmatch(node["user"]):
         raise AuthorityError(
-            f"{node['name']}: {node['user'][:80]!r} is not a user name. Set ssh_mesh_user to the user of the jobs."
+            f"{node['name']}: {node['user'][:80]!r} is not a user name. Set ssh_mesh_user to the user who runs "
+            "the jobs."
         )
     restrictions = ["clear", "permit-pty"]
     if source_addresses:

@@ -116,7 +116,7 @@ def state(options: Data) -> Data:
     errors = (
         configuration_errors(settings, main_file, revoked_file)
         if settings
-        else [f"cannot read the settings of sshd (`sshd -T`): {message}"]
+        else [f"cannot read sshd's settings (`sshd -T`): {message}"]
     )
     if not public:
         errors.append(

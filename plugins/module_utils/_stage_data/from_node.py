@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._stage_data.pieces
 )
 
 FIRST_NODE_FAILED = (
-    "the first node, which has the files, has failed or does not respond. See its message, then run this again: "
+    "the first node, which has the files, has failed or is not responding. See its message, then run this again: "
     "the transfer resumes"
 )
 
@@ -117,7 +117,7 @@ class DirectorySource:
                 stream.seek(start)
                 body = stream.read(length)
             if len(body) != length:
-                raise StepError(f"{self.root}/{entry.path} changed while it was read. Run this again")
+                raise StepError(f"{self.root}/{entry.path} changed while it was being read. Run this again")
             return body
         number = transfer.piece_number(entry, start)
         while not transfer.failure and not transfer.peers.unavailable[0]:

@@ -74,7 +74,7 @@ def list_checkpoint(s3: Any, request: dict[str, Any]) -> list[FileEntry]:
         )
         if checkpoint is None:
             raise StepError(
-                f"node {manifest['node']} has not copied a checkpoint {selected} to s3://{bucket}/{base}. "
+                f"node {manifest['node']} has not copied checkpoint {selected} to s3://{bucket}/{base}. "
                 f"Available: {', '.join(names)}"
             )
         for file in checkpoint["files"]:
@@ -123,7 +123,7 @@ class BucketSource:
         """Return the error message for a file whose content is wrong at the source."""
         source = "latest.json" if entry.sha256 else "its ETag"
         return (
-            f"object {entry.key} of bucket {self.bucket} is corrupt: its content does not match the checksum in "
+            f"object {entry.key} in bucket {self.bucket} is corrupt: its content does not match the checksum in "
             f"{source}. It was discarded. Use another checkpoint or version, or upload it again"
         )
 

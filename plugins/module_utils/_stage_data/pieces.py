@@ -111,7 +111,7 @@ def parse_plan(plan: bytes) -> list[FileEntry]:
         raise StepError("the first node sent an invalid file list. Run this again") from None
     if unsafe:
         raise StepError(
-            f"the first node names {unsafe[0]!r}, which is not a path below the directory. Nothing was written. "
+            f"the first node names {unsafe[0]!r}, which is not a path inside the directory. Nothing was written. "
             "Check whether someone else has access to the first node"
         )
     return entries

@@ -62,7 +62,7 @@ class DebuggerWatch:
             if 0 <= rank - node["first_rank"] < node["slots"]:
                 self.subject = f"rank {rank} on {node['name']}"
             elif rank >= plan["world_size"] and node.get("attempt_rank") == 0:
-                self.missing = f"this attempt has no rank {rank}, so none of its ranks waits for a debugger"
+                self.missing = f"this attempt has no rank {rank}, so none of its ranks is waiting for a debugger"
         self.state = ""
 
     def step(self) -> list[Notice]:
@@ -80,5 +80,11 @@ class DebuggerWatch:
         if state == "attached":
             return [(KIND, f"a debugger is attached to {self.subject}")]
         return [
-            (KIND, f"{self.subject} is waiting for a debugger on port {port} of its node; the other ranks wait for it")
+            (
+                KIND,
+                (
+                    f"{self.subject} is waiting for a debugger on port {port} of its node; the other ranks are waiting "
+                    "for it"
+                ),
+            )
         ]

@@ -227,7 +227,7 @@ class HangWatch:
         """
         if self.hang is not None and positions(self.hang["groups"]) != positions(groups):
             self.hang = None
-            self.news = f"the ranks continue, after {format_age(self.rule.longest_gap or 0.0)} without output"
+            self.news = f"the ranks are continuing after {format_age(self.rule.longest_gap or 0.0)} without output"
 
     def judge(self, now: float, groups: list[Data], ended: Sequence[int]) -> None:
         """Compare a collection with the one before, and describe the hang if there is one."""

@@ -385,7 +385,7 @@ class Hub(LifelineEnd):
             if not self.stop_reason:
                 self.node_failed(node, node["why"])
         elif self.stop_reason or not self.go or self.has_quorum():
-            self.journal.event("spare", f"{node['why']}; the run continues with one spare fewer", node=node["name"])
+            self.journal.event("spare", f"{node['why']}; the run continues with one fewer spare", node=node["name"])
         else:
             self.is_cut_off = True
             reason = (
@@ -404,7 +404,7 @@ class Hub(LifelineEnd):
         if node["state"] == "lost" and not node["excluded"]:
             if is_back:
                 returns = "" if generation_of(self.plan, node["node_rank"]) else " is back, and"
-                self.journal.event("spare", f"{node['name']}{returns} waits as a spare", node=node["name"])
+                self.journal.event("spare", f"{node['name']}{returns} is waiting as a spare", node=node["name"])
             self.set_node(node, "spare")
 
     def node_failed(self, node: NodeView, reason: str) -> None:
@@ -559,7 +559,7 @@ class Hub(LifelineEnd):
         members = [member for member in self.attempts.current["members"] if member in connected]
         saved = self.save_watch.step(members, self.plan["world_size"], now)
         if saved:
-            self.journal.event("saving", f"{saved} was saved after the notice: the ranks end now")
+            self.journal.event("saving", f"{saved} was saved after the notice: the ranks are ending now")
             self.notices.shorten(now + SAVED_GRACE_PERIOD)
 
     # - ranks that wait for others
@@ -689,7 +689,7 @@ class Hub(LifelineEnd):
     def hand_over(self) -> None:
         """Leave the run, which continues under another node."""
         reason = self.stop_reason or self.notices.reason()
-        text = f"{self.names[self.own]} leaves the run, which another node leads from now on"
+        text = f"{self.names[self.own]} is leaving the run, which another node will lead from now on"
         self.journal.event("handover", text, node=self.names[self.own])
         self.replicator.send_news()
         for connection in self.admitted_connections():

@@ -174,6 +174,6 @@ class LifelineConnection:
             return line
         mac, _blank, content = line.partition(b" ")
         if not hmac.compare_digest(mac, line_mac(self.key, self.other_side, self.received, content)):
-            raise ValueError("wrong MAC: the line is forged or repeated")
+            raise ValueError("wrong MAC: the line is forged or replayed")
         self.received += 1
         return content

@@ -69,7 +69,7 @@ class MetricsFile:
             if self.failed:
                 return []
             self.failed = True
-            text = f"no metrics of {self.plan['node']['name']}: {self.path}: {error.strerror}"
+            text = f"no metrics for {self.plan['node']['name']}: {self.path}: {error.strerror}"
             return [("metrics", f"{text}; make the directory writable for the job's user")]
         self.failed = False
         return []

@@ -405,7 +405,9 @@ class Peer(LifelineEnd):
             return
         if self.election is None:
             self.election = now
-            self.journal.set_state("restarting", f"{self.loss}; the other nodes are looking for one to lead the run")
+            self.journal.set_state(
+                "restarting", (f"{self.loss}; the other nodes are looking for a node to lead the run")
+            )
         if self.connection is not None and self.connection.stage != "nonce":  # a candidate is answering
             return
         total, elapsed = len(self.names), now - self.election

@@ -99,7 +99,7 @@ def rank_reports(  # noqa: C901
             output = final_message(text)
             if not error and output and code is not None and code > 0 and not by_us:
                 # argparse, sys.exit("..."), a missing file
-                error = f"ended with {describe_exit(code)}, its last output: {output}"
+                error = f"ended with {describe_exit(code)}; its last output: {output}"
         report: RankReport = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
         if closed:
             report["closed"] = True

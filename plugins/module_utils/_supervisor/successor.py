@@ -98,7 +98,7 @@ class Successor(Hub):
         else:
             self.give_up(f"{self.loss}; {self.names[self.own]} cannot lead the run: {error}")
             return
-        self.journal.set_state("restarting", f"{self.loss}; {self.names[self.own]} waits for the others")
+        self.journal.set_state("restarting", f"{self.loss}; {self.names[self.own]} is waiting for the others")
 
     def stop_everywhere(
         self, reason: str, requested: bool = False, shutdown: bool = False, end_class: str = ""
@@ -145,7 +145,7 @@ class Successor(Hub):
             return
         self.leads = True
         followers = ", ".join(self.names[rank] for rank in self.followers() if rank != self.own)
-        text = f"{self.names[self.own]} leads the run from now on, followed by {followers}"
+        text = f"{self.names[self.own]} will lead the run from now on, followed by {followers}"
         self.journal.event("successor", f"{self.loss}; {text}", node=self.names[self.own])
         self.record_loss()
 

@@ -162,7 +162,7 @@ class Watchers:
         mounted = mount_points() if self.plan.get("mounts") else set()
         for point in self.plan.get("mounts", ()):
             if point not in mounted:
-                notices += self.note_mount(point, "nothing is mounted there any more")
+                notices += self.note_mount(point, "nothing is mounted there anymore")
             elif point not in self.mount_checks:
                 pid = start_in_background([sys.executable, "-I", "-S", "-c", MOUNT_CHECK, point], os.devnull)
                 if pid:
@@ -196,7 +196,7 @@ class Watchers:
             self.mounts[point] = error
             return [("mount", f"the mount {point} on {self.name} has died: {error}")]
         del self.mounts[point]
-        return [("mount", f"the mount {point} on {self.name} responds again")]
+        return [("mount", f"the mount {point} on {self.name} is responding again")]
 
     def sample_gpus(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
         """Record the GPUs' activity while the job runs, with one process at a time, since it may hang."""

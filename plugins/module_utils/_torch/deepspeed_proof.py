@@ -91,8 +91,9 @@ def check_report(request: Data) -> str:
     missing = [name for name in request["built"] if name != "DS_BUILD_OPS" and name not in built]
     if missing:
         raise StepError(
-            f"DeepSpeed was built without these ops: {', '.join(missing)}. Check that a compiler is installed, correct "
-            "deepspeed_build (ds_report lists the names of ops), and remove locks/deepspeed.json on the first node"
+            f"DeepSpeed was built without these ops: {', '.join(missing)}. Check that a compiler is installed, "
+            "correct deepspeed_build (ds_report lists the op names), and remove locks/deepspeed.json on the "
+            "first node"
         )
     return f"DeepSpeed {version}, {len(built)} op{'' if len(built) == 1 else 's'} built"
 

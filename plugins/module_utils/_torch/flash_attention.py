@@ -226,8 +226,9 @@ def find_compiler(cuda: str, home: str) -> str:
             return path
         other_releases.append(f"{release} in {path}")
     raise StepError(
-        f"no nvcc of CUDA {cuda.partition('.')[0]} on the first node (found: {', '.join(other_releases) or 'none'}). "
-        f"Install the cuda-toolkit of torch's CUDA {cuda} and set flash_attention_cuda_home"
+        f"no nvcc for CUDA {cuda.partition('.')[0]} on the first node (found: "
+        f"{', '.join(other_releases) or 'none'}). Install the cuda-toolkit version that torch was built with "
+        f"(CUDA {cuda}) and set flash_attention_cuda_home"
     )
 
 

@@ -103,9 +103,9 @@ def check_companions() -> list[str]:
         if completed.returncode:
             error = last_error(completed.stderr) or f"exit code {completed.returncode}"
             raise StepError(
-                f"{name} {builds[name][0]} does not work with torch {builds['torch'][0]}: {error}. Both must "
-                f"be of the same build. Set pytorch_index_url to an index that has {name} for this torch, or remove it "
-                "from the requirements, then run ansible-playbook site.yml --tags pytorch,python_env"
+                f"{name} {builds[name][0]} does not work with torch {builds['torch'][0]}: {error}. Both must come "
+                f"from the same build. Set pytorch_index_url to an index that has {name} for this torch build, or "
+                "remove it from the requirements, then run ansible-playbook site.yml --tags pytorch,python_env"
             )
         checked.append(f"{name} {builds[name][0]}")
     return checked

@@ -11,8 +11,8 @@ from typing import Any
 from ansible_collections.muster.training.plugins.plugin_utils._checks.findings import Finding, error
 
 INSTALL_REMEDY = (
-    "install AMD's driver and ROCm as on https://rocm.docs.amd.com/projects/install-on-linux (amdgpu-dkms and rocm), "
-    "then reboot the node: muster does not install them"
+    "install AMD's driver and ROCm as described on https://rocm.docs.amd.com/projects/install-on-linux "
+    "(amdgpu-dkms and rocm), then reboot the node: muster does not install them"
 )
 
 
@@ -37,7 +37,7 @@ def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
                 [name],
                 problem="the amdgpu driver is not loaded" + (f": {message}" if message else ""),
                 requirement="a loaded driver",
-                remedy=f"sudo modprobe amdgpu; if it has no such module, {INSTALL_REMEDY}",
+                remedy=f"sudo modprobe amdgpu; if there is no such module, {INSTALL_REMEDY}",
             )
         ]
     if state == "absent" and gpus["pci"]:
@@ -57,7 +57,7 @@ def driver_findings(name: str, gpus: dict[str, Any]) -> list[Finding]:
             error(
                 "gpu-broken",
                 [name],
-                problem=f"amd-smi fails: {message or 'no reason given'}",
+                problem=f"amd-smi failed: {message or 'no reason given'}",
                 requirement="GPUs that respond",
                 remedy="run it on the node: it names missing groups (sudo usermod -aG render,video USER); look for "
                 "amdgpu in dmesg; reboot, and have the GPU replaced if the error returns",

@@ -65,9 +65,9 @@ def check_survival(context: CheckContext, contract: Contract) -> list[Finding]:
         )
     nodes = contract.local_nodes or tuple(node.name for node in context.nodes)
     remedy = (
-        "save below a shared mount (docs/data.md shows how to set one up), or have them copied to a bucket: "
-        "ansible-playbook checkpoints.yml -e checkpoints_bucket=BUCKET -e checkpoints_directory="
-        f"{shlex.quote(contract.path)}"
+        "save to a directory on a shared mount (docs/data.md shows how to set one up), or have them copied to a "
+        "bucket: ansible-playbook checkpoints.yml -e checkpoints_bucket=BUCKET -e "
+        f"checkpoints_directory={shlex.quote(contract.path)}"
     )
     requirement = "checkpoints that outlive the node that saved them"
     make_finding = warning
@@ -113,8 +113,9 @@ def check_room(context: CheckContext, contract: Contract) -> list[Finding]:
                 make_finding(
                     "checkpoint-no-room",
                     nodes,
-                    problem=f"{format_size(free)} are free in {contract.path}, and a checkpoint takes "
-                    f"{format_size(size)}",
+                    problem=(
+                        f"{format_size(free)} is free in {contract.path}, and a checkpoint takes {format_size(size)}"
+                    ),
                     requirement=f"{format_size(limit)}: "
                     + ("the next checkpoint" if limit == size else f"{kept} checkpoints, plus one that is being saved"),
                     remedy=f"remove old ones (du -sh {shlex.quote(contract.path)}/*), keep fewer (save_total_limit), "

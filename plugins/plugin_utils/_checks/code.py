@@ -27,7 +27,7 @@ NOT_COPIED_TEXTS = {
     "as_is": ("not copied because code is as_is", f"remove code: as_is to have the launch copy it, or {COPY_HINT}"),
     "later": ("not copied yet", f"no action needed: a launch copies it before it starts. To copy it now, {COPY_HINT}"),
     "in_use": (
-        "not copied because a run on other GPUs of the node uses it",
+        "not copied because a run on other GPUs of the node is using it",
         "wait for that run, or add -e code=as_is to start with the existing code on the nodes",
     ),
     "refused": (

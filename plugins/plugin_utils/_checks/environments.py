@@ -123,8 +123,10 @@ def check_image_environment(context: CheckContext) -> list[Finding]:
             names,
             problem=f"the machine's image has {description}, and the job's interpreter has no torch",
             requirement="torch in the environment of the job's interpreter",
-            remedy=f"to use the image's: launch_python: {interpreter} in group_vars/training.yml. To install torch "
-            "into a separate environment: ansible-playbook site.yml",
+            remedy=(
+                f"to use the image's torch, set launch_python: {interpreter} in group_vars/training.yml. To install "
+                "torch into a separate environment: ansible-playbook site.yml"
+            ),
         )
         for (interpreter, description), names in nodes.items()
     ]

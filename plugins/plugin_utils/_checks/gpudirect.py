@@ -42,8 +42,10 @@ def check_gpudirect_rdma(context: CheckContext) -> list[Finding]:
         warning(
             "gpudirect-rdma",
             names,
-            problem="the RDMA adapters cannot access the memory of the GPUs: the module nvidia_peermem is not loaded, "
-            "and the driver does not share memory as dma-buf",
+            problem=(
+                "the RDMA adapters cannot access GPU memory: the module nvidia_peermem is not loaded, and the driver "
+                "does not share memory as dma-buf"
+            ),
             requirement="GPUDirect RDMA: without it, NCCL copies everything between nodes through the host's memory",
             remedy="on each of these nodes: sudo modprobe nvidia_peermem, and for the next boot: echo nvidia_peermem | "
             "sudo tee /etc/modules-load.d/nvidia_peermem.conf. NVIDIA's open kernel modules on Linux 5.12 or newer "

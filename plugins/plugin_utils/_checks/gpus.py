@@ -75,7 +75,7 @@ def driver_findings(name: str, gpus: dict[str, Any], context: CheckContext) -> l
             error(
                 "gpu-broken",
                 [name],
-                problem=f"nvidia-smi fails: {message or 'no reason given'}",
+                problem=f"nvidia-smi failed: {message or 'no reason given'}",
                 requirement="GPUs that respond",
                 remedy="look for 'NVRM: Xid' in dmesg; reboot, and have the GPU replaced if the error returns",
             )
@@ -141,7 +141,9 @@ def check_health(context: CheckContext) -> list[Finding]:
                         "gpu-memory-errors",
                         [node.name],
                         problem=f"GPU {device['index']} ({device['name']}) has {errors}",
-                        requirement="a GPU without memory errors: results may be wrong, or the job may fail",
+                        requirement=(
+                            "a GPU without memory errors: otherwise results may be wrong, or the job may fail"
+                        ),
                         remedy=f"reset the GPU ({vendor.reset}) or reboot; have it replaced if they return",
                     )
                 )

@@ -66,7 +66,7 @@ def check_errors(context: CheckContext) -> Iterator[Finding]:
             yield warning(
                 "gpu-xid",
                 [node.name],
-                problem=f"{age} ago the driver reported {text}",
+                problem=f"{age} ago, the driver reported {text}",
                 requirement="GPUs without such errors since boot",
                 remedy=f"{REPLACE_REMEDY}. If the GPU has been reset since then, add -e preflight_skip=gpu-xid",
             )
@@ -112,7 +112,7 @@ def check_speed(context: CheckContext) -> Iterator[Finding]:
             for reason in gpu["throttling"]:
                 throttled.setdefault(reason, []).append(node.name)
         narrow = [
-            f"GPU {gpu['index']} uses {gpu['pcie_width']} of {gpu['pcie_width_max']} PCI express lanes"
+            f"GPU {gpu['index']} is using {gpu['pcie_width']} of {gpu['pcie_width_max']} PCI Express lanes"
             for gpu in gpus
             if gpu["pcie_width"] and gpu["pcie_width_max"] and gpu["pcie_width"] < gpu["pcie_width_max"]
         ]
@@ -128,7 +128,7 @@ def check_speed(context: CheckContext) -> Iterator[Finding]:
         yield warning(
             "gpu-throttled",
             dict.fromkeys(names),
-            problem=f"GPUs run at a reduced clock: {reason}",
+            problem=f"GPUs are running at a reduced clock: {reason}",
             requirement="GPUs at their full clock: the slowest one sets the pace of the run",
             remedy="check cooling and power supply: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",
         )
@@ -151,7 +151,7 @@ def check_nvlinks(context: CheckContext) -> Iterator[Finding]:
                 "nvlink-down",
                 [node.name],
                 problem=f"NVLinks are down: {format_list(down, 4)}",
-                requirement="the same links on all GPUs: NCCL otherwise goes through PCI express, or fails",
+                requirement="the same links on all GPUs: NCCL otherwise goes through PCI Express, or fails",
                 remedy="run nvidia-smi nvlink --status on the node, then reboot it; have it repaired if links stay "
                 "down",
             )
@@ -189,17 +189,19 @@ def check_ports(context: CheckContext) -> Iterator[Finding]:
                 [node.name],
                 problem=f"an RDMA port has errors: {format_list(faulty, 4)}",
                 requirement="ports without errors: each error causes a retransmission, for which all nodes wait",
-                remedy="check cable and switch port: perfquery on the node shows whether the counters grow",
+                remedy="check the cable and the switch port: perfquery on the node shows whether the counters grow",
             )
     usual, slow = find_outliers(rates)
     if slow:
         yield warning(
             "rdma-rate",
             slow,
-            problem=f"RDMA ports run at {format_list(f'{rate} on {name}' for name, rate in slow.items())}, the "
-            f"others' at {usual}",
+            problem=(
+                f"RDMA ports are running at {format_list((f'{rate} on {name}' for name, rate in slow.items()))}, the "
+                f"others at {usual}"
+            ),
             requirement="the same rate on all nodes: the slowest one sets the pace",
-            remedy="check cable and switch port (ibstat); the link may have been negotiated with fewer lanes",
+            remedy=("check the cable and the switch port (ibstat); the link may have been negotiated with fewer lanes"),
         )
 
 
@@ -211,9 +213,9 @@ def check_memory(context: CheckContext) -> Iterator[Finding]:
         swap, swap_free = memory.get("swap_total_bytes", 0), memory.get("swap_free_bytes", 0)
         problems = []
         if total and "available_bytes" in memory and available < MIN_MEMORY_SHARE * total:
-            problems.append(f"only {format_gib(available)} of {format_gib(total)} of memory are available")
+            problems.append(f"only {format_gib(available)} of {format_gib(total)} of memory is available")
         if swap and swap - swap_free > MAX_SWAP_SHARE * swap and available < 2 * MIN_MEMORY_SHARE * total:
-            problems.append(f"{format_gib(swap - swap_free)} of {format_gib(swap)} of swap are in use")
+            problems.append(f"{format_gib(swap - swap_free)} of {format_gib(swap)} of swap is in use")
         if problems:
             yield warning(
                 "memory-low",

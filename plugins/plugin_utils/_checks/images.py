@@ -146,7 +146,7 @@ def check_toolkit(context: CheckContext) -> list[Finding]:
             affected,
             problem=f"the node has GPUs, but {engine} has no NVIDIA toolkit to pass them to a container",
             requirement="nvidia-container-toolkit"
-            + ("" if engine == "docker" else " and its CDI specification of the GPUs in /etc/cdi"),
+            + ("" if engine == "docker" else " and its CDI specification for the GPUs in /etc/cdi"),
             remedy=remedy,
         )
     ]

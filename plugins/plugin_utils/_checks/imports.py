@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._checks.interconne
 from ansible_collections.muster.training.plugins.plugin_utils._plan.gpu_vendors import vendor_of
 
 MAX_ERROR = 700  # characters of an exception in a finding
-SKIP_HINT = "without the test: -e launch_import_test=false"
+SKIP_HINT = "to skip the test: -e launch_import_test=false"
 REINSTALL = "ansible-playbook site.yml --tags pytorch,python_env"
 # The remedy for an exception, by its text; the first match counts.
 IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
@@ -27,9 +27,10 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"version [`'](GLIBC|GLIBCXX|CXXABI)_[0-9.]+' not found",
-        "that library was built for a newer system: install a release for this one, or run the job in a container "
-        "image "
-        "(launch_image)",
+        (
+            "that library was built for a newer system: install a release built for this one, or run the job in a "
+            "container image (launch_image)"
+        ),
     ),
     (
         r"flash_attn.*(undefined symbol|cannot open shared object)|flash_attn_2_cuda",
@@ -38,7 +39,7 @@ IMPORT_REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"undefined symbol",
-        f"that library was built for a different torch: install a release for the installed one ({REINSTALL})",
+        f"that library was built for a different torch: install a release built for the installed one ({REINSTALL})",
     ),
     (
         r"No module named '\w+\.[\w.]+'$",
@@ -101,8 +102,10 @@ DEFAULT_REMEDY = "run that import manually on the node to see all of its output"
 CUDA_REMEDIES: tuple[tuple[str, str], ...] = (
     (
         r"forward compatibility|\b804\b",
-        "remove the cuda-compat package, or its directory from LD_LIBRARY_PATH: this GPU needs a driver that "
-        "itself supports torch's CUDA (ansible-playbook site.yml --tags nvidia_driver)",
+        (
+            "remove the cuda-compat package, or its directory from LD_LIBRARY_PATH: this GPU needs a driver that "
+            "itself supports torch's CUDA version (ansible-playbook site.yml --tags nvidia_driver)"
+        ),
     ),
     (
         r"system not yet initialized|\b802\b",
@@ -183,7 +186,7 @@ def install_remedy(modules: list[str], is_certain: bool, is_outdated: bool) -> s
         condition = "" if is_certain else "if they are libraries: " if modules[1:] else "if it is a library: "
         step = f"add {', '.join(packages)} to the project's requirements and run {REINSTALL}"
         if is_outdated:
-            step = f"install the project's requirements, with {', '.join(packages)} among them: {REINSTALL}"
+            step = f"install the project's requirements, including {', '.join(packages)}: {REINSTALL}"
         steps.append(f"{condition}{step}")
     owner = "them" if modules[1:] else "it"
     return f"{'; '.join(steps)}, or set launch_python to the interpreter that has {owner}"
@@ -240,7 +243,7 @@ def describe_slow_import(failures: list[dict[str, Any]]) -> str:
     """Describe an import test that has not ended."""
     if not failures:
         return "the GPUs did not respond in time"
-    return f"{failures[0]['statement'] or 'the first import'} has not ended: {failures[0]['error']}"
+    return f"{failures[0]['statement'] or 'the first import'} has not finished: {failures[0]['error']}"
 
 
 def check_import_failures(context: CheckContext) -> list[Finding]:
@@ -298,7 +301,7 @@ def check_cuda(context: CheckContext) -> list[Finding]:
                     "cuda-fails",
                     [node.name],
                     problem=f"{subject} in {python_name(context, node.name)}: {text}",
-                    requirement="GPUs on which the job's torch computes",
+                    requirement="GPUs on which the job's torch can compute",
                     remedy=f"{choose_remedy(text, CUDA_REMEDIES, default)}; {SKIP_HINT}",
                 )
             )

@@ -94,9 +94,10 @@ def check_peer_access(context: CheckContext) -> list[Finding]:
             names,
             problem=f"the GPUs have no NVLink, and {reason}: on some machines NCCL hangs or computes wrong results",
             requirement="GPUs that reach each other directly, or NCCL without such access",
-            remedy='if the run hangs at its first collective: -e \'{"launch_environment": {"NCCL_P2P_DISABLE": '
-            '"1"}}\'; '
-            "better, disable ACS in the firmware, or start the kernel with iommu=pt",
+            remedy=(
+                'if the run hangs at its first collective: -e \'{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}\'; '
+                "better, disable ACS in the firmware, or boot the kernel with iommu=pt"
+            ),
         )
         for reason, names in reasons.items()
     ]
@@ -134,9 +135,10 @@ def check_rdma_states(context: CheckContext) -> list[Finding]:
                 requirement="the same active RDMA ports on all nodes: NCCL on one node would wait for a network "
                 "that the "
                 "other does not use",
-                remedy="check cable and switch (ibstat, ip link), and the subnet manager for InfiniBand; or use "
-                "TCP: -e "
-                '\'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\'',
+                remedy=(
+                    "check the cable and the switch (ibstat, ip link), and the subnet manager for InfiniBand; or use "
+                    'TCP: -e \'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\''
+                ),
             )
         )
     return findings

@@ -203,7 +203,7 @@ def expiry_finding(nodes: list[str], source: str, remaining: float) -> Finding |
         nodes,
         problem=f"the temporary AWS credentials in {source} "
         + (f"expired {minutes} ago" if expired else f"expire in {minutes}"),
-        requirement="credentials that are valid as long as the job reads from or writes to the bucket",
+        requirement="credentials that are valid for as long as the job reads from or writes to the bucket",
         remedy="get new ones (aws sso login, aws sts assume-role); for long runs use an instance profile",
     )
 
@@ -304,7 +304,7 @@ def check_wandb_key(context: CheckContext) -> list[Finding]:
             "wandb-no-key",
             [first],
             problem="the job logs to W&B, but has no key: no WANDB_API_KEY, and no entry in ~/.netrc",
-            requirement="a key on the node of rank 0: otherwise wandb.init fails with 'api_key not configured'",
+            requirement="a key on rank 0's node: otherwise wandb.init fails with 'api_key not configured'",
             remedy='ansible-playbook site.yml --tags wandb -e wandb_enabled=true, or -e \'{"launch_pass_environment": '
             '["WANDB_API_KEY"]}\'',
         )

@@ -152,7 +152,7 @@ def check_deepspeed_arguments(context: CheckContext) -> list[Finding]:
             [],
             problem=f"the DeepSpeed configuration contradicts itself or the job's arguments: {problem}",
             requirement="the same values in both",
-            remedy='set "auto" in the configuration, so that the trainer takes the value of the argument'
+            remedy='set "auto" in the configuration, so that the trainer takes the value from the argument'
             if not problem.startswith("it enables both")
             else "disable one of them",
         )

@@ -58,7 +58,7 @@ def check_programs(context: CheckContext) -> list[Finding]:
                 "program-missing",
                 names,
                 problem=f"{program} is not installed, but {'launch_image' if image else context.job.launcher} needs it",
-                requirement=f"{program} in the PATH of the run",
+                requirement=f"{program} on the run's PATH",
                 remedy=f"install {PACKAGES.get(program, program)}",
             )
         )
@@ -252,7 +252,7 @@ def check_precision(context: CheckContext) -> list[Finding]:
                     and capability < FP16_SINCE
                     and "DS_ALLOW_DEPRECATED_FP16" not in context.job.variables
                 ):
-                    unsupported[name] = f"{device['name']} of compute capability {'.'.join(map(str, capability))}"
+                    unsupported[name] = f"{device['name']} with compute capability {'.'.join(map(str, capability))}"
         if unsupported:
             bf16_nodes = {
                 name
@@ -269,8 +269,10 @@ def check_precision(context: CheckContext) -> list[Finding]:
                     unsupported,
                     problem="fp16 is enabled, but "
                     + format_list(f"{name} has {description}" for name, description in unsupported.items()),
-                    requirement=f"GPUs of compute capability {'.'.join(map(str, FP16_SINCE))} or higher on all nodes; "
-                    "otherwise DeepSpeed fails with 'Type fp16 is not supported on your device'",
+                    requirement=(
+                        f"GPUs with compute capability {'.'.join(map(str, FP16_SINCE))} or higher on all nodes; "
+                        "otherwise DeepSpeed fails with 'Type fp16 is not supported on your device'"
+                    ),
                     remedy=f"train in {precision}{exclusion}",
                 )
             )
@@ -280,7 +282,7 @@ def check_precision(context: CheckContext) -> list[Finding]:
             for device in facts["devices"]:
                 capability = compute_capability(device)
                 if capability is not None and capability < BF16_SINCE:
-                    slow[name] = f"{device['name']} of compute capability {'.'.join(map(str, capability))}"
+                    slow[name] = f"{device['name']} with compute capability {'.'.join(map(str, capability))}"
         if slow:
             findings.append(
                 warning(
@@ -288,8 +290,10 @@ def check_precision(context: CheckContext) -> list[Finding]:
                     slow,
                     problem="bf16 is enabled, but "
                     + format_list(f"{name} has {description}" for name, description in slow.items()),
-                    requirement=f"GPUs of compute capability {'.'.join(map(str, BF16_SINCE))} or higher: older ones "
-                    "have no instructions for bf16",
+                    requirement=(
+                        f"GPUs with compute capability {'.'.join(map(str, BF16_SINCE))} or higher: older ones have no "
+                        "instructions for bf16"
+                    ),
                     remedy="train in fp16 or fp32, or exclude these nodes",
                 )
             )

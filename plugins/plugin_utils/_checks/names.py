@@ -167,7 +167,7 @@ def check_names_known(context: CheckContext) -> list[Finding]:
             warning(
                 "name-unanswered",
                 slow,
-                problem="the resolver did not respond within 3 s for node names",
+                problem="the resolver did not respond to node name lookups within 3 s",
                 requirement="names that resolve immediately: every process group looks them up when it starts",
                 remedy=f"{HOSTS_FILE_REMEDY}, or fix the name servers in /etc/resolv.conf",
             )

@@ -181,9 +181,11 @@ def check_loopback(context: CheckContext) -> list[Finding]:
         error(
             "loopback-address",
             known_machines,
-            problem="node_address is a loopback address on all nodes "
-            f"({format_list(node.address for node in context.table.nodes)}), with which each machine reaches only "
-            f"itself, but the nodes are on {count} machines",
+            problem=(
+                "node_address is a loopback address on all nodes "
+                f"({format_list(node.address for node in context.table.nodes)}), through which each machine reaches "
+                f"only itself, but the nodes are on {count} machines"
+            ),
             requirement="addresses in a network the machines share; loopback addresses work only for nodes on one "
             "machine",
             remedy="set node_address of each host in the inventory (`ip -brief address` on it shows its addresses)",

@@ -265,8 +265,10 @@ def check_torch(context: CheckContext) -> list[Finding]:
                 too_old,
                 problem=f"the driver is {driver}, but torch is built for CUDA {cuda}",
                 requirement=f"driver {'.'.join(map(str, min_driver))} or newer for CUDA {cuda}",
-                remedy="install a newer driver (ansible-playbook site.yml --tags nvidia_driver), or a torch for an "
-                "older CUDA",
+                remedy=(
+                    "install a newer driver (ansible-playbook site.yml --tags nvidia_driver), or a torch build for "
+                    "an older CUDA version"
+                ),
             )
         )
     return findings

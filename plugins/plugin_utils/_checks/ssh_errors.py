@@ -127,7 +127,7 @@ KNOWN_FAILURES = (
         r"Could not resolve hostname (?P<host>\S+): (?P<reason>[^.]+)",
         "this machine cannot resolve its name: {reason}",
         "the node's address, or a name that this machine can resolve",
-        "set ansible_host in the inventory to the node's address; it is {host} now",
+        "set ansible_host in the inventory to the node's address; it is currently {host}",
     ),
     ConnectionFailure(
         r"(?P<reason>No route to host|Network is unreachable)",
@@ -138,7 +138,7 @@ KNOWN_FAILURES = (
     ),
     ConnectionFailure(
         r"(port (?P<port>\d+): )?Connection refused",
-        "nothing listens on its port {port}: Connection refused",
+        "nothing is listening on its port {port}: Connection refused",
         "an SSH server on the node",
         "if the machine has just started, wait a minute; otherwise set ansible_port to the port of its SSH server",
     ),
@@ -157,7 +157,7 @@ KNOWN_FAILURES = (
 )
 UNKNOWN_FAILURE = ConnectionFailure(
     "",
-    "the node does not respond: {message}",
+    "the node is not responding: {message}",
     "a node reachable by SSH, with Python 3.8 or newer",
     "run this command again with -vvv to see details, or exclude the node with -e nodes=NAME,NAME",
 )

@@ -113,8 +113,8 @@ def check_slurm_jobs(table: RankTable, facts: Facts) -> list[Finding]:
         error(
             "slurm-job",
             [node.name],
-            problem=f"Slurm runs {'jobs' if jobs[1:] else 'job'} {', '.join(jobs)} on the node",
-            requirement="a node on which Slurm runs no job",
+            problem=f"Slurm is running {'jobs' if jobs[1:] else 'job'} {', '.join(jobs)} on the node",
+            requirement="a node on which Slurm is not running a job",
             remedy="queue the run: add -e launch_scheduler=slurm; or wait until the job ends: squeue shows it",
         )
         for node in nodes_with_facts(table, facts)
@@ -131,8 +131,10 @@ def check_address(table: RankTable, facts: Facts) -> list[Finding]:
             [node.name],
             problem=f"node_address {node.address} is not on any of its interfaces, which have "
             + ", ".join(sorted(facts[node.name]["addresses"])),
-            requirement="an address by which its peers reach it and which is configured on the node itself: a private "
-            "one, not a public address behind NAT",
+            requirement=(
+                "an address at which its peers can reach it and which is configured on the node itself: a private "
+                "one, not a public address behind NAT"
+            ),
             remedy="correct node_address of this host in the inventory",
         )
         for node in nodes_with_facts(table, facts)
@@ -165,7 +167,7 @@ def check_ports(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
                     "port-in-use",
                     [master],
                     problem=f"{label} {port} is in use by {holder_text}",
-                    requirement=f"a free TCP port {port} on the node of rank 0",
+                    requirement=f"a free TCP port {port} on rank 0's node",
                     remedy=f"kill that process, or choose another port with {variable}",
                 )
             )
@@ -252,7 +254,7 @@ def describe_missing_script(job: Job, facts: Mapping[str, Any], code: Controller
             remedy = f"did you mean {suggestion}?"
         return f"{posixpath.relpath(path, part['path'])} is missing on the node, and also in {code.source}", remedy
     if not job.working_directory and not job.script.startswith(("/", "~")):
-        explanation = " (launch_working_directory is not set, so a relative path starts in the user's home)"
+        explanation = " (launch_working_directory is not set, so a relative path starts in the user's home directory)"
         alternative = "set launch_working_directory, or correct launch_script"
     else:
         explanation, alternative = "", "or correct launch_script or launch_working_directory"

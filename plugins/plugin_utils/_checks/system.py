@@ -106,7 +106,7 @@ def check_mounts(context: CheckContext) -> list[Finding]:
                 make_finding(
                     "mount-stale",
                     nodes,
-                    problem=f"{point}{source} does not respond: {mount['error']}",
+                    problem=f"{point}{source} is not responding: {mount['error']}",
                     requirement="a mount whose server responds: a job that accesses it would hang",
                     remedy=f"umount -l {point}, then mount it again, and check that its server is running",
                 )
@@ -300,7 +300,7 @@ def check_clocks(context: CheckContext) -> list[Finding]:
                     problem=f"its clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the others",
                     requirement=f"clocks that agree within {context.thresholds.clock_skew:g} s: leases, logs and S3 "
                     "depend on them",
-                    remedy="enable time synchronisation: timedatectl set-ntp true",
+                    remedy="enable time synchronization: timedatectl set-ntp true",
                 )
             )
     return findings

@@ -193,8 +193,8 @@ def read_journal(directory: Path, cluster: str, provider: str, writable: bool = 
         ) from None
     if content["provider"] != provider:
         raise JournalError(
-            f"{path} is the journal of a cluster {cluster} at {content['provider']}, not at {provider}. "
-            "Choose another name for this cluster"
+            f"{path} is the journal of a cluster {cluster} on {content['provider']}, not on {provider}. Choose "
+            "another name for this cluster"
         )
     return ClusterJournal(path if writable else None, content)
 

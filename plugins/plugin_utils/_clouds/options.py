@@ -40,7 +40,7 @@ def validate_cluster_name(name: str) -> str:
         raise PlanRefusedError("no cluster name is set. Set one: -e cluster=bert")
     if not CLUSTER_NAME.fullmatch(name):
         raise PlanRefusedError(
-            f"invalid cluster name {single_line(name, 60)!r}. Use up to 31 lower-case letters, digits and hyphens, "
+            f"invalid cluster name {single_line(name, 60)!r}. Use up to 31 lowercase letters, digits and hyphens, "
             "beginning with a letter and not ending with a hyphen"
         )
     return name

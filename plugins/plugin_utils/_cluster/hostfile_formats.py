@@ -71,17 +71,17 @@ def _hosts_and_slots(table: RankTable, use: str) -> list[tuple[str, int]]:
         problem = (
             f"the addresses are IPv6 ({table.master.address} ...), which hostfile parsers truncate at the first colon"
         )
-        remedy = "List the hosts by name, and make sure that all nodes resolve the names"
+        remedy = "List the hosts by name, and make sure that all nodes can resolve the names"
         raise RankTableError([RankTableProblem(None, problem, "IPv4 addresses or names", remedy)])
     return [(node.address, node.slots) for node in table.nodes]
 
 
-_LINE_REQUIREMENT = "`host slots=N`, which DeepSpeed and Open MPI read alike"
+_LINE_REQUIREMENT = "`host slots=N`, which DeepSpeed and Open MPI interpret the same way"
 
 # Common errors: a pattern for the line without its comment, its description, and the remedy.
 _KNOWN_ERRORS = (
     (r"[^\x00-\x7f]", "a non-ASCII character", "Write names and numbers in plain ASCII"),
-    (r"^(;|//|/\*)", "a comment that one of them does not recognise", "Start comments with #"),
+    (r"^(;|//|/\*)", "a comment that one of them does not recognize", "Start comments with #"),
     (r"^\[[^\]]*\]$", "a section heading, which hostfiles do not have", "Remove it"),
     (r"^\S*@", "a user name, which only one of them supports", "Remove it and set User in ~/.ssh/config"),
     (r"^\S*[\[\]{}*?]", "a pattern, which DeepSpeed's pdsh expands and Open MPI does not", "Write one line per host"),

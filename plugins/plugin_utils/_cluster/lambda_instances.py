@@ -37,7 +37,7 @@ def parse_instances(document: Any, region: str = "") -> list[LambdaInstance]:
     """
     entries = document.get("data") if isinstance(document, Mapping) else None
     if not isinstance(entries, list):
-        raise ResponseError("the response has no list `data`")
+        raise ResponseError("the response has no `data` list")
     active = [entry for entry in entries if isinstance(entry, Mapping) and entry.get("status") == "active"]
     selected = [entry for entry in active if not region or _text(entry, "region", "name") == region]
     names = [_text(entry, "name") for entry in selected]

@@ -49,8 +49,8 @@ def describe_stray_part(text: str) -> str:
             if name:
                 full_value = f"{value} {stray_text}"
                 return (
-                    f"{problem}, because a value ends at its first space. Quote the value inside the shell's quotes: "
-                    f"{quote_extra_var(name, full_value)}. Give each further variable its own -e"
+                    f"{problem}, because a value ends at its first space. Quote the value inside the shell's "
+                    f"quotes: {quote_extra_var(name, full_value)}. Give each additional variable its own -e"
                 )
             if re.search(r"\.(ya?ml|json)$", stray_text):
                 return f"{problem}. Put an @ before a file name: -e {shlex.quote('@' + stray_text)}"

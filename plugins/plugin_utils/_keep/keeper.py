@@ -145,7 +145,7 @@ class Keeper:
             follow = after_failure if error else after_success
             write_notes(self.record, follow(current, action, self.clock.now()))
             if error:
-                self.show(f"{error}; keep tries again later")
+                self.show(f"{error}; keep will try again later")
         return action
 
     def carry_out(self, action: Action) -> str | None:
@@ -162,7 +162,7 @@ class Keeper:
         if isinstance(action, Rent):
             text = f"{missing} lost: creating machines until the cluster has {action.nnodes}"
         elif isinstance(action, Confirm):
-            text = f"{missing} lost: checking for {CONFIRM_TIME:.0f} s before a machine is created"
+            text = f"{missing} lost: checking for {CONFIRM_TIME:.0f} s before creating a machine"
         elif isinstance(action, Prepare):
             text = f"setting up {', '.join(action.names)}"
         elif isinstance(action, Join):

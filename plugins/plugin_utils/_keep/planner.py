@@ -118,7 +118,7 @@ def next_action(situation: Situation, notes: Notes, now: float) -> Action:
     if situation.state == ENDED:
         return End()
     if situation.state == UNKNOWN:
-        return Watch("no node of the run responds; keep retries")
+        return Watch("no node of the run is responding; keep will retry")
     if not situation.missing:
         return Watch()
     candidates = find_candidates(situation, notes)
@@ -160,7 +160,7 @@ def plan_rent(situation: Situation, notes: Notes, candidates: int, now: float) -
         )
     target = rent_target(situation, notes)
     if target is None:
-        return Watch(f"machines were created for {names}, but cannot be used: see their logs; keep retries")
+        return Watch(f"machines were created for {names}, but cannot be used: see their logs; keep will retry")
     return Rent(target) if is_due(notes, "rent", now) else Watch()
 
 

@@ -262,8 +262,9 @@ def execute_within(timeout: float, name: str, action: ActionBase, command: str, 
         outcome = next_item(outcomes, timeout)
     except queue.Empty:
         raise AnsibleConnectionFailure(
-            f"{name} does not respond: it accepts connections, but sent no reply within {timeout:g} s. Processes on it "
-            f"may wait for a disk or mount: list them with ansible {name} -m shell -a 'ps -eo pid,stat,wchan,args'"
+            f"{name} is not responding: it accepts connections, but sent no reply within {timeout:g} s. Processes "
+            f"on it may be waiting for a disk or mount: list them with ansible {name} -m shell -a 'ps -eo "
+            "pid,stat,wchan,args'"
         ) from None
     if isinstance(outcome, Exception):
         raise outcome

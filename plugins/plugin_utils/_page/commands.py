@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._page.output_tail 
 
 COMMANDS = {
     "save": "Ask all ranks to save now",
-    "stacks": "Show which source line each rank executes",
+    "stacks": "Show which source line each rank is executing",
     "stop": "Stop the run on all nodes",
 }
 MAX_LINE_BYTES = 65536

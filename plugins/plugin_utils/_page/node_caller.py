@@ -39,7 +39,7 @@ def connect_locally(action: ActionBase, name: str, variables: Mapping[str, Any])
     """Return a copy of the action whose commands run on this machine. Raise NodeCallError for another connection."""
     kind = str(variables.get("ansible_connection"))
     if kind not in LOCAL_CONNECTIONS:
-        raise NodeCallError(f"{name} is reached by {kind}: the page needs ssh", is_final=True)
+        raise NodeCallError(f"{name} is reached via {kind}: the page needs ssh", is_final=True)
     context = copy.copy(action._play_context)
     context.connection = "local"
     node_action = copy.copy(action)
@@ -65,7 +65,7 @@ class NodeCaller:
             if name not in self.connections:
                 if name not in self.hostvars:
                     raise NodeCallError(
-                        f"{name} is not in this inventory: use the inventory with which the run was launched",
+                        f"{name} is not in this inventory: use the inventory that the run was launched with",
                         is_final=True,
                     )
                 variables = self.hostvars[name]

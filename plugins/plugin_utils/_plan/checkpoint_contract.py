@@ -187,7 +187,7 @@ def describe_contract(contract: Contract, world_size: int, reported: float | Non
     if seconds is not None:
         interval = best_interval(seconds, seconds_to_failure(world_size))
         parts.append(
-            f"saving takes {format_duration(seconds)}: the least time is lost if saved every "
+            f"saving takes {format_duration(seconds)}: the least time is lost when saving every "
             f"{format_duration(interval)}"
         )
     return "; ".join(parts)

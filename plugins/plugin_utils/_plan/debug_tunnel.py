@@ -129,7 +129,7 @@ class DebugTunnel:
             self.local_port = debugger["port"] = free_local_port(self.local_port or port)
         argv = tunnel_argv(variables, node, port, debugger["port"])
         if debugger["port"] != port:
-            self.show(f"port {port} of this machine is in use: using port {debugger['port']} instead")
+            self.show(f"port {port} on this machine is in use: using port {debugger['port']} instead")
         for line in instructions(debugger, self.run_id, argv):
             self.show(line)
         self.node = node

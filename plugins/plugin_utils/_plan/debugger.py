@@ -36,7 +36,7 @@ def debugger_problems(args: Mapping[str, Any]) -> list[str]:
         return []
     problems = []
     if args["debug_rank"] < 0:
-        problems.append(f"launch_debug_rank is {args['debug_rank']}; use the number of a rank, such as 3")
+        problems.append(f"launch_debug_rank is {args['debug_rank']}; use a rank number, such as 3")
     if not args["stacks"]:
         problems.append("launch_debug_rank needs launch_stacks: true, since both use the same hook in the ranks")
     if args["no_python"]:

@@ -59,7 +59,7 @@ def metric_problems(patterns: list[str]) -> list[str]:
             problems.append(f"launch_metrics has {shown}, which is not a regular expression: {error}")
             continue
         if len(pattern) > MAX_METRIC_PATTERN:
-            problems.append(f"launch_metrics has a pattern of more than {MAX_METRIC_PATTERN} characters: {shown}")
+            problems.append(f"launch_metrics has a pattern longer than {MAX_METRIC_PATTERN} characters: {shown}")
         elif not groups - POSITION_GROUPS:
             problems.append(
                 f"launch_metrics has {shown}; give each number a name, such as "
@@ -138,8 +138,8 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:  # noq
     run_id = args["run_id"] or generate_run_id(args["script"], args["module"], args["name"])
     if not SAFE_RUN_ID.match(run_id):
         problems.append(
-            f"run_id {ascii(run_id)[:80]} is not a valid name: use letters, digits, '.', '_' and '-', at most 63, "
-            "a letter or digit first"
+            f"run_id {ascii(run_id)[:80]} is not a valid name: use at most 63 letters, digits, '.', '_' and '-', "
+            "starting with a letter or digit"
         )
     for name in ("master_port", "lifeline_port"):
         if not 1024 <= args[name] <= 65535:

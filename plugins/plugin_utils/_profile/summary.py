@@ -231,7 +231,7 @@ def format_profile(profile: Profile) -> list[str]:
     for device in ("gpu", "cpu"):
         operations = [entry for entry in profile["operations"] if entry["device"] == device][:MAX_SHOWN_OPERATIONS]
         if operations:
-            lines += ["", f"longest operations of the {device.upper()} in a step:"]
+            lines += ["", f"longest {device.upper()} operations in a step:"]
             rows = [
                 [format_seconds(item["seconds"]), f"{format_count(item['count'])}x", item["name"]]
                 for item in operations

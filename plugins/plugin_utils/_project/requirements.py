@@ -91,7 +91,7 @@ def replace_project_paths(source: Path, name: str, text: str) -> str:
         path, _bracket, extras = match["path"].partition("[")
         if path not in (".", "./"):
             raise ValueError(
-                f"{source / name} has the path {match['path']} in line {number}, which pip would look for on the "
+                f"{source / name} has the path {match['path']} on line {number}, which pip would look for on the "
                 f"nodes. Put it in python_env_editable as ~/{source.name}/..., and the other requirements in "
                 "python_env_requirements_files"
             )
@@ -109,8 +109,8 @@ def read_files(source: Path) -> dict[str, str]:
             continue
         if name.startswith("../") or os.path.isabs(name) or len(texts) == MAX_FILES:
             raise ValueError(
-                f"{source / REQUIREMENTS} refers to {name}, but it may refer only to files of the project, "
-                f"{MAX_FILES} at most"
+                f"{source / REQUIREMENTS} refers to {name}, but it may refer only to files in the project, at "
+                f"most {MAX_FILES}"
             )
         text = read_text(source / name)
         texts[name] = replace_project_paths(source, name, text)

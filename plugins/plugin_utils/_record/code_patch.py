@@ -175,7 +175,7 @@ class ScratchRepository:
     def read_blobs(self, blobs: Mapping[str, Blob]) -> Iterator[tuple[str, bytes]]:
         """Yield the names and contents of files of the index, a few at a time. Raise GitError if they are too large."""
         if sum(blob.size for blob in blobs.values()) > MAX_RESTORED:
-            raise GitError(f"the files to restore have more than {MAX_RESTORED >> 20} MiB")
+            raise GitError(f"the files to restore exceed {MAX_RESTORED >> 20} MiB")
         batch: list[str] = []
         waiting = 0
         for name, blob in blobs.items():
@@ -269,7 +269,9 @@ def make_patch(source: str, names: Iterable[str], commit: str, notify_urls: Sequ
     except GitError as error:
         return CodePatch(b"", str(error))
     if len(text) > MAX_PATCH:
-        return CodePatch(b"", f"the uncommitted changes have {len(text) >> 20} MiB: commit them, or exclude data")
+        return CodePatch(
+            b"", (f"the uncommitted changes are {len(text) >> 20} MiB in size: commit them, or exclude data")
+        )
     names_of_changed = [os.fsdecode(name) for name in changed.split(b"\0") if name]
     problem = find_secret_in_changes(directory, names_of_changed, text, notify_urls, in_checkout=checkout is not None)
     return CodePatch(b"", problem) if problem else CodePatch(text)
@@ -297,7 +299,7 @@ def find_secret_in_changes(
         line = line_of_any(notify_urls, content)
         if line:
             return (
-                f"{single_line(name, 100)}, line {line}, has a URL of launch_notify, which is a secret: set "
+                f"{single_line(name, 100)}, line {line}, contains a launch_notify URL, which is a secret: set "
                 "MUSTER_NOTIFY in the environment of this machine instead, or exclude the file (code_exclude)"
             )
         line = find_secret(name, content)

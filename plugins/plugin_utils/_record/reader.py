@@ -158,7 +158,7 @@ def read_record(directory: Path, run_id: str) -> Record:
         sources.append(read_user_metrics(files, first_logs, sources, to_mapping(plan).get("metrics")))
     except TooSlowError:
         record.notes.append(
-            "the patterns in launch_metrics take too long to match, so they were not used: avoid repetitions inside "
+            "the patterns in launch_metrics take too long to match, so they were not used: avoid nested "
             "repetitions, such as (a+)+"
         )
     sources.append(read_printed_metrics(files, first_logs, sources))

@@ -44,7 +44,9 @@ def remember_bad_nodes(path: Path, plan: Mapping[str, Any], verdict: Mapping[str
     except BadNodesError as error:
         return [f"{', '.join(blame.node for blame in blames)} could not be recorded as bad: {error}"]
     return [
-        f"{blame.node} is recorded as bad: {single_line(blame.reason, 200)}. No run uses it until ansible-playbook "
-        f"forgive.yml -e node={blame.node}"
+        (
+            f"{blame.node} is recorded as bad: {single_line(blame.reason, 200)}. No run will use it until "
+            f"ansible-playbook forgive.yml -e node={blame.node}"
+        )
         for blame in blames
     ]

@@ -123,7 +123,7 @@ NO_CODE: CodeSnapshot = {
     "commit": "",
     "digest": "",
     "patch": "",
-    "without_patch": "the run was launched without code_source, or code in a job file",
+    "without_patch": "the run was launched without code_source or code in a job file",
 }
 
 

@@ -114,13 +114,9 @@ def rate_plot(benchmark: Benchmark) -> Plot:
     gpus = [gpu for gpu in benchmark["gpus"] if gpu in slowest]
     median = statistics.median(gpu["tflops"] for gpu in benchmark["gpus"])
     caption = (
-        f"{gpu_label(slowest[0])} does {slowest[0]['tflops']:.3g} {unit} while all compute; the median is {median:.3g}"
-        + (
-            f"; the slowest {MAX_ROWS} of {len(benchmark['gpus'])} are shown"
-            if len(benchmark["gpus"]) > MAX_ROWS
-            else ""
-        )
-    )
+        f"{gpu_label(slowest[0])} reaches {slowest[0]['tflops']:.3g} {unit} while all are computing; the median "
+        f"is {median:.3g}"
+    ) + (f"; the slowest {MAX_ROWS} of {len(benchmark['gpus'])} are shown" if len(benchmark["gpus"]) > MAX_ROWS else "")
     names = [gpu_label(gpu) for gpu in gpus]
     values = [{"row": gpu_label(gpu), "value": float(f"{gpu['tflops']:.4g}")} for gpu in gpus]
     spec = {

@@ -104,8 +104,10 @@ def idle_gpus(facts: Facts) -> Iterator[ReportFinding]:
             "gpu-idle",
             "hint",
             names,
-            f"{subject(names, len(facts.gpus))}: idle for up to {share:.0%} of the samples while the job worked "
-            f"({gpu_name(worst)})",
+            (
+                f"{subject(names, len(facts.gpus))}: idle for up to {share:.0%} of the samples while the job was "
+                f"working ({gpu_name(worst)})"
+            ),
             "use more num_workers, pin_memory=True and persistent_workers=True in the data loader, and copy the data "
             "to local disks (stage_data.yml); logging or saving at each step makes GPUs wait, too",
             gpus=len(idle),
@@ -131,8 +133,10 @@ def waiting_gpus(facts: Facts) -> Iterator[ReportFinding]:
             "gpu-waiting",
             "hint",
             names,
-            f"{subject(names, len(facts.gpus))}: utilisation of {worst['utilization_working_percent']:.0f} % at "
-            f"{share:.0%} of the power limit ({gpu_name(worst)}): busy waiting, not computing",
+            (
+                f"{subject(names, len(facts.gpus))}: utilization of {worst['utilization_working_percent']:.0f} % at "
+                f"{share:.0%} of the power limit ({gpu_name(worst)}): busy waiting, not computing"
+            ),
             "the GPUs wait for communication or for a slow peer, or their kernels are very small: use a larger batch "
             "or gradient accumulation, and look for a slow node or network (nccl.*.log of a run with -e debug=true "
             "shows what NCCL uses)",
@@ -157,8 +161,10 @@ def slow_gpu(facts: Facts) -> Iterator[ReportFinding]:
                     "gpu-slow",
                     "problem",
                     [gpu_name(gpu)],
-                    f"{gpu_name(gpu)}: draws {watts:.0f} W while the job works, the others {median:.0f} W "
-                    f"({watts / median:.0%})",
+                    (
+                        f"{gpu_name(gpu)}: draws {watts:.0f} W while the job is working, the others {median:.0f} W "
+                        f"({watts / median:.0%})"
+                    ),
                     "it is throttled or has less to do, and the others wait for it at each step: check "
                     f"{vendor_of_model(gpu['model']).pace} on {gpu['node']} while a job runs, and its PCIe link and "
                     "power cap",
@@ -263,7 +269,7 @@ def start_up(facts: Facts) -> Iterator[ReportFinding]:
             "start-up",
             "hint",
             [],
-            f"the first {format_minutes(delay)}, {delay / seconds:.0%} of the run, no GPU was busy",
+            f"for the first {format_minutes(delay)}, {delay / seconds:.0%} of the run, no GPU was busy",
             "copy models and data to local disks beforehand (hugging_face, stage_data.yml), keep tokenized data, and "
             "compile kernels once: you pay for the machines in the meantime",
             seconds=delay,
@@ -334,7 +340,10 @@ def missing_samples(facts: Facts) -> Iterator[ReportFinding]:
                 "samples-end",
                 "problem",
                 [gpu_name(gpu)],
-                f"{gpu_name(gpu)}: its samples end {format_minutes(max(last_samples) - last)} before the others'",
+                (
+                    f"{gpu_name(gpu)}: its samples end {format_minutes(max(last_samples) - last)} before those of the "
+                    "others"
+                ),
                 f"the node left the run, or {vendor.tool} no longer showed the GPU: look at the end of the logs of "
                 f"{gpu['node']}, and for '{vendor.kernel_messages}' in dmesg there",
                 seconds=max(last_samples) - last,

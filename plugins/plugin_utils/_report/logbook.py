@@ -147,7 +147,7 @@ def render_page(report: Report, record: str, plots: Sequence[tuple[str, str, str
     costs, missing = cost_facts(report), missing_price(report)
     if costs or missing:
         lines += ["## Cost", "", *(table(["", ""], costs) if costs else [])]
-        lines += [f"Not known: {escape_long(missing)}.", ""] if missing else [""]
+        lines += [f"Unknown: {escape_long(missing)}.", ""] if missing else [""]
     repeat = [command for command in (report["repeat_exactly"], report["repeat"]) if command]
     if repeat:
         origin = [f"- {escape_long(line)}" for line in report["origin"]]
@@ -205,7 +205,7 @@ def render_index(rows: Iterable[LogbookRow], previous: str = "") -> str:
         "",
         "All runs, newest first; generated from their records.",
         "",
-        "| date | run | how it went | job | nodes | metrics | time | GPU utilisation | GPU memory | cost |",
+        "| date | run | how it went | job | nodes | metrics | time | GPU utilization | GPU memory | cost |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda row: (-row.started, row.run_id)):

@@ -154,8 +154,8 @@ def run_stages(
             boundaries.append(("nodes check in", went))
             break
     if window is not None:
-        boundaries += [("the job starts: no GPU is busy yet", window.start), ("GPUs are busy", window.end)]
-        boundaries.append(("no GPU is busy any more", ended))
+        boundaries += [("the job is starting: no GPU is busy yet", window.start), ("GPUs are busy", window.end)]
+        boundaries.append(("no GPU is busy anymore", ended))
     else:
         boundaries.append(("the job", ended))
     stages: list[RunStage] = []
@@ -215,5 +215,5 @@ def node_problems(end: Mapping[str, Any]) -> list[str]:
             problems.append(f"{label}: {clean_text(end.get(key), 300)}")
     stuck = [clean_text(process, 20) for process in to_list(end.get("stuck"), 20)]
     if stuck:
-        problems.append(f"processes do not end: {', '.join(stuck)}")
+        problems.append(f"processes are not ending: {', '.join(stuck)}")
     return problems[:20]

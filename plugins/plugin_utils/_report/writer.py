@@ -205,7 +205,7 @@ def read_page(path: Path) -> str:
     """
     try:
         if path.stat().st_size > MAX_PAGE_SIZE:
-            raise OSError(f"{path} has more than {MAX_PAGE_SIZE} bytes: shorten it, so that your notes can be kept")
+            raise OSError(f"{path} is larger than {MAX_PAGE_SIZE} bytes: shorten it, so that your notes can be kept")
         return path.read_text(encoding="utf-8", errors="surrogateescape")
     except FileNotFoundError:
         return ""

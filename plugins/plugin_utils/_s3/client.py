@@ -19,14 +19,17 @@ MESSAGES = {
     "access. Use other credentials, or another bucket",
     "AllAccessDisabled": "access to bucket {bucket} is disabled by its provider",
     "BucketAlreadyExists": "another account already has a bucket {bucket}. Choose another name",
-    "InvalidBucketName": "{bucket} is not a valid bucket name: 3 to 63 lower-case letters, digits, dots and hyphens",
+    "InvalidBucketName": (
+        "{bucket} is not a valid bucket name: use 3 to 63 lowercase letters, digits, dots and hyphens"
+    ),
     "InvalidAccessKeyId": "S3 does not recognize the access key. " + CREDENTIALS,
     "SignatureDoesNotMatch": "the secret access key does not match the access key. " + CREDENTIALS,
     "ExpiredToken": "the credentials have expired. Get new ones",
     "InvalidToken": "the session token is invalid. Get new credentials",
     "RequestTimeTooSkewed": "this machine's clock differs from that of S3. Set it (timedatectl set-ntp true)",
-    "PreconditionFailed": "an object in {bucket} changed in the meantime. Stop the programs that write there, and run "
-    "this again",
+    "PreconditionFailed": (
+        "an object in {bucket} changed in the meantime. Stop the programs that are writing there, and run this again"
+    ),
     "PermanentRedirect": "bucket {bucket} is in another region. Correct the region",
     "AuthorizationHeaderMalformed": "bucket {bucket} is in another region. Correct the region",
     "IllegalLocationConstraintException": "the region does not match the endpoint. Correct region or endpoint_url",

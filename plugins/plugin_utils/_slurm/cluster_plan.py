@@ -128,7 +128,7 @@ def version_errors(states: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if len({release_of(version) for version in versions.values()}) <= 1:
         return []
     listed = "; ".join(f"{name} has {version}" for name, version in versions.items())
-    return [f"the releases of Slurm differ: {listed}. Use images with the same release of Debian or Ubuntu"]
+    return [f"the Slurm releases differ: {listed}. Use images with the same release of Debian or Ubuntu"]
 
 
 def find_notices(cluster: Cluster, states: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -393,7 +393,7 @@ def check_flash_attention(
         return Conflict(
             (4,),
             "flash-attention runs only on GPUs, but torch is for the CPU",
-            "It needs GPUs on the nodes and a torch for CUDA",
+            "It needs GPUs on the nodes and a torch build for CUDA",
             "set flash_attention_enabled to false",
         )
     unsupported = [
@@ -418,7 +418,7 @@ def check_flash_attention(
     if outdated:
         return Conflict(
             (5,),
-            f"the wheels of flash-attention {candidate.flash} do not load with glibc {group_by_value(outdated)}",
+            f"the flash-attention {candidate.flash} wheels do not load with glibc {group_by_value(outdated)}",
             f"They need glibc {format_minor(flash.glibc)} or newer",
             "set flash_attention_build to true to build it there",
         )
@@ -637,8 +637,8 @@ def explain_build(
     ]
     rejected = [candidate for candidate in newer if candidate.build > chosen.build]
     return (
-        f"{describe_build(chosen.build)}: the newest build that the drivers run ({drivers}) and that has kernels for "
-        f"the GPUs ({gpus or 'not reported by the driver'}){describe_rejection(rejected)}"
+        f"{describe_build(chosen.build)}: the newest build that the drivers support ({drivers}) and that has "
+        f"kernels for the GPUs ({gpus or 'not reported by the driver'}){describe_rejection(rejected)}"
     )
 
 

@@ -110,7 +110,7 @@ def decide_unrestricted(facts: Mapping[str, Any], desired: DesiredDriver) -> Dri
         package["name"] for package in present if package["status"] != "installed" or package["flag"] not in ("", "ok")
     ]
     if broken:
-        return DriverDecision(REINSTALL, f"packages are half installed: {', '.join(broken)}", package_names(present))
+        return DriverDecision(REINSTALL, f"packages are half-installed: {', '.join(broken)}", package_names(present))
 
     on_disk = driver["modules"][driver["kernel"]]
     kernels_without_module = [
@@ -171,7 +171,7 @@ def check_running_driver(gpus: Mapping[str, Any], on_disk: str) -> DriverDecisio
     if state == "ok":
         return DriverDecision(NOTHING, f"driver {loaded} works")
     if state == "hangs":
-        return DriverDecision(REBOOT, f"driver {loaded} is loaded and matches, but nvidia-smi does not respond")
+        return DriverDecision(REBOOT, f"driver {loaded} is loaded and matches, but nvidia-smi is not responding")
     if state == "gpu-lost":
         return DriverDecision(REBOOT, f"a GPU is lost: {output}. Have it replaced if it is lost again")
     if state == "no-gpu":
@@ -180,9 +180,9 @@ def check_running_driver(gpus: Mapping[str, Any], on_disk: str) -> DriverDecisio
         )
     if processes:
         return DriverDecision(
-            REBOOT, f"nvidia-smi fails ({output}), and the driver is in use by {', '.join(processes[:4])}"
+            REBOOT, f"nvidia-smi failed ({output}), and the driver is in use by {', '.join(processes[:4])}"
         )
-    return DriverDecision(RELOAD, f"nvidia-smi fails: {output or state}")
+    return DriverDecision(RELOAD, f"nvidia-smi failed: {output or state}")
 
 
 def is_installed(package: Mapping[str, str]) -> bool:
@@ -267,7 +267,7 @@ def install_driver(driver: Mapping[str, Any], desired: DesiredDriver, reason: st
     )
     requested = package_name(driver["system"], desired.branch or "NNN", desired)
     minimum = f" of {desired.minimum_version} or newer" if desired.minimum_version else ""
-    hint = "Enable the section non-free of its sources" if driver["system"] == "debian" else "Add a source that has it"
+    hint = "Enable the non-free section of its sources" if driver["system"] == "debian" else "Add a source that has it"
     return DriverDecision(
         REFUSE,
         f"{reason}, and the package sources have no {requested}{minimum}; they have: {available}. {hint} and run "

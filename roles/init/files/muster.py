@@ -57,13 +57,13 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "docker": ("docker", "docker_data_root", "install Docker, or move its data to another disk", DOCKER),
     "keys": ("keys", "", "install your public SSH key on machines: ./muster keys --ask-pass", {"--key": "key"}),
     "ping": ("ping", "", "show which machines respond, and their GPUs", {}),
-    "check": ("check", "", "check a script for several nodes: ./muster check train.py", CHECK),
+    "check": ("check", "", "check a script for use on several nodes: ./muster check train.py", CHECK),
     "preflight": ("preflight", "preflight", "check for problems that would make a job fail", {"-n": "nnodes"}),
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
     "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", STATUS),
     "page": ("page", "launch", "show runs in a browser: ./muster page [RUN] [--port PORT]", PAGE),
     "logs": ("logs", "launch", "show the output of a rank", LOGS),
-    "stacks": ("stacks", "launch", "show which source line each rank executes", {**RUN, "--rank": "rank"}),
+    "stacks": ("stacks", "launch", "show which source line each rank is executing", {**RUN, "--rank": "rank"}),
     "profile": ("profile", "launch", "profile the next steps of a run: ./muster profile [RUN] --steps 5", PROFILE),
     "fetch": ("fetch", "launch", "copy a job's output files: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
@@ -91,13 +91,13 @@ COMMANDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
 # Variables that no role documents, or that mean something else for a run that exists already, for the help.
 MEANINGS = {
     "cluster": "Name of the cluster.",
-    "nodes": "Name of a node of the inventory.",
+    "nodes": "Name of a node in the inventory.",
     "node": "Name of the machine. Without it, forgive lists the machines that runs do not use.",
     "max_usd_per_hour": "Maximum cost of all machines of the cluster. Without it, none is created.",
     "add": "Name of a machine that no run may use.",
     "reason": "Reason why no run may use the machine.",
     "nnodes": "Number of nodes. Default: all.",
-    "run_id": "Name of the run, or its beginning. Default: the active run, otherwise the last one.",
+    "run_id": "Name of the run, or the beginning of its name. Default: the active run, otherwise the last one.",
     "rank": "Rank to show. Default: all for stacks, 0 for logs.",
     "gpus": "GPUs of each node to use, as nvidia-smi numbers them, such as 0,1. Default: all.",
     "other_run": "Name of the run to compare it with. Default: the run that it repeats.",
@@ -112,7 +112,7 @@ MEANINGS = {
     "source": "Bucket to copy.",
     "target": "Bucket to copy to, which is created if it is missing.",
     "check_script": "The script to check.",
-    "check_skip": "Ids of rules to skip, separated by commas.",
+    "check_skip": "IDs of rules to skip, separated by commas.",
     "key": "File with your public key. Default: the first of ~/.ssh/id_ed25519.pub, id_ecdsa.pub and id_rsa.pub.",
     "page_port": "Port of the page on this machine. Default: any free port.",
     "mounts": "Show the data mounts of each node instead.",
@@ -423,7 +423,7 @@ def main(arguments: list[str]) -> int:
         argv = translate(command, options)
         check_files_and_values(argv)
         if command == "shell" and not any(re.fullmatch(r"nodes=[^,]+", argument) for argument in argv):
-            raise UsageError("./muster shell NODE: the name of one node of the inventory")
+            raise UsageError("./muster shell NODE: the name of one node in the inventory")
         if not shutil.which("ansible-playbook"):
             raise UsageError("ansible-playbook was not found. Activate the environment in which Ansible is installed")
         # needed for commands in messages

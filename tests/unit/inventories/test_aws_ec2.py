@@ -92,7 +92,7 @@ def test_running_gpu_instances_are_the_cluster(cloud: Cloud, list_hosts: Any) ->
     assert [hosts[name]["node_rank"] for name in sorted(hosts)] == [0, 1, 2]
 
 
-def test_instance_without_public_address_uses_its_private_one(cloud: Cloud, list_hosts: Any) -> None:
+def test_instance_without_public_address_uses_its_private_address(cloud: Cloud, list_hosts: Any) -> None:
     client = cloud.client()
     subnet = client.describe_subnets()["Subnets"][0]["SubnetId"]
     interface = {"DeviceIndex": 0, "SubnetId": subnet, "AssociatePublicIpAddress": False}

@@ -134,7 +134,7 @@ def test_machines_with_the_same_name_are_refused() -> None:
         ('echo \'{"format_version": "1.0"}\'', "`tofu apply` first"),
         ("echo '[[[['", "is not valid JSON"),
         ("(echo 'Error: no credentials' >&2; exit 1)", "failed: Error: no credentials"),
-        ("sleep 60", "did not end within 0.5 s"),
+        ("sleep 60", "did not finish within 0.5 s"),
     ],
 )
 def test_unusable_state_is_explained(tmp_path: Path, program: str, message: str) -> None:

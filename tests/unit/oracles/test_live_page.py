@@ -114,7 +114,7 @@ def check_accessibility(window: Browser, where: object) -> None:
     assert [(rule["id"], [node["html"][:300] for node in rule["nodes"]]) for rule in violations] == [], where
 
 
-def test_the_page_shows_a_run_and_hostile_text_stays_text(page: Page) -> None:
+def test_page_shows_a_run_and_escapes_hostile_text(page: Page) -> None:
     """One browser does all of it: it takes a second to start."""
     with Browser() as window:
         open_page(window, page.server.url())
@@ -173,7 +173,7 @@ def test_the_page_shows_a_run_and_hostile_text_stays_text(page: Page) -> None:
         assert window.evaluate("document.querySelectorAll('img, iframe, script:not([src])').length") == 0
 
 
-def test_without_the_token_the_page_says_what_to_do(page: Page) -> None:
+def test_page_without_the_token_explains_what_to_do(page: Page) -> None:
     with Browser() as window:
         open_page(window, f"{page.origin}/")
         eventually(lambda: "open the URL that ./muster page printed" in text_of(window, "#failure"))

@@ -398,7 +398,7 @@ def test_deepspeed_agrees_with_musters_batch_size_check(
 
 
 @given(hosts=clusters(six=False))
-def test_common_network_is_the_smallest_holding_all_addresses(hosts: list[HostSpec]) -> None:
+def test_common_network_is_the_smallest_containing_all_addresses(hosts: list[HostSpec]) -> None:
     addresses = [host.address for host in hosts if host.address]
     network = ipaddress.ip_network(common_network(addresses))
     assert all(ipaddress.ip_address(address) in network for address in addresses)

@@ -31,7 +31,9 @@ def losses(strategy: str, ranks: int, *arguments: str) -> dict[int, float]:
 
 @pytest.mark.thorough  # molecule/recovery tests the loss of a node
 @pytest.mark.parametrize(("strategy", "suffix"), [("ddp", ".pt"), ("fsdp", ""), ("zero1", ""), ("zero3", "")])
-def test_resumed_training_has_the_losses_of_an_unbroken_one(tmp_path: Path, strategy: str, suffix: str) -> None:
+def test_resumed_training_has_the_same_losses_as_an_uninterrupted_run(
+    tmp_path: Path, strategy: str, suffix: str
+) -> None:
     saved = tmp_path / "saved"
     directory = ["--checkpoint-dir", str(saved)]
     unbroken = losses(strategy, 2, "--steps", "9", "--save-every", "3", *directory)

@@ -146,7 +146,7 @@ def test_benchmark_is_refused_on_busy_nodes(directory: Path) -> None:
         ),
         pytest.param(
             "benchmark_seconds=3000",
-            "benchmark_seconds is 3000, but must be 5 to 400",
+            "benchmark_seconds is 3000, but must be between 5 and 400",
             marks=pytest.mark.thorough,
         ),
         pytest.param("benchmark_second=30", "did you mean benchmark_seconds?", marks=pytest.mark.thorough),

@@ -145,7 +145,7 @@ def test_vaulted_variable_that_no_call_needs_is_not_decrypted(tmp_path: Path) ->
     assert_called_at_once(results, NAMES)
 
 
-def test_names_of_host_variables_that_only_look_like_those_of_the_task_do_not_matter(tmp_path: Path) -> None:
+def test_host_variables_with_names_similar_to_task_variables_are_ignored(tmp_path: Path) -> None:
     """Dynamic inventories set many variables, such as name, id, state, when, options."""
     write_play(
         tmp_path,
@@ -156,7 +156,7 @@ def test_names_of_host_variables_that_only_look_like_those_of_the_task_do_not_ma
     assert_called_at_once(results, NAMES)
 
 
-def test_other_connections_are_called_at_once_with_those_of_ssh(tmp_path: Path) -> None:
+def test_other_connection_types_are_called_concurrently_with_ssh(tmp_path: Path) -> None:
     podman = tmp_path / "podman"
     podman.write_text(
         "#!/bin/sh\n"
@@ -183,7 +183,7 @@ def test_limit_and_retries_of_the_command_line_apply(tmp_path: Path) -> None:
     assert noted(tmp_path) == ["broken"] * 12, "two attempts for each node, and two to learn why, from one process only"
 
 
-def test_unknown_connection_is_the_failure_of_its_node(tmp_path: Path) -> None:
+def test_unknown_connection_type_fails_only_its_node(tmp_path: Path) -> None:
     write_play(tmp_path, {}, {"ansible_connection": "nonexistent"}, {})
     results, output = run(tmp_path, code=2)
     assert results["together"]["by_node"]["a"]["facts"] and "nonexistent" in output
@@ -267,7 +267,7 @@ def test_interrupted_calls_leave_no_process(tmp_path: Path, password: dict[str, 
 
 
 @pytest.mark.parametrize("playbook", ["status", "stop"])
-def test_interrupted_command_says_what_to_do(tmp_path: Path, playbook: str) -> None:
+def test_interrupted_command_explains_what_to_do(tmp_path: Path, playbook: str) -> None:
     """The calls of all nodes are interrupted as those of each node were."""
     write_play(tmp_path, {}, {"ansible_host": "silent"})
     command = ["ansible-playbook", f"muster.training.{playbook}", "-i", "hosts.yml", "-e", "run_id=first"]

@@ -149,7 +149,7 @@ def test_check_mode_calls_nodes_as_before(tmp_path: Path) -> None:
     assert [bool(result["each"][name]["facts"]) for name in NAMES] == [True, True]
 
 
-def test_settings_of_the_first_node_are_not_those_of_another(tmp_path: Path) -> None:
+def test_settings_of_the_first_node_are_not_used_for_another(tmp_path: Path) -> None:
     result = called(tmp_path, {}, host_a={"ansible_port": 2222})
     assert [bool(result["each"][name]["facts"]) for name in NAMES] == [True, True]
     assert ["Port=2222" in line for line in sorted(result["ssh"], key=lambda line: "10.0.0.2" in line)] == [True, False]

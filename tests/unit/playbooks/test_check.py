@@ -42,7 +42,7 @@ def test_script_of_a_job_file_is_relative_to_the_file(directory: Path) -> None:
     assert code == 2 and "train.py:2: ERROR process-group-missing\n" in output
 
 
-def test_script_is_searched_in_the_code_source_of_the_nodes(directory: Path) -> None:
+def test_script_is_searched_for_in_the_nodes_code_source(directory: Path) -> None:
     (directory / "machines.yml").write_text("training: {hosts: {node0: {code_source: other/src}}}\n")
     code, output = check(directory, "-e", "check_script=train.py")
     assert code == 2 and "process-group-missing" in output
@@ -61,4 +61,4 @@ def test_missing_script_or_script_without_torch_is_reported(directory: Path) -> 
     code, output = check(directory)
     assert code == 2 and "no script is set: ./muster check train.py, or ./muster check job.yml" in output
     code, output = check(directory, "-e", "check_script=nothing.py")
-    assert code == 2 and f"there is no nothing.py in {directory}. Correct its name: ./muster check PATH" in output
+    assert code == 2 and f"there is no nothing.py in {directory}. Correct the path: ./muster check PATH" in output

@@ -64,7 +64,7 @@ def test_launch_runs_the_edited_script(tmp_path: Path) -> None:
     assert (tmp_path / "node" / "train.py").read_text() == "print('as it was')\n"
 
     output = launch(tmp_path)
-    assert "copying the code of " in output and "\nedited\n" in output and "code-older" not in output
+    assert "copying the code from " in output and "\nedited\n" in output and "code-older" not in output
     record = tmp_path / "runs" / "latest" / "code.json"
     assert json.loads(record.read_text())["files"].keys() == {"train.py"}
     plan = json.loads((record.parent / "plan.json").read_text())

@@ -85,7 +85,7 @@ def test_outputs_are_fetched_once_and_then_only_new_files(directory: Path) -> No
     code, output, files = fetch(directory, "muster.training.fetch")
     assert code == 0, output
     assert files == HOME
-    assert "outputs of the run: 4 files, 0 MB" in output and "fetched once: 2 files" in output
+    assert "the run's outputs: 4 files, 0 MB" in output and "fetched once: 2 files" in output
     (directory / "nodes" / "first" / "node1" / "checkpoints" / "rank.pt").write_text("one")
     code, output, files = fetch(directory, "muster.training.logs", "-e", "fetch=outputs")
     assert code == 0 and files == {**HOME, "node1/run/checkpoints/rank.pt": "one"}, output

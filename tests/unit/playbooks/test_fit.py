@@ -106,7 +106,7 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
         ),
         ("fitted=fit", "fitted is the result of a search and cannot be used in another search: remove it"),
         ("fit_strat=4", "did you mean fit_start?"),
-        ("fit_start=9000", "fit_start is 9000, but must be 1 to fit_max, which is 4096"),
+        ("fit_start=9000", "fit_start is 9000, but must be between 1 and fit_max, which is 4096"),
     ],
 )
 def test_invalid_arguments_are_refused_before_anything_starts(directory: Path, more: str, message: str) -> None:

@@ -25,7 +25,7 @@ def test_bad_machine_is_refused_until_it_is_forgiven(tmp_path: Path) -> None:
         assert completed.returncode == expected, completed.stdout
         return completed.stdout
 
-    assert "no machine is recorded as bad" in run("forgive")
+    assert "no machines are recorded as bad" in run("forgive")
     assert "not in the group training" in run("forgive", "-e", "add=local7", expected=2)
     output = run("forgive", "-e", "add=local1", "-e", '{"reason": "its fan is broken"}')
     assert "local1" in output and "its fan is broken (" in output
@@ -38,7 +38,7 @@ def test_bad_machine_is_refused_until_it_is_forgiven(tmp_path: Path) -> None:
     assert "nothing was started: bad-node on local1" in run("launch", "-e", "run_id=first", expected=2)
     assert "run second succeeded" in run("launch", "-e", "run_id=second", "-e", '{"launch_skip": ["busy", "bad-node"]}')
     assert "is not recorded as bad; recorded: local1" in run("forgive", "-e", "node=local0", expected=2)
-    assert "no machine is recorded as bad" in run("forgive", "-e", "node=local1")
+    assert "no machines are recorded as bad" in run("forgive", "-e", "node=local1")
     assert json.loads(file.read_text()) == {"nodes": []}
     assert "run third succeeded" in run("launch", "-e", "run_id=third")
     identity = json.loads((tmp_path / "runs" / "third" / "plan.json").read_text())["nodes"][1]["identity"]

@@ -115,7 +115,7 @@ def test_machine_that_the_provider_reclaimed_is_created_again_and_joins(server: 
         assert keep.returncode == 0, output + logs
         steps = [line.split(maxsplit=2)[2] for line in output.splitlines() if line.startswith("[keep] ")]
         assert steps[1:] == [
-            "bert-1 lost: checking for 30 s before a machine is created",
+            "bert-1 lost: checking for 30 s before creating a machine",
             "bert-1 lost: creating machines until the cluster has 2",
             "setting up bert-1",
             "adding bert-1 to the run",

@@ -101,7 +101,7 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
         ),
         (
             ("-e", "cluster=../../etc", *NODES, "-e", "max_usd_per_hour=20"),
-            "Use up to 31 lower-case letters, digits and hyphens",
+            "Use up to 31 lowercase letters, digits and hyphens",
         ),
     ],
 )
@@ -130,7 +130,7 @@ def test_template_is_planned_in_check_mode_but_refused_for_uncleaned_machine(
     code, output = play(server, tmp_path, "image", *arguments, "--check")
     assert code == 0, output
     assert (
-        "create: template golden of bert-0, which is off in the meantime; the template costs 11.00 USD a month"
+        "create: template golden from bert-0, which is off in the meantime; the template costs 11.00 USD a month"
         in output
     )
     code, output = play(server, tmp_path, "image", *arguments)

@@ -79,7 +79,7 @@ def choose(directory: Path, chosen: str, **variables: object) -> str:
     return " ".join((completed.stdout + completed.stderr).split())
 
 
-def test_nodes_are_those_that_slurm_has_chosen(tmp_path: Path) -> None:
+def test_nodes_are_those_chosen_by_slurm(tmp_path: Path) -> None:
     output = choose(tmp_path, "n1\nn0\n", nnodes=2, launch_slurm_partition="gpu")
     assert "[muster] queued as Slurm job 12, position 1, reason Resources" in output
     assert "[muster] Slurm job 12 was allocated node0, node1" in output

@@ -75,7 +75,7 @@ def test_stacks_and_status_name_the_rank_that_the_other_waits_for(tmp_path: Path
             return output if "no output for" in output else ""
 
         output = eventually(status_shows_the_hang)
-        assert "the other ranks wait for rank 1;" in output and f"{WAITS}; {LOADS}" in output
+        assert "the other ranks are waiting for rank 1;" in output and f"{WAITS}; {LOADS}" in output
         assert state_of(tmp_path, "first") == "running"
     finally:
         for name in ("local0", "local1"):

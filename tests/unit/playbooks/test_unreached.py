@@ -13,7 +13,7 @@ import pytest
 from tests.unit.typed import give_collection, typed
 
 CLOSED = "{ansible_host: 127.0.0.1, ansible_port: 1, node_address: 10.0.0.%d}"  # tcpmux: nothing listens on it
-SAID = "nothing listens on its port 1: Connection refused"
+SAID = "nothing is listening on its port 1: Connection refused"
 
 
 def inventory(directory: Path, hosts: dict[str, str]) -> None:
@@ -88,4 +88,4 @@ def test_error_of_ssh_that_exits_immediately_is_shown(tmp_path: Path, playbook: 
     arguments += [] if playbook == "ping" else ["-e", "launch_script=/bin/true"]
     done = typed(tmp_path, arguments)
     output = " ".join(done.stdout.split())
-    assert done.returncode == 2 and "nothing listens on its port 22: Connection refused" in output, done.stdout
+    assert done.returncode == 2 and "nothing is listening on its port 22: Connection refused" in output, done.stdout

@@ -92,8 +92,8 @@ def test_measurements_without_time_left_are_listed(tmp_path: Path) -> None:
     output = run_benchmark(tmp_path, {"all": 0.0, "pairs": 0.0})
     assert output["complete"] and output["collectives"] == [] and output["pairs"] == []
     assert output["left_out"] == [
-        *(f"{operation} over all from 8 bytes upward: no time left" for operation in OPERATIONS),
-        "1 of 1 rounds of pairs of nodes: no time left",
+        *(f"{operation} over all from 8 bytes up: no time left" for operation in OPERATIONS),
+        "1 of 1 node-pair rounds: no time left",
     ]
 
 

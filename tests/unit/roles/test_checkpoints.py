@@ -422,7 +422,9 @@ def test_run_with_a_problem_is_reported_once_and_blocks_no_other(
         return capsys.readouterr().out
 
     status = tmp_path / "runs" / "second" / "node0" / local.STATUS
-    message = f"second node0: checkpoints are not copied to S3: {step}/optimizer points to {tmp_path}/gone, which does"
+    message = (
+        f"second node0: checkpoints are not being copied to S3: {step}/optimizer points to {tmp_path}/gone, which does"
+    )
     assert message in attend() and "not copied" not in attend()
     assert copied_files(s3) == {"step/shard": b"1"}
     assert "points to" in json.loads(status.read_text())["problem"]

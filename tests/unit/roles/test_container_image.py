@@ -459,7 +459,7 @@ def test_registry_and_full_name_are_derived_from_image_name(name: str, registry:
         (
             "dial tcp 10.0.0.2:5000: connect: connection refused",
             "me",
-            "Check whether host:5000 is running, and whether this node reaches it with `curl https://ho",
+            "Check whether host:5000 is running, and whether this node can reach it with `curl https://ho",
         ),
         ("lookup host on 127.0.0.53:53: no such host", "", "Check whether host:5000 is running"),
         ("x509: certificate signed by unknown authority", "", "into /etc/docker/certs.d/host:5000/ca.crt on this node"),

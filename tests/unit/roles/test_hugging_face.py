@@ -209,7 +209,7 @@ def test_short_rate_limit_is_waited_out_and_a_long_one_is_reported(hub: HubServe
     assert result["fetched"] == 5
     hub.faults = [rate_limit_fault(3600, path="/api/")]
     assert re.search(
-        r"accepts no more requests for the next 3600 s \(429\). Run this again after \d\d:\d\d:\d\d UTC",
+        r"is not accepting any more requests for the next 3600 s \(429\). Run this again after \d\d:\d\d:\d\d UTC",
         nodes.fetch_error(),
     )
     hub.faults = []

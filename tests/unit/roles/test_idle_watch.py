@@ -293,7 +293,7 @@ def test_durations_are_parsed(text: object, value: float | None) -> None:
 
 @pytest.mark.parametrize("text", ["", "30", "m", "-1h", "1 h 5", "soon"])
 def test_invalid_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration. Set a number with its unit, such as 30m"):
+    with pytest.raises(ValueError, match="is not a duration. Use a number with a unit, such as 30m"):
         idle_watch.parse_duration(text)
 
 
@@ -312,9 +312,10 @@ def test_status_line_shows_when_and_why_machine_powers_off() -> None:
 
     assert status_line(idle_watch.IdleState(), NO_USE, 5 * MINUTE) == "stays on: it booted 5 min ago"
     assert status_line(idle_watch.IdleState(), RUN, HOUR) == "stays on: muster-first.service runs"
-    assert status_line(idle_watch.IdleState(), SSH, HOUR) == "powers off in 23 h, if nothing changes: 1 SSH session"
+    assert status_line(idle_watch.IdleState(), SSH, HOUR) == "will power off in 23 h if nothing changes: 1 SSH session"
     assert (
-        status_line(idle_watch.IdleState(), NO_USE, HOUR) == "powers off in 30 min, if nothing changes: nobody uses it"
+        status_line(idle_watch.IdleState(), NO_USE, HOUR)
+        == "will power off in 30 min if nothing changes: nobody uses it"
     )
 
 

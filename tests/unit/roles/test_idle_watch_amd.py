@@ -22,7 +22,7 @@ def recorded(name: str) -> str:
     [
         (recorded("usage_w7700.json"), "[]", ["a GPU is in use (42 %)"]),
         (recorded("partitions_mi300x.json"), "[]", []),
-        (recorded("partitions_mi300x.json"), recorded("process_mi350x.json"), ["processes use a GPU (3999999)"]),
+        (recorded("partitions_mi300x.json"), recorded("process_mi350x.json"), ["processes are using a GPU (3999999)"]),
         ("N/A", "No running processes detected", []),
     ],
 )
@@ -51,7 +51,7 @@ def test_a_machine_that_computes_on_amd_is_in_use(tmp_path: Path, monkeypatch: p
     assert idle_watch.read_usage(Programs(), "", str(tmp_path)).work == ["a GPU is in use (42 %)"]
     error = subprocess.TimeoutExpired("amd-smi", 60)
     signs = idle_watch.read_usage(Programs(error), "", str(tmp_path))
-    assert (signs.work, signs.people) == ([], ["amd-smi does not respond (TimeoutExpired)"])
+    assert (signs.work, signs.people) == ([], ["amd-smi is not responding (TimeoutExpired)"])
 
 
 def test_a_machine_without_amd_starts_no_process_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def test_killed_transfer_resumes(s3: S3Server, tmp_path: Path) -> None:
     piece_lists = [file / "pieces" for file in (killed_directory, other_directory)]
     eventually(lambda: all(file.exists() and file.read_text().count("\n") >= 8 for file in piece_lists))
     os.kill(json.loads((killed_directory / "status.json").read_text())["pid"], signal.SIGKILL)
-    assert "ended without a result" in cluster.call("follow", 1)["fault"]
+    assert "ended without returning a result" in cluster.call("follow", 1)["fault"]
     assert [cluster.call("follow", number)["files"] for number in (0, 2)] == [10, 10], (
         "the others did not complete without it"
     )
@@ -210,7 +210,7 @@ def test_corrupt_object_is_reported_and_not_stored(s3: S3Server, tmp_path: Path)
         ({"bucket": "nowhere"}, "bucket nowhere does not exist"),
         ({"prefix": "tarin/"}, "s3://data/tarin/ contains no matching object"),
         ({"manifests": "saved/other"}, "s3://data/saved/other contains no checkpoint"),
-        ({"manifests": "saved/run", "name": "step-9"}, "has not copied a checkpoint step-9 .*Available: step"),
+        ({"manifests": "saved/run", "name": "step-9"}, "has not copied checkpoint step-9 .*Available: step"),
         ({"reserve_gib": 1e9}, "GB free|TB free"),
         ({"addresses": ["192.0.2.1"]}, "cannot listen on 192.0.2.1"),
     ],
@@ -418,7 +418,7 @@ def test_received_piece_is_accepted_only_if_complete(
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//x", "./x", "", ".muster-stage/x", "a\0b"])
 def test_path_outside_the_directory_is_refused(path: str) -> None:
-    with pytest.raises(StepError, match="not a path below the directory"):
+    with pytest.raises(StepError, match="not a path inside the directory"):
         pieces.parse_plan(json.dumps([["a", "key", 1, "", ""], [path, "key", 1, "", ""]]).encode())
 
 

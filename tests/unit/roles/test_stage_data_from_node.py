@@ -101,7 +101,7 @@ def test_missing_first_node_is_reported_and_next_run_completes(short_timeout_clu
     )
     short_timeout_cluster.start(me=1)
     assert (
-        "the first node, which has the files, has failed or does not respond"
+        "the first node, which has the files, has failed or is not responding"
         in short_timeout_cluster.call("follow", 0)["fault"]
     )
     short_timeout_cluster.directories = directories
@@ -138,7 +138,7 @@ def test_failure_of_the_first_node_is_reported_by_the_others(cluster: StageClust
     messages = [result["fault"] for result in cluster.distribute(path="/nowhere")]
     assert "/nowhere does not exist" in messages[0]
     assert all(
-        "the first node, which has the files, has failed or does not respond" in message for message in messages[1:]
+        "the first node, which has the files, has failed or is not responding" in message for message in messages[1:]
     )
 
 
@@ -160,13 +160,13 @@ def test_link_must_point_to_a_listed_file(entry: list[Any]) -> None:
     assert (
         pieces.parse_plan(json.dumps([FILE, ["b/l", "", 0, "", "", "../a/file"]]).encode())[1].link_target == "a/file"
     )
-    with pytest.raises(StepError, match="not a path below the directory"):
+    with pytest.raises(StepError, match="not a path inside the directory"):
         pieces.parse_plan(json.dumps([FILE, entry]).encode())
 
 
 def test_path_through_a_link_is_refused() -> None:
     plan = [FILE, ["d", "", 0, "", "", "a/file"], ["d/x", "key", 1, "", ""]]
-    with pytest.raises(StepError, match="'d/x', which is not a path below the directory"):
+    with pytest.raises(StepError, match="'d/x', which is not a path inside the directory"):
         pieces.parse_plan(json.dumps(plan).encode())
 
 

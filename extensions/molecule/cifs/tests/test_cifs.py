@@ -165,7 +165,9 @@ def test_mount_in_use_is_left_unchanged(bench: Bench) -> None:
 
 def test_error_reports_wrong_password_or_read_only_share(bench: Bench) -> None:
     right, bench.password = bench.password, "wrong, of course"
-    bench.refused("it cannot be mounted", "does not accept this username and password", "correct username and password")
+    bench.refused(
+        "it cannot be mounted", "does not accept this username and password", "correct the username and password"
+    )
     bench.password = right
     with bench.server.read_only("training-data"):
         bench.refused("this user may read the share, but not write to it", "set read_only: true")
@@ -174,8 +176,8 @@ def test_error_reports_wrong_password_or_read_only_share(bench: Bench) -> None:
 
 @pytest.mark.thorough  # tests/unit/plugins/module_utils/mounts/test_mounts.py checks all messages
 def test_error_reports_wrong_share_port_or_option(bench: Bench) -> None:
-    bench.refused("has no share of this name", "correct the source", share="nosuch")
-    bench.refused("nothing listens on its SMB port", "set the option port", drive_options={"port": 9})
+    bench.refused("has no share with this name", "correct the source", share="nosuch")
+    bench.refused("nothing is listening on its SMB port", "set the option port", drive_options={"port": 9})
     bench.refused("does not recognize the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
     bench.mount(share="other data")
     assert bench.machine.sh(f"cat {PATH}/hello") == "hello\n"
@@ -185,7 +187,7 @@ def test_error_reports_wrong_share_port_or_option(bench: Bench) -> None:
 @pytest.mark.thorough
 def test_renamed_share_is_refused_until_source_is_corrected(bench: Bench) -> None:
     bench.server.rename_share("training-data", "training-2")
-    bench.refused("has no share of this name", "correct the source")
+    bench.refused("has no share with this name", "correct the source")
     bench.mount(share="training-2")
     bench.write_and_read("under-its-new-name")
     bench.server.rename_share("training-2", "training-data")
@@ -200,7 +202,7 @@ def test_mount_recovers_after_server_restart(bench: Bench) -> None:
     assert seen.returncode == 1 and time.monotonic() - started < LONGEST_WAIT, seen.stderr
     bench.server.start()
     again = f"cat {PATH}/written"
-    drive.eventually("it responds again", lambda: bench.machine.run(again).returncode == 0, LONGEST_WAIT)
+    drive.eventually("it is responding again", lambda: bench.machine.run(again).returncode == 0, LONGEST_WAIT)
     bench.write_and_read("and-comes-back-by-itself")
     assert changes(bench.mount()) == 0
 
@@ -224,7 +226,7 @@ def test_unresponsive_server_is_reported_and_readers_recover(bench: Bench) -> No
             reading.start()
             look = f"timeout {MOUNT_CHECK_TIMEOUT} python3 -ISc {shlex.quote(MOUNT_CHECK)} {PATH}"
             assert bench.machine.run(look).returncode == 124, "a run would not notice"
-            bench.refused("does not respond", "private network")
+            bench.refused("is not responding", "private network")
         reading.join(LONGEST_WAIT)
         assert read, "who reads still waits, although the server answers"
     finally:
@@ -242,7 +244,7 @@ def test_machine_boots_without_its_share_and_next_run_mounts_it(bench: Bench) ->
     bench.machine.restart()
     assert bench.mounted() == ""
     assert bench.machine.sh("systemctl is-active ssh.service") == "active\n"
-    bench.refused("nothing listens on its SMB port", "start the file server")
+    bench.refused("nothing is listening on its SMB port", "start the file server")
     bench.server.start()
     bench.mount()
     bench.write_and_read("after-a-start-without")

@@ -104,7 +104,7 @@ def test_ignore_existing_keeps_and_reports_differing_files(lab: Lab) -> None:
     user(lab, "node2", f"echo mine > {PLACE}/train.py")
     play = drive.run(CONVERGE, lab.inventory, options=TWO, code_ignore_existing=True)
     assert play.rc == 2
-    assert "train.py: other content on node2" in words(play)
+    assert "train.py: different content on node2" in words(play)
     assert "run.sh" not in words(play)
     assert user(lab, "node2", f"cat {PLACE}/train.py") == "mine"
 
@@ -208,7 +208,9 @@ def test_all_nodes_check_out_the_same_commit(lab: Lab) -> None:
     user(lab, "node2", "echo mine >> clone/train.py")
     done = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="main")
     assert done.rc == 2
-    assert "node2" in words(done) and ("Local modifications" in words(done) or "other content on node2" in words(done))
+    assert "node2" in words(done) and (
+        "Local modifications" in words(done) or "different content on node2" in words(done)
+    )
     for node in PAIR:
         user(lab, node, "rm -rf clone repository.git seed")
 
@@ -234,7 +236,7 @@ def test_launch_copies_current_code_unless_code_is_as_is(lab: Lab) -> None:
         play = drive.run("launch.yml", lab.inventory, **job)
         assert play.rc == 0, play.output
         assert re.search(r"^edited$", play.output, re.MULTILINE)
-        assert "copying the code of" in play.output and "node2, node3: " in play.output
+        assert "copying the code from" in play.output and "node2, node3: " in play.output
         written = f"{PLACE}/ckpt.pt"
         assert user(lab, "node2", f"cat {written} && rm {written}") == "step of node2"
         for node in nodes:

@@ -101,12 +101,12 @@ def cache_full(node: Data) -> dict[str, Any]:
 
 FEW = ("access denied", "endpoint hangs", "mount point not empty", "cache disk full")  # one fault of each kind
 FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
-    "clock skew": (refusing("RequestTimeTooSkewed"), ("the clock of this node", "timedatectl set-ntp true")),
+    "clock skew": (refusing("RequestTimeTooSkewed"), ("this node's clock", "timedatectl set-ntp true")),
     "access denied": (
         refusing("AccessDenied"),
         ("S3 denies access to the bucket with these credentials", "s3:ListBucket"),
     ),
-    "endpoint gone": (gone, ("the endpoint does not respond", "check the endpoint's URL")),
+    "endpoint gone": (gone, ("the endpoint is not responding", "check the endpoint's URL")),
     "endpoint hangs": (hanging, ("no reply within", "did not respond in time", "curl -v URL")),
     "keys that may not write": (read_only, ("it is not writable", "s3:PutObject")),
     "no /dev/fuse": (without_device, ("/dev/fuse is missing", "modprobe fuse", "--device /dev/fuse")),

@@ -222,7 +222,7 @@ def test_unknown_docker_settings_are_rolled_back(engine: Lab, tmp_path: Path) ->
     lab = engine
     settings = {**SETTINGS, "nonsense": 1}
     play = role(lab, tmp_path, "docker_engine", docker_engine_enabled=True, docker_engine_settings=settings)
-    assert play.rc == 2 and "runs with the previous ones" in " ".join(play.output.split()), play.output
+    assert play.rc == 2 and "is running with the previous ones" in " ".join(play.output.split()), play.output
     assert json.loads(lab.exec("node1", ["cat", "/etc/docker/daemon.json"]).stdout) == SETTINGS
     assert lab.exec("node1", ["docker", "info"]).returncode == 0
 
@@ -291,7 +291,9 @@ def test_data_root_moves_and_is_restored_when_the_move_fails(image: Lab, tmp_pat
         image, tmp_path, "docker_data_root", docker_data_root_path="/srv/small/d", docker_data_root_spare_gib=0
     )
     image.exec("node1", ["rm", "/usr/local/bin/du"])
-    assert failed.rc == 2 and "runs with its previous data again" in " ".join(failed.output.split()), failed.output
+    assert failed.rc == 2 and "is running with its previous data again" in " ".join(failed.output.split()), (
+        failed.output
+    )
     assert root() == former and images(image) == before
     location: dict[str, Any] = {"docker_data_root_path": "/srv/docker", "docker_data_root_spare_gib": 0}
     moved = drive.run("docker.yml", image.inventory, options=("--limit", "node1"), **location)

@@ -77,7 +77,7 @@ def test_each_connection_problem_is_named_with_remedy(lab: Lab, tmp_path: Path) 
         ("nokey", f"cannot read the key file {tmp_path}/none: No such file", "correct ansible_ssh_private_key_file"),
         ("unknown", "its host key is not known to this machine", "StrictHostKeyChecking=accept-new"),
         ("changed", "its host key differs from the one that this machine has recorded", "ssh-keygen -f"),
-        ("refused", "nothing listens on its port 2222: Connection refused", "set ansible_port"),
+        ("refused", "nothing is listening on its port 2222: Connection refused", "set ansible_port"),
         ("silent", "it did not respond in time", "firewall of its provider"),
         ("name", "this machine cannot resolve its name", "set ansible_host"),
         ("route", "it cannot be reached: No route to host", "check that the machine is running"),

@@ -134,7 +134,7 @@ def test_node_returns_after_a_restart_even_if_its_gpus_are_late(breakable: Lab, 
 
 def test_node_joins_while_a_job_runs(lab: Lab, cluster: Path) -> None:
     job = as_user(lab, "node1", "sbatch --parsable --nodes=1 --nodelist=node2 --output=/dev/null --wrap='sleep 600'")
-    drive.eventually("the job runs", lambda: states(lab)["node2"] == "allocated", 60)
+    drive.eventually("the job is running", lambda: states(lab)["node2"] == "allocated", 60)
 
     play = site(lab)
     assert play.rc == 0, play.output
@@ -168,7 +168,7 @@ def test_replaced_node_gets_the_key_and_its_configuration(lab: Lab, cluster: Pat
 def occupied(lab: Lab, cluster: Path) -> Iterator[str]:
     """A job on node2, of the same user; yield its number."""
     job = as_user(lab, "node1", "sbatch --parsable --nodelist=node2 --output=/dev/null --wrap='sleep 900'")
-    drive.eventually("the job runs", lambda: states(lab)["node2"] == "allocated", 60)
+    drive.eventually("the job is running", lambda: states(lab)["node2"] == "allocated", 60)
     yield job
     lab.exec("node1", ["scancel", job])
     drive.eventually("node2 is idle", lambda: states(lab)["node2"] == "idle", 60)

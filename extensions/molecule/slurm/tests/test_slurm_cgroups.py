@@ -116,7 +116,7 @@ def test_only_users_with_a_job_may_log_in(cluster: VirtualMachine) -> None:
     assert login(cluster, "true", "muster").returncode == 0, "the account of Ansible is always admitted"
     job = as_user(cluster, "sbatch --parsable --output=/dev/null --wrap='sleep 900'", USER)
     drive.eventually(
-        "the job runs", lambda: as_user(cluster, f"squeue --noheader --jobs={job} --format=%T") == "RUNNING", 120
+        "the job is running", lambda: as_user(cluster, f"squeue --noheader --jobs={job} --format=%T") == "RUNNING", 120
     )
     admitted = login(cluster, "cat /proc/self/cgroup")
     assert admitted.returncode == 0 and f"/job_{job}" in admitted.stdout, admitted.stdout + admitted.stderr

@@ -187,7 +187,7 @@ def test_torch_choice_is_shown_with_reasons_before_any_change(lab: Lab, pascals:
     play = drive.run(STAND_INS, lab.inventory, options=options, **asked)
     assert play.rc == 0, play.output
     assert "torch 2.13.0: the newest compatible release" in said(play)
-    assert "CUDA 12.6: the newest build that the drivers run (580.65.06 on node1, node2)" in said(play)
+    assert "CUDA 12.6: the newest build that the drivers support (580.65.06 on node1, node2)" in said(play)
     assert "torch 2.13.0 for CUDA 13.2 has no kernels for Quadro P4000 (compute capability 6.1)" in said(play)
 
     refused = drive.run(STAND_INS, lab.inventory, options=options, flash_attention_enabled=True, **asked)
@@ -215,7 +215,7 @@ def test_venv_without_ensurepip_installs_source_tree_with_extras(lab: Lab) -> No
             "/srv/project/project.py"
         )
     less = stand_in(lab, "venv")
-    assert "six removed from all nodes, because no package requires it any more" in said(less), less.output
+    assert "six removed from all nodes, because no package requires it anymore" in said(less), less.output
     for node in NODES:
         root(lab, node, f"! {python} -c 'import six' 2>&1")
         assert root(lab, node, f"{python} -c 'import colorama'") == ""

@@ -75,5 +75,5 @@ def read_shard(path: str) -> CheckpointPart:
 def judge(parts: Mapping[str, int]) -> str:
     """Return why a DCP directory with these files is not complete, or "" if it is."""
     if METADATA not in parts:
-        return f"{METADATA} is missing, which is written last"
+        return f"{METADATA}, which is written last, is missing"
     return ""

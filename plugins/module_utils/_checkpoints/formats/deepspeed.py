@@ -102,6 +102,6 @@ def judge(parts: Mapping[str, int], recorded: Mapping[str, Mapping[str, int]]) -
     """Return why the directory of a tag with these files is not complete, or "" if it is."""
     ranks = ranks_of(parts, recorded)
     if ranks.world_size is None:
-        return "the number of ranks in its file names is impossible"
+        return "its file names imply an impossible number of ranks"
     missing = ranks.missing()
     return f"{missing} is missing (saved by {ranks.world_size} ranks)" if missing else ""

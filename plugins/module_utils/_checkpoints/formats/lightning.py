@@ -33,7 +33,7 @@ def judge(parts: Mapping[str, int]) -> str:
     if "" in parts:
         return ""
     if ".metadata" in parts and META not in parts:
-        return f"{META} is missing, which is written last"
+        return f"{META}, which is written last, is missing"
     if not any(part.endswith((".distcp", "_states.pt", ".pt", ".safetensors")) for part in parts):
         return "it has no model file"
     return ""

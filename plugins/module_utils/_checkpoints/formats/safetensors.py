@@ -45,7 +45,7 @@ def read_safetensors(path: str) -> CheckpointPart:
         size = os.fstat(stream.fileno()).st_size
         length = int.from_bytes(stream.read(PREFIX), "little")
         if size < PREFIX or length > MAX_HEADER or length + PREFIX > size:
-            return {"problem": f"it is truncated: {size} bytes, less than its header" if size else "it is empty"}
+            return {"problem": f"it is truncated: {size} bytes, shorter than its header" if size else "it is empty"}
         if length > MAX_PARSED_HEADER:
             return {}
         try:
@@ -66,8 +66,8 @@ def read_index(path: str) -> CheckpointPart:
     index = read_json(path, MAX_PARSED_HEADER)
     shards = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(shards, dict) or not shards:
-        return {"problem": "it is not a valid index of shards"}
+        return {"problem": "it is not a valid shard index"}
     names = {name for name in shards.values() if isinstance(name, str) and FILE_NAME.match(name)}
     if len(names) > MAX_SHARDS or not names:
-        return {"problem": "it is not a valid index of shards"}
+        return {"problem": "it is not a valid shard index"}
     return {"required": dict.fromkeys(sorted(names), 1)}

@@ -71,7 +71,7 @@ def judge(parts: Mapping[str, int]) -> str:
     if UNFINISHED in parts:
         return f"{UNFINISHED} marks it as unfinished"
     if STATE not in parts:
-        return f"{STATE} is missing, which is written last"
+        return f"{STATE}, which is written last, is missing"
     if not any(map(WEIGHTS.match, parts)):
         return "the model is missing"
     return judge_optimizer(parts) or judge_ranks(parts)
@@ -94,7 +94,7 @@ def judge_ranks(parts: Mapping[str, int]) -> str:
     """Return a message that names the rank whose random state is missing, or "" if none is."""
     ranks = ranks_of(parts)
     missing = next((rank for rank in range(max(ranks, default=-1) + 1) if rank not in ranks), None)
-    return "" if missing is None else f"the random state of rank {missing} is missing"
+    return "" if missing is None else f"the RNG state of rank {missing} is missing"
 
 
 def judge_accelerate(parts: Mapping[str, int]) -> str:

@@ -92,7 +92,7 @@ def describe_idle(names: Sequence[str], seconds: float, price: float | None, cur
     cost = f"; {pronoun} {price:.2f} {currency}".rstrip() + " an hour" if price else ""
     return (
         f"{join_names(names)} {verb} idle: {whose} ranks have used neither CPU nor GPU for "
-        f"{format_seconds(seconds)}, while others work{cost}"
+        f"{format_seconds(seconds)}, while others are working{cost}"
     )
 
 

@@ -63,7 +63,7 @@ def memory_problems(
 def link_problems(before: Mapping[str, Any], gpu: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a loss of PCI express lanes."""
     if gpu["pcie_width"] and before["pcie_width"] and gpu["pcie_width"] < before["pcie_width"]:
-        text = f"GPU {gpu['index']} uses {gpu['pcie_width']} PCI express lanes, down from {before['pcie_width']}"
+        text = f"GPU {gpu['index']} is using {gpu['pcie_width']} PCI Express lanes, down from {before['pcie_width']}"
         yield Problem(f"pcie {gpu['uuid']}", text, gpu["index"], False)
 
 
@@ -86,14 +86,14 @@ def pace_problems(pace: Mapping[str, Any], devices: Sequence[Mapping[str, Any]])
     reasons = gpu_health.throttle_reasons(pace["throttling"])
     if reasons:
         clock = f" at {pace['clock']:.0f} MHz" if pace["clock"] is not None else ""
-        text = f"GPU {pace['index']} runs at a reduced clock{clock}: {', '.join(reasons)}"
+        text = f"GPU {pace['index']} is running at a reduced clock{clock}: {', '.join(reasons)}"
         yield Problem(f"throttled {pace['index']}", text, pace["index"], False)
     if (pace["utilization"] or 0.0) < BUSY_PERCENT:
         return  # an idle GPU saves power: its link is slow on purpose
     for gpu in devices:
         current, best = gpu["pcie_gen"], gpu["pcie_gen_max"]
         if gpu["index"] == pace["index"] and current and best and current < best:
-            text = f"GPU {gpu['index']} uses PCI express {current} under load, but supports {best}"
+            text = f"GPU {gpu['index']} uses PCI Express {current} under load, but supports {best}"
             yield Problem(f"pcie speed {gpu['index']}", text, gpu["index"], False)
 
 
@@ -114,8 +114,8 @@ def port_problems(first: Sequence[Readings], now: Sequence[Readings]) -> Iterato
             errors = port["counters"].get(name, 0) - before["counters"].get(name, 0)
             if errors >= limit:
                 text = (
-                    f"the counter {name} of the RDMA port {port['name']} has risen by {errors} in this run: check "
-                    "the cable and the switch"
+                    f"the {name} counter of the RDMA port {port['name']} has increased by {errors} in this run: "
+                    "check the cable and the switch"
                 )
                 yield Problem(f"port {port['name']} {name}", text, None, False)
 
@@ -129,7 +129,7 @@ def memory_shortage(memory: Mapping[str, int], was_low: bool) -> Iterator[Proble
         return
     swap, free = memory.get("swap_total_bytes", 0), memory.get("swap_free_bytes", 0)
     swapped = f"; {(swap - free) / 2**30:.1f} GiB are in swap" if swap and swap - free > SWAP_SHARE * swap else ""
-    text = f"only {available / 2**30:.1f} of {total / 2**30:.1f} GiB of memory are available{swapped}"
+    text = f"only {available / 2**30:.1f} of {total / 2**30:.1f} GiB of memory is available{swapped}"
     yield Problem("memory", text, None, False)
 
 

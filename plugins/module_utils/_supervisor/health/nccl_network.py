@@ -51,13 +51,13 @@ SELECTED = re.compile(r"NCCL_IB_HCA set (?:by environment )?to ")
 NO_DEVICE = "NET/IB : No device found"
 NO_LIBRARY = re.compile(r"(?:Failed to|Count not) open libibverbs\.so")  # "Count" is NCCL's own spelling
 NO_EFA_PLUGIN = (
-    "NCCL supports EFA only through the plug-in aws-ofi-nccl; install it with Amazon's EFA installer, on the nodes or "
-    "in the image, and add its directory to LD_LIBRARY_PATH"
+    "NCCL supports EFA only through the aws-ofi-nccl plugin; install it with Amazon's EFA installer, on the "
+    "nodes or in the image, and add its directory to LD_LIBRARY_PATH"
 )
 NO_VERBS = "NCCL cannot load libibverbs; install libibverbs1 and ibverbs-providers, on the nodes or in the image"
 WRONG_SELECTION = "NCCL_IB_HCA selects none of them; remove it, or set it to devices that ibv_devinfo lists"
 NO_ACCESS = (
-    "NCCL sees no device; a container needs --device=/dev/infiniband, and the job's user write access to "
+    "NCCL sees no device; a container needs --device=/dev/infiniband, and the job's user needs write access to "
     "/dev/infiniband/uverbs*"
 )
 UNKNOWN = "its log does not say why; -e debug=true writes more of it to nccl.*.log in the run directory"

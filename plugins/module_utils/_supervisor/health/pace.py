@@ -68,7 +68,9 @@ def find_slow_gpus(samples: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]
         if clock >= SLOW_CLOCK * usual:
             continue
         node, index = gpu
-        text = f"GPU {index} of {node} runs at {clock:.0f} MHz, the others at {usual:.0f} MHz{explain(gpu, enough)}"
+        text = (
+            f"GPU {index} of {node} is running at {clock:.0f} MHz, the others at {usual:.0f} MHz{explain(gpu, enough)}"
+        )
         slow.append(Slow(node, f"GPU {index}", text, 1 - clock / usual))
     return slow
 
@@ -107,7 +109,7 @@ def find_slow_ranks(samples: Mapping[tuple[str, str], Sequence[float]]) -> list[
         Slow(
             node,
             f"rank {rank}",
-            f"rank {rank} on {node} takes {seconds:.3g} s for a step, the others {usual:.3g} s",
+            f"rank {rank} on {node} takes {seconds:.3g} s per step, the others {usual:.3g} s",
             1 - usual / seconds,
         )
         for (node, rank), seconds in times.items()

@@ -78,7 +78,7 @@ def send_mail(url: str, content: Mapping[str, Any]) -> None:
                 server.login(urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or ""))
             server.send_message(mail)
     except smtplib.SMTPException as error:
-        raise NotSentError(f"it refused the mail ({type(error).__name__})") from None
+        raise NotSentError(f"it rejected the email ({type(error).__name__})") from None
 
 
 def send(target: Mapping[str, str], content: Mapping[str, Any], errors: list[str]) -> None:

@@ -89,7 +89,7 @@ def leftover_processes(directory: str) -> list[str]:
     """Return a text about processes of the last attempt, if there are any."""
     pids = [pid for pid in marked_processes(directory) if not is_zombie(pid)]
     names = ", ".join(map(str, pids[:MAX_NAMED])) + (" and others" if len(pids) > MAX_NAMED else "")
-    return [f"processes of the last attempt have not ended (pid {names})"] if pids else []
+    return [f"processes of the last attempt have not exited (pid {names})"] if pids else []
 
 
 def is_zombie(pid: int) -> bool:
@@ -168,7 +168,7 @@ def check_storage(plan: Plan, directory: str) -> list[str]:
     paths = {path: name for path, name in paths.items() if path.startswith("/")}
     room = {f"room {path}": functools.partial(free_bytes, path) for path in paths}
     replies = call_in_children({**calls, **room}, MOUNT_CHECK_TIMEOUT)
-    problems = [f"the {name} does not respond" for name in calls if name not in replies]
+    problems = [f"the {name} is not responding" for name in calls if name not in replies]
     problems += [f"the {name} cannot be read: {replies[name]}" for name in calls if replies.get(name)]
     for path, name in paths.items():
         free = replies.get(f"room {path}")
@@ -206,7 +206,7 @@ def list_checkpoints(plan: Plan) -> dict[str, Any]:
     }
     replies = call_in_children(calls, CHECKPOINT_READ_TIMEOUT)
     if "listing" not in replies:
-        problem = f"the checkpoint directory {directory} does not respond"
+        problem = f"the checkpoint directory {directory} is not responding"
         return {"listing": [], "store": "", "problem": problem}
     return {"listing": replies["listing"], "store": store_of(directory, replies.get("location")), "problem": ""}
 

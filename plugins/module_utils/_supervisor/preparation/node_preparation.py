@@ -149,7 +149,7 @@ class NodePreparation:
 
 def failure(kind: str, gone: bool) -> Data:
     """Return the reply for a child that has not replied; gone: whether it has ended."""
-    what = "ended without a result" if gone else f"did not end within {TIMEOUTS[kind]:g} s"
+    what = "ended without a result" if gone else f"did not finish within {TIMEOUTS[kind]:g} s"
     if kind == CHECK:
         return {"problems": [f"its checks {what}"], "store": ""}
     return {"port": 0, "size": 0, "error": f"the copy {what}"}

@@ -55,7 +55,7 @@ def assigned_ranks(plan: Data, rules: Data, environment: dict[str, str]) -> tupl
         raise MisplacedError(f"{plan['launcher']} does not set {variables} for a process on {node['name']}")
     if world is not None and world != plan["world_size"]:
         raise MisplacedError(
-            f"{plan['launcher']} started a world of {world} ranks on {node['name']}, but {plan['world_size']} were "
+            f"{plan['launcher']} started with world size {world} on {node['name']}, but {plan['world_size']} was "
             "planned"
         )
     if not 0 <= rank - node["first_rank"] < node["slots"]:

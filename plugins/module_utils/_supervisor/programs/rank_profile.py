@@ -83,7 +83,9 @@ class RankProfile:
         if self.removable is not None:
             self.removable.remove()
         if self.profiler is None:
-            reason = "the process has not imported torch" if self.removable is None else "no optimizer step was made"
+            reason = (
+                "the process has not imported torch" if self.removable is None else ("no optimizer steps were taken")
+            )
             self.report("failed", reason)
             return
         profiler, self.profiler, self.optimizer = self.profiler, None, None

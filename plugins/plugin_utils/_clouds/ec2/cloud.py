@@ -234,7 +234,7 @@ class Ec2Cloud(Cloud[AwsClient, Ec2Request, Ec2Offer, Ec2Account]):
         ]
         if spot:
             raise PlanRefusedError(
-                f"{', '.join(spot[:4])} of {self.cluster} cannot be stopped: spot machines can only be removed. "
+                f"{', '.join(spot[:4])} of {self.cluster} cannot be stopped: spot instances can only be removed. "
                 "Nothing was changed. Leave them on, or tear the cluster down"
             )
 

@@ -206,8 +206,8 @@ def wait_until_running(context: Ec2Context, ids: Mapping[str, str]) -> dict[str,
             if elapsed > START_TIMEOUT:
                 raise ClusterError(
                     f"{', '.join(pending.values())} of {context.cluster} are not running after "
-                    f"{format_duration(elapsed)}, and are billed. Check https://console.aws.amazon.com/ec2, then run "
-                    "this command again to continue"
+                    f"{format_duration(elapsed)}, but are being billed. Check https://console.aws.amazon.com/ec2, "
+                    "then run this command again to continue"
                 )
             context.sleep(STATE_INTERVAL)
     return failures

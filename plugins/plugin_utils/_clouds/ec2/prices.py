@@ -77,7 +77,7 @@ def newest_by_zone(entries: Iterable[dict[str, Any]], earliest: datetime.datetim
         if usd is None or not isinstance(when, datetime.datetime) or when < earliest:
             continue
         if zone not in newest or when > newest[zone][0]:
-            price = Price(usd, "AWS's history of spot prices", when.date().isoformat())
+            price = Price(usd, "AWS's spot price history", when.date().isoformat())
             newest[zone] = when, add_address_price(price)
     return {zone: price for zone, (_when, price) in newest.items()}
 

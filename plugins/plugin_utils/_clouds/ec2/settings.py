@@ -63,8 +63,9 @@ def build_request(options: Options, check: bool, first_boot: FirstBoot) -> Ec2Re
         )
     if not options["ssh_public_key"] and not options["key_name"]:
         raise PlanRefusedError(
-            "no SSH key is set, so no one could log in. Set your public key: -e provision_ssh_public_key="
-            "~/.ssh/id_ed25519.pub, or the name of a key pair at EC2: -e provision_key_name=..."
+            "no SSH key is set, so no one could log in. Set your public key: -e "
+            "provision_ssh_public_key=~/.ssh/id_ed25519.pub, or the name of an EC2 key pair: -e "
+            "provision_key_name=..."
         )
     return Ec2Request(
         **settings,

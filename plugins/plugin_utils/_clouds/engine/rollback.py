@@ -43,8 +43,8 @@ def roll_back(cloud: AnyCloud, started: Mapping[str, str], failures: list[str]) 
     if remaining:
         details = "; ".join(f"{name}: {reason}" for name, reason in remaining.items())
         raise ClusterError(
-            f"{cloud.cluster}: {'; '.join(failures)}. The created resources could not be removed, and are billed: "
-            f"{details}. Remove them at {cloud.console}, or with teardown.yml -e cluster={cloud.cluster}"
+            f"{cloud.cluster}: {'; '.join(failures)}. The created resources could not be removed, and are being "
+            f"billed: {details}. Remove them at {cloud.console}, or with teardown.yml -e cluster={cloud.cluster}"
         )
 
 

@@ -182,7 +182,7 @@ def _list_remaining(cloud: AnyCloud, account: Any, current: ClusterPlan, reasons
     remaining += [line for line in current["retained"] if line.startswith(kept)]
     remaining = [to_cloud_terms(cloud, item) for item in remaining]
     disks = cloud.unattached_disks(account, cloud.cluster)
-    return remaining + [f"volume {disk}: detached by someone, and still costs money" for disk in disks]
+    return remaining + [f"volume {disk} was detached by someone and still costs money" for disk in disks]
 
 
 def _estimate_cost(cloud: AnyCloud, desired: DesiredCluster, plan: ClusterPlan) -> ClusterCost:

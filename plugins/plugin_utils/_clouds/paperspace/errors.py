@@ -78,7 +78,7 @@ class NotFoundError(PaperspaceError):
 class RequestError(PaperspaceError):
     """Another 4xx, or a redirect: the request itself is wrong."""
 
-    hint = "The API rejects this request. Check its values."
+    hint = "The API rejected this request. Check its values."
     refused = True
 
 

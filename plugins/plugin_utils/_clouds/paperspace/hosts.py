@@ -242,7 +242,7 @@ def _resolve_network_id(
 def explain_empty_selection(total: int, excluded: Sequence[ExcludedMachines]) -> str:
     """Return a warning that explains why no machine was selected."""
     if not total:
-        return "the account of this API key has no machines: create some, or use the key of another team"
+        return "this API key's account has no machines: create some, or use the key of another team"
     steps = []
     for step in excluded:
         counts = collections.Counter(step.read_value(machine) for machine in step.machines)

@@ -87,13 +87,13 @@ def ensure_template(  # noqa: PLR0913
     entry = context.journal.find_entry("template", name)
     if template_id and (entry is None or entry["settled"]):
         return TemplateResult(
-            False, template_id, f"the template {name} ({template_id}) of {node} already exists. Choose another name"
+            False, template_id, (f"the template {name} ({template_id}) from {node} already exists. Choose another name")
         )
     price = template_price(machine["disk_gb"])
     cost = f"{format_usd(price.usd)} a month ({price.source}, {price.date})" if price else "an unknown amount a month"
     context.show(
-        f"create: template {name} of {node}, which is off in the meantime; the template costs {cost} until it is "
-        "removed"
+        f"create: template {name} from {node}, which is off in the meantime; the template costs {cost} until it "
+        "is removed"
     )
     confirm([machine] if machine["state"] != "off" else [])
     if check:
@@ -199,7 +199,7 @@ def _create_template(context: PaperspaceContext, name: str, machine: Machine) ->
         if entry and failure:
             context.journal.forget_any("template", name)
             raise ClusterError(
-                f"no template of {machine['name']} was created: {failure}. The machine is off. Run the command again"
+                f"no template was created from {machine['name']}: {failure}. The machine is off. Run the command again"
             )
         if attempt < 2:
             _request_template(context, name, machine)
@@ -222,7 +222,7 @@ def _request_template(context: PaperspaceContext, name: str, machine: Machine) -
                 raise
             context.sleep(POLL_INTERVAL)
             continue
-        context.show(f"creating template {name} of {machine['name']}")
+        context.show(f"creating template {name} from {machine['name']}")
         return
 
 

@@ -142,7 +142,7 @@ def find_offer(  # noqa: PLR0913
         if count_new_machines(cluster_plan) and not operations.is_available(
             context.client, machine_type, request.region
         ):
-            raise PlanRefusedError(f"no {machine_type} is available in {request.region} now")
+            raise PlanRefusedError(f"no {machine_type} is currently available in {request.region}")
     except PlanRefusedError as error:
         refusals.append(str(error))
         return None

@@ -111,8 +111,8 @@ def _failure_reason(
         if not failure and waited >= STUCK_AFTER:
             raise ClusterError(
                 f"{pending.name} ({machine_id}) has been {machine['provider_state']} for "
-                f"{format_duration(waited)}, and is billed. Open a support ticket at https://console.paperspace.com, "
-                "and run the command again to continue"
+                f"{format_duration(waited)}, and is being billed. Open a support ticket at "
+                "https://console.paperspace.com, and run the command again to continue"
             )
         return failure
     return ""

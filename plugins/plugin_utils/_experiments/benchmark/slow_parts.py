@@ -265,15 +265,16 @@ def find_wrong_results(measurements: BenchmarkMeasurements) -> list[ReportFindin
         for node in collective["wrong"]:
             sizes_by_operation.setdefault((node, collective["op"]), []).append(collective["bytes"])
     remedy = (
-        "the same NCCL on all nodes (ansible-playbook preflight.yml compares them); then try NCCL_P2P_DISABLE=1 and "
-        "NCCL_IB_DISABLE=1 in launch_environment, one at a time, to see which path is wrong"
+        "use the same NCCL version on all nodes (ansible-playbook preflight.yml compares them); then try "
+        "NCCL_P2P_DISABLE=1 and NCCL_IB_DISABLE=1 in launch_environment, one at a time, to see which path is "
+        "wrong"
     )
     for (node, operation), sizes in sizes_by_operation.items():
         text = f"{operation} gives wrong results on {node}, with {min(sizes)} bytes and {len(sizes) - 1} other sizes"
         findings.append(make_finding("benchmark-wrong-sum", "problem", [node], text, remedy))
     for pair in measurements.pairs:
         if not pair["right"]:
-            text = f"data sent between {pair['a']} and {pair['b']} arrive corrupted"
+            text = f"data sent between {pair['a']} and {pair['b']} arrives corrupted"
             findings.append(make_finding("benchmark-wrong-exchange", "problem", [pair["a"], pair["b"]], text, remedy))
     return findings
 
@@ -295,8 +296,8 @@ def check_gpus(gpus: Sequence[GpuRate]) -> list[ReportFinding]:
                 findings.append(slow_gpu_finding(gpu, alone_rate, reference))
             elif alone_rate is not None and model != "cpu":
                 text = (
-                    f"{gpu_label(gpu)} reaches {gpu['tflops']:.3g} of {median:.3g} TFLOP/s while all compute, "
-                    f"but {alone_rate:.3g} alone"
+                    f"{gpu_label(gpu)} reaches {gpu['tflops']:.3g} of {median:.3g} TFLOP/s while all are "
+                    f"computing, but {alone_rate:.3g} alone"
                 )
                 remedy = "check the cooling and power of its machine: nvidia-smi -q -d PERFORMANCE,POWER under load"
                 findings.append(
@@ -322,7 +323,7 @@ def slow_gpu_finding(gpu: GpuRate, alone_rate: float, reference: float) -> Repor
         "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER on its node shows throttled clocks and limits; if rented, it is "
         "best to return the machine"
         if gpu["model"] != "cpu"
-        else "check what else runs on this node (top), and whether the provider shares its cores"
+        else "check what else is running on this node (top), and whether the provider shares its cores"
     )
     return make_finding(
         "benchmark-gpu-slow", "problem", [gpu_label(gpu)], text, remedy, tflops=alone_rate, usual=reference
@@ -335,11 +336,11 @@ def check_model(model: str, dtype: str, group: Sequence[GpuRate], median: float)
     expected = expected_gpu_rate(model, dtype)
     if expected is not None and median < FAR_BELOW * expected["value"]:
         text = (
-            f"{model} does {median:.3g} TFLOP/s in {dtype}, but {expected['value']:.3g} is expected "
+            f"{model} reaches {median:.3g} TFLOP/s in {dtype}, but {expected['value']:.3g} is expected "
             f"({expected['source']})"
         )
         remedy = (
-            "look at clocks and power limits (nvidia-smi -q -d CLOCK,POWER), and whether each is only a part of a "
+            "check clocks and power limits (nvidia-smi -q -d CLOCK,POWER), and whether each is only a part of a "
             "card (MIG)"
         )
         severity = "problem" if expected["sure"] else "hint"
@@ -422,8 +423,8 @@ def check_network_rate(
     names = list(best)
     note = "; a single pair cannot show which of the two is slow" if len(names) == 2 else ""
     text = (
-        f"{reference:.3g} Gb/s arrive between {'the two nodes' if len(names) == 2 else 'nodes'}, "
-        f"but {expected['value']:.3g} is expected ({expected['source']}){note}"
+        f"{reference:.3g} Gb/s was measured between {'the two nodes' if len(names) == 2 else 'nodes'}, but "
+        f"{expected['value']:.3g} is expected ({expected['source']}){note}"
     )
     remedy = (
         "check with NCCL_DEBUG=INFO in launch_environment whether NCCL uses the intended interface ('Using network "

@@ -53,7 +53,7 @@ def apply_fit(runs: Path, name: str, program: str, args: Sequence[str]) -> Fitte
             "that started it"
         )
     if not result:
-        raise ExperimentError(f"{name} is a search that found no batch: make the model smaller and search again")
+        raise ExperimentError(f"{name} is a search that found no batch size: make the model smaller and search again")
     if clean_text(program, 4096) != state["program"]:
         raise ExperimentError(
             f"{name} is a search with {state['program']}, but this run starts {clean_text(program, 200) or 'nothing'}: "

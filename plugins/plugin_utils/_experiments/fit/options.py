@@ -30,14 +30,14 @@ def find_option_error(args: dict[str, Any]) -> str:
             return f"fit_{name} is {type(args[name]).__name__}, but must be a list of arguments or a string"
     if not has_placeholder(args["args"]):
         return (
-            f"fit_args, the arguments of the script, do not contain {PLACEHOLDER}: put it where the script takes its "
-            'batch size, such as ansible-playbook fit.yml -e nnodes=2 -e \'{"launch_script": "train.py", "fit_args": '
-            f'["--batch_size", "{PLACEHOLDER}", "--max_steps", "20"]}}\''
+            f"fit_args, the script's arguments, do not contain {PLACEHOLDER}: put it where the script takes its "
+            'batch size, such as ansible-playbook fit.yml -e nnodes=2 -e \'{"launch_script": "train.py", '
+            f'"fit_args": ["--batch_size", "{PLACEHOLDER}", "--max_steps", "20"]}}\''
         )
     if args["confirm_args"] and not has_placeholder(args["confirm_args"]):
         return f"fit_confirm_args does not contain {PLACEHOLDER}, so it would confirm nothing"
     if not 1 <= args["start"] <= args["max"]:
-        return f"fit_start is {args['start']}, but must be 1 to fit_max, which is {args['max']}"
+        return f"fit_start is {args['start']}, but must be between 1 and fit_max, which is {args['max']}"
     if args["multiple"] < 1 or not 0 <= args["margin"] < 1:
         return (
             f"fit_multiple is {args['multiple']}, and must be at least 1; fit_margin is {args['margin']:g}, and must "

@@ -101,7 +101,7 @@ def check_resume(job: RehearsalJob, launches: Sequence[RehearsalLaunch]) -> tupl
         f"loss {resumed_loss:.4g} at step {second['steps'][0]:g}, while the first start went from {first_loss:.4g} "
         f"to {final_loss:.4g} at step {first['steps'][-1]:g}"
     )
-    remedy = "load model, optimizer and step from the checkpoint before the first step"
+    remedy = "load the model, optimizer and step from the checkpoint before the first step"
     if second["steps"][0] <= first["steps"][0]:
         failure = "did not load the checkpoint" if has_jumped or not has_learned else "restarts its step count"
         return False, [make_problem(f"the second start {failure}: {details}", remedy)]
@@ -231,7 +231,7 @@ def render(rehearsal: Rehearsal, name: str) -> str:
         )
         lines.append(
             f"a checkpoint: {format_gigabytes(rehearsal['checkpoint_bytes'])}{duration_text}, "
-            f"{format_gigabytes(rehearsal['free_bytes'])} are free"
+            f"{format_gigabytes(rehearsal['free_bytes'])} is free"
         )
     if rehearsal["resumed"]:
         lines.append("the second start continued the curve of the first")

@@ -63,8 +63,10 @@ def locked(directory: Path) -> Iterator[None]:
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise UserError(
-            f"{directory} cannot be written: {error.strerror}; set launch_runs_directory to a directory that you can "
-            "write",
+            (
+                f"{directory} cannot be written: {error.strerror}; set launch_runs_directory to a directory that you "
+                "can write to"
+            ),
             result={"changed": False},
         ) from error
     try:

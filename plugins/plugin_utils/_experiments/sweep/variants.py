@@ -151,5 +151,7 @@ def unknown_setting_message(key: str, allowed: Mapping[str, str]) -> str:
     if key in SHARED_VARIABLES:
         return f"it sets {key}, which is the same for all variants: remove it"
     matches = difflib.get_close_matches(key, allowed, n=1)
-    hint = f"did you mean {matches[0]}?" if matches else "use the keys below `job` in a job file, or launch_* variables"
+    hint = (
+        f"did you mean {matches[0]}?" if matches else ("use the keys under `job` in a job file, or launch_* variables")
+    )
     return f"it sets {ascii(key)[1:-1]}, but nothing reads it; {hint}"

@@ -124,7 +124,7 @@ def check_metrics(program: Program) -> Iterator[RuleMatch]:
             yield program.match(
                 module,
                 total,
-                f"{name} covers the data of one rank only: it is never summed over the ranks",
+                f"{name} covers only one rank's data: it is never summed over the ranks",
                 f"total = torch.tensor({name}, device=device); torch.distributed.all_reduce(total), before it is used",
             )
             break
@@ -188,7 +188,7 @@ RULES = (
     Rule(
         "print-every-rank",
         "warning",
-        "Each rank prints the same",
+        "Each rank prints the same output",
         check_print,
         handled_by=frozenset({LIGHTNING, TRANSFORMERS, ACCELERATE, OTHER}),
     ),

@@ -42,7 +42,7 @@ def check_group_missing(program: Program) -> Iterator[RuleMatch]:
     yield program.match(
         call.module,
         call.node,
-        "no process group is initialised: each rank would train its own model on all of the data",
+        "no process group is initialized: each rank would train its own model on all of the data",
         "at the start of the program: torch.distributed.init_process_group()",
     )
 
@@ -88,7 +88,7 @@ def _fixed_variables(program: Program, module: Module, node: ast.Assign) -> Iter
         yield program.match(
             module,
             node,
-            f"{name} is the constant {text}, which overrides the value of the launcher",
+            f"{name} is the constant {text}, which overrides the launcher's value",
             f'os.environ.setdefault("{name}", "{text}")',
         )
 
@@ -160,7 +160,7 @@ def check_model_not_wrapped(program: Program) -> Iterator[RuleMatch]:
     yield program.match(
         call.module,
         call.node,
-        "no rank exchanges its gradients: the model is not wrapped, so each rank trains its own model",
+        "ranks do not exchange gradients: the model is not wrapped, so each rank trains its own model",
         "model = DistributedDataParallel(model.to(device), device_ids=[local_rank])",
     )
 

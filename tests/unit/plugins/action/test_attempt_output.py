@@ -100,6 +100,6 @@ def test_long_log_of_an_earlier_attempt_has_a_heading_when_it_continues() -> Non
 
 
 @pytest.mark.parametrize("attempt", [None, "1", -1, 10**9, True])
-def test_event_with_an_invalid_attempt_is_an_event_like_any_other(attempt: Any) -> None:
+def test_event_with_an_invalid_attempt_is_treated_like_any_other_event(attempt: Any) -> None:
     events = [{"event": "attempt", "text": "attempt", "attempt": attempt}]
     assert sorted(pieces(events, logs(0))) == ["attempt", "output 0"]

@@ -43,7 +43,7 @@ def write_benchmark(directory: Path, run_id: str, state: str, nodes: list[str]) 
         ({"run_id": "others"}, "others is a benchmark of different nodes: choose another name"),
         ({"extra": {"fitted": "fit"}}, "fitted was set with -e, but the benchmark launches its own job"),
         ({"extra": {"launch_script": "a.py"}}, "launch_script was set with -e, but the benchmark launches its own job"),
-        ({"seconds": 3000.0}, "benchmark_seconds is 3000, but must be 5 to 400"),
+        ({"seconds": 3000.0}, "benchmark_seconds is 3000, but must be between 5 and 400"),
         ({"collectives": ["all_recude"]}, "benchmark_collectives contains 'all_recude'; valid values: all_reduce"),
     ],
 )

@@ -170,7 +170,7 @@ def test_object_changed_during_copy_is_detected(s3: S3Server, monkeypatch: pytes
 
 def test_archived_objects_are_refused_before_copying(s3: S3Server) -> None:
     s3.client().put_object(Bucket="source", Key="old", Body=b"1", StorageClass="GLACIER")
-    with pytest.raises(MoveError, match="1 objects of source are archived and cannot be read: old"):
+    with pytest.raises(MoveError, match="1 objects in source are archived and cannot be read: old"):
         move(s3)
     assert [bucket["Name"] for bucket in s3.client().list_buckets()["Buckets"]] == ["source"]
 
@@ -224,6 +224,6 @@ def test_missing_boto3_is_reported_with_install_command(tmp_path: Path, missing:
     ]
     done = typed(tmp_path, arguments, PYTHONPATH=str(tmp_path / "without"))
     assert done.returncode == 2
-    output = f"the Python of ansible-playbook has no boto3. Install it: {sys.executable} -m pip"
+    output = f"the Python that runs ansible-playbook does not have boto3. Install it: {sys.executable} -m pip"
     assert output in " ".join(done.stdout.split()), done.stdout
     assert "No module named" not in done.stdout

@@ -42,7 +42,7 @@ def test_summary_of_synced_code_is_short_and_without_control_characters() -> Non
     many = {f"node{number}": older("train.py") for number in range(64)}
     output = render_differences({"source": "/me/project"}, many).splitlines()
     assert output == [
-        "copying the code of /me/project",
+        "copying the code from /me/project",
         "  node0, node1, node2 and 61 more: train.py is older on the node",
     ]
     each = {f"node{number}": older(f"{number}\x1b[2J.py") for number in range(64)}

@@ -303,7 +303,7 @@ def test_nodes_are_created_as_requested(bench: Bench) -> None:
         assert tags["Name"] == tags["muster:node"] == name
         assert tags["muster:cluster"] == "bert"
         assert float(tags["muster:usd-per-hour"]) > 0.005
-        assert tags["muster:price-source"].startswith("AWS's history of spot prices")
+        assert tags["muster:price-source"].startswith("AWS's spot price history")
 
 
 def test_a_second_run_changes_nothing(bench: Bench) -> None:

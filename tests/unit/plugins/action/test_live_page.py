@@ -35,7 +35,7 @@ def test_a_port_in_use_is_reported_as_a_user_error() -> None:
     api: Any = None
     with PageServer(api) as server, pytest.raises(UserError) as caught:
         ActionModule.open_server(api, server.port)
-    assert f"port {server.port} of this machine cannot be used: Address already in use" in str(caught.value)
+    assert f"port {server.port} on this machine cannot be used: Address already in use" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_unpacked_logs_are_readable_by_owner_only(tmp_path: Path) -> None:
 def test_path_outside_target_is_refused(tmp_path: Path, name: str) -> None:
     target = tmp_path / "logs"
     target.mkdir()
-    with pytest.raises(AnsibleActionFail, match="would be outside"):
+    with pytest.raises(AnsibleActionFail, match="would be written outside"):
         unpack(packed((name, tarfile.REGTYPE, "x")), target, "node0")
     assert list(tmp_path.rglob("*")) == [target]
 
@@ -206,7 +206,7 @@ def test_node_cannot_replace_the_files_of_another_node(tmp_path: Path, monkeypat
     def node(*_arguments: object) -> dict[str, Any]:
         return {"size": len(data), "data": base64.b64encode(data).decode("ascii"), "last": True, "left_out": LEFT}
 
-    with pytest.raises(AnsibleActionFail, match="would be outside .*/logs/node1"):
+    with pytest.raises(AnsibleActionFail, match="would be written outside .*/logs/node1"):
         fetch(monkeypatch, node, tmp_path)
     assert list((tmp_path / "logs").rglob("*")) == []
 

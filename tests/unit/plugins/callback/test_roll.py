@@ -317,7 +317,7 @@ def test_unreachable_nodes_are_reported_in_one_block(tmp_path: Path) -> None:
     assert done.returncode == 4 and done.stdout.count("FAILED") == 1, done.stdout
     assert done.stdout.splitlines()[0] == "FAILED on node1 node2 node3: Ask"
     assert re.findall(r"^    (\w+.*?: )", done.stdout, re.MULTILINE) == [
-        "nothing listens on its port 9: ",
+        "nothing is listening on its port 9: ",
         "needed: ",
         "do: ",
     ], done.stdout

@@ -262,7 +262,7 @@ def test_empty_inventory_gives_a_warning_with_the_reason(project: Project, serve
     assert (run.code, run.hosts) == (0, {})
     assert "no hosts: of 2 machines, region excluded 2 (2 x ny2)." in run.message
     server.account.machines.clear()
-    assert "the account of this API key has no machines" in project.inventory().message
+    assert "this API key's account has no machines" in project.inventory().message
 
 
 # --- The network drive

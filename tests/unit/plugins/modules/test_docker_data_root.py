@@ -39,7 +39,7 @@ def test_missing_docker_is_reported(capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setenv("PATH", "/nowhere")
     result = ask(capsys)
     assert result["failed"]
-    assert result["msg"] == "Docker's data were not moved: docker cannot be run: No such file or directory."
+    assert result["msg"] == "Docker's data was not moved: docker cannot be run: No such file or directory."
 
 
 def test_check_mode_expects_an_engine_that_is_installed_first(

@@ -369,5 +369,5 @@ assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/fil
 def test_child_process_replies_or_its_failure_is_reported() -> None:
     entry = pwd.getpwuid(os.geteuid())
     assert files_as_user.run_as_user(entry, lambda: {"uid": os.geteuid()}) == {"uid": os.geteuid()}
-    with pytest.raises(UserFileError, match="ended without a result"):
+    with pytest.raises(UserFileError, match="ended without returning a result"):
         files_as_user.run_as_user(entry, lambda: os._exit(3))

@@ -245,7 +245,7 @@ def test_links_pipes_and_directories_do_not_count_as_checkpoint_files(tmp_path: 
     checkpoint = real / "transformers" / "checkpoint-4"
     (checkpoint / "trainer_state.json").unlink()
     os.mkfifo(checkpoint / "trainer_state.json")
-    assert newest(real / "transformers")["reason"] == "trainer_state.json is missing, which is written last"
+    assert newest(real / "transformers")["reason"] == "trainer_state.json, which is written last, is missing"
     (checkpoint / "trainer_state.json").unlink()
     (checkpoint / "trainer_state.json").symlink_to("/dev/zero")
     assert not newest(real / "transformers")["complete"]
@@ -256,7 +256,7 @@ def test_links_pipes_and_directories_do_not_count_as_checkpoint_files(tmp_path: 
     os.mkfifo(real / "zero1" / "pipe")
     (real / "zero1" / "latest").unlink()
     os.mkfifo(real / "zero1" / "latest")
-    assert newest(real / "zero1")["reason"] == "latest is missing, which is written last"
+    assert newest(real / "zero1")["reason"] == "latest, which is written last, is missing"
 
 
 def test_number_of_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,9 +101,9 @@ def test_only_parts_of_the_checkpoint_are_sent(nodes: tuple[Path, Path], part: A
 
 @pytest.mark.parametrize("name", ["../b", "/tmp/x", "a/../../b", "", "."])
 def test_nothing_is_written_outside_of_the_directory(nodes: tuple[Path, Path], name: str) -> None:
-    with pytest.raises(TransferError, match="is not below"):
+    with pytest.raises(TransferError, match="is not inside"):
         fetch(str(nodes[1]), name, KEY, [], [])
-    with pytest.raises(TransferError, match="is not below"):
+    with pytest.raises(TransferError, match="is not inside"):
         Server(str(nodes[1]), name, KEY)
 
 
@@ -143,7 +143,7 @@ def test_copying_process_knows_the_agreed_parts(
     monkeypatch.setattr(copies, "read_request", lambda: {**request, "name": ".", "address": "127.0.0.1"})
     for main in (copies.fetch_main, copies.serve_main):
         assert main([str(nodes[1])]) == 1
-        assert "is not below" in json.loads(capsys.readouterr().out)["error"]
+        assert "is not inside" in json.loads(capsys.readouterr().out)["error"]
 
 
 class Offer(Server):

@@ -246,7 +246,7 @@ def test_undo_does_not_rewrite_unchanged_settings(
 ) -> None:
     monkeypatch.setattr(program, "write_text", lambda *_words: pytest.fail("on a disk that is perhaps full"))
     output = program.undo("new", str(tmp_path / "old"), str(tmp_path / "copy"), False)
-    assert "The engine runs with its previous data again, and the copy was removed" in output
+    assert "The engine is running with its previous data again, and the copy was removed" in output
     assert not (tmp_path / "copy").exists()
 
 

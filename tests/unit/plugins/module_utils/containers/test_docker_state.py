@@ -72,7 +72,9 @@ def test_containers_that_outlived_their_engine_are_an_error(
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo failed")
     monkeypatch.setattr(state, "shim_pids", lambda: ["12", "34"])
-    assert state.list_running()[1].endswith("is failed, and containers are alive (containerd-shim, process 12, 34)")
+    assert state.list_running()[1].endswith(
+        "is failed, and containers are still alive (containerd-shim, process 12, 34)"
+    )
 
 
 def test_only_dockers_containerd_shims_are_found() -> None:

@@ -96,7 +96,7 @@ def test_valid_batch_sizes_have_no_problem(config: dict[str, Any], world: int) -
             {T: 256, M: 8},
             24,
             "train_batch_size 256, train_micro_batch_size_per_gpu 8: 8 * 1 * 24 ranks is 192, not 256",
-            "set train_batch_size to 192, or the number of ranks to 32, by nnodes or nproc_per_node",
+            "set train_batch_size to 192, or the number of ranks to 32, using nnodes or nproc_per_node",
         ),
         (
             {T: 64, M: 4, G: 1},

@@ -50,7 +50,7 @@ def test_the_reason_is_given_if_there_are_no_results(diagnose: Any, monkeypatch:
         "the DCGM service is not running: sudo systemctl enable --now nvidia-dcgm",
     )
     monkeypatch.setattr(dcgm, "TIMEOUT", 0.1)
-    assert "did not end within" in diagnose("hang")["failure"]
+    assert "did not finish within" in diagnose("hang")["failure"]
     monkeypatch.setattr(dcgm, "DIRECTORIES", ())
     monkeypatch.setenv("PATH", "/nonexistent")
     assert diagnose("pass") == {"changed": False, "installed": False, "tests": [], "failure": "dcgmi is not installed"}

@@ -219,7 +219,7 @@ def test_mount_s3_source_and_options() -> None:
         ("s3fs", {"path": "mnt/data"}, "an absolute path"),
         ("s3fs", {"path": "/mnt/../data"}, "an absolute path"),
         ("s3fs", {"path": "/"}, "an absolute path"),
-        ("s3fs", {"timeout": 0}, "must be 5 to 300 seconds"),
+        ("s3fs", {"timeout": 0}, "must be between 5 and 300 seconds"),
         ("mount-s3", {"options": {"read-only": True}}, "does not recognize the option read-only"),
         ("mount-s3", {"options": {"url": "x"}}, "does not recognize the option url"),
         ("mount-s3", {"options": {"allow-other": True, "allow-root": True}}, "exclude each other"),
@@ -307,7 +307,7 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
             "does not recognize the access key",
             "AWS_ACCESS",
         ),
-        ("s3fs", CREDENTIALS_REFUSED.format("RequestTimeTooSkewed", "x"), "the clock of this node", "set-ntp true"),
+        ("s3fs", CREDENTIALS_REFUSED.format("RequestTimeTooSkewed", "x"), "this node's clock", "set-ntp true"),
         (
             "s3fs",
             CREDENTIALS_REFUSED.format("AccessDenied", "x"),
@@ -330,7 +330,7 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
             "s3://",
         ),
         ("s3fs", NO_ANSWER.format(2411, "COULDNT_RESOLVE_HOST"), "cannot be resolved", "resolvectl"),
-        ("s3fs", NO_ANSWER.format(2416, "COULDNT_CONNECT"), "does not respond", "curl -v"),
+        ("s3fs", NO_ANSWER.format(2416, "COULDNT_CONNECT"), "is not responding", "curl -v"),
         ("s3fs", "curl.cpp:RequestPerform(2426): ### CURLE_ABORTED_BY_CALLBACK", "did not respond in time", "curl -v"),
         ("s3fs", "fuse: unknown option `nonsense=1'", "does not recognize the option nonsense", "remove nonsense"),
         ("s3fs", "fuse: device not found, try 'modprobe fuse' first", "FUSE is not available", "--device /dev/fuse"),
@@ -359,7 +359,7 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
         (
             "cifs",
             CIFS_FAILED.format("VFS: BAD_NETWORK_NAME: \\\\10.0.2.2\\nosuch", 2),
-            "no share of this name",
+            "no share with this name",
             "source",
         ),
         ("cifs", CIFS_FAILED.format("", 2), "or the share has no such directory", "source"),
@@ -369,16 +369,16 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
             "or it was removed",
             "source",
         ),
-        ("cifs", "mount error(111): could not connect to 10.0.2.2", "nothing listens", "the option port"),
+        ("cifs", "mount error(111): could not connect to 10.0.2.2", "nothing is listening", "the option port"),
         (
             "cifs",
             "mount error(113): could not connect to 10.0.2.99",
             "this node cannot reach the server",
             "private network",
         ),
-        ("cifs", "mount error(115): could not connect to 10.0.2.99", "does not respond", "firewall"),
-        ("cifs", CIFS_FAILED.format("", 112), "does not respond", "firewall"),
-        ("cifs", "it was not mounted within 30 s", "does not respond", "firewall"),
+        ("cifs", "mount error(115): could not connect to 10.0.2.99", "is not responding", "firewall"),
+        ("cifs", CIFS_FAILED.format("", 112), "is not responding", "firewall"),
+        ("cifs", "it was not mounted within 30 s", "is not responding", "firewall"),
         (
             "cifs",
             CIFS_FAILED.format("VFS: Dialect not supported by server. Consider", 95),
@@ -474,7 +474,7 @@ def test_mount_that_cannot_be_unmounted_keeps_its_unit(monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "unlink", done.append)
     for absent in (False, True):
         with pytest.raises(
-            MountError, match=r"^/mnt/data does not respond, and is still mounted after .*\. Try that command"
+            MountError, match=r"^/mnt/data is not responding, and is still mounted after .*\. Try that command"
         ):
             ensure.ensure_unmounted(KINDS["s3fs"], DesiredMount("/mnt/data", ""), False, absent)
     assert done == ["take_down", "take_down"]

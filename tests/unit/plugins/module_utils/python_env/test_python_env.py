@@ -238,7 +238,7 @@ def test_wheel_for_this_platform_is_found_on_an_index(tmp_path: Path, monkeypatc
     url, digest = installers.find_wheel(f"file://{tmp_path}", "uv", "0.13.8")
     assert url == f"file://{tmp_path}/files/{names[3]}"
     assert digest == "ab3"
-    with pytest.raises(StepError, match="has no wheel of uv 9"):
+    with pytest.raises(StepError, match="has no uv 9"):
         installers.find_wheel(f"file://{tmp_path}", "uv", "9")
     with pytest.raises(StepError, match="cannot read the package index .* Set python_env_index_url"):
         installers.find_wheel("file:///nowhere", "uv", "9")
@@ -558,7 +558,7 @@ def test_unneeded_packages_are_removed_unless_another_layer_needs_them(
     assert installing.check({**given, "lock": {}})["layers"] == ["requirements"]
     done = install("requirements", "2", "gamma")
     assert done["removed"] == ["alpha"] and runs[-1] == ["uninstall", "--yes", "alpha"]
-    assert done["notice"] == "alpha removed from all nodes, because no package requires it any more"
+    assert done["notice"] == "alpha removed from all nodes, because no package requires it anymore"
     assert install("requirements", "3")["removed"] == ["gamma"], "a list that is empty removes all"
     assert installing.check({**given, "lock": {}})["layers"] == []
     assert {path.name for path in site.glob("*.dist-info")} == {"beta-1.0.dist-info", "hand-1.0.dist-info"}

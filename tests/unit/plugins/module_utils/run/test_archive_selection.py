@@ -57,7 +57,7 @@ OURS = (("gpus.csv", "a, b\n"), ("events.jsonl", "{}\n"), ("nvidia-smi.txt", "sm
 
 
 @pytest.mark.parametrize("what", ["logs", "measured"])
-def test_measurements_are_packed_but_no_weights_or_secrets(tmp_path: Path, what: str) -> None:
+def test_measurements_are_packed_but_weights_and_secrets_are_not(tmp_path: Path, what: str) -> None:
     others = (("out/checkpoint-5/model.bin", "weights"), ("token", "secret"), ("environment.json", "secret"))
     run = finished(tmp_path, *MEASURED, *OURS, *others)
     files, left_out = packed(run, what)

@@ -25,7 +25,7 @@ def test_message_names_the_ranks_that_exited_and_those_that_run() -> None:
         "ranks 0-46 on node0, node1, node2 and 3 more exited with 0 61 s ago; rank 47 on node5 still runs"
     )
     assert describe_ended_ranks(dict.fromkeys(range(8), 10.0), NODES[:1]) == (
-        "all ranks exited with 0 10 s ago, but their launchers are still running"
+        "all ranks exited with code 0 10 s ago, but their launchers are still running"
     )
 
 

@@ -42,7 +42,7 @@ def test_busy_gpu_at_low_power_is_waiting(samples: list[tuple[float, float]], ex
     assert waiting_gpus(text_of(samples)) == [expected] * bool(samples)
 
 
-def test_each_gpu_is_judged_on_its_own_and_torn_lines_are_skipped() -> None:
+def test_each_gpu_is_judged_separately_and_torn_lines_are_skipped() -> None:
     text = text_of([TRAINS] * 20 + [WAITS] * 3, [TRAINS] * 23) + "2026/11/22 10:15:00.123, 1, 10"
     assert waiting_gpus(text) == [True, False]
 

@@ -122,7 +122,7 @@ def test_groups_of_several_nodes_are_united() -> None:
 
 
 @given(JSON)
-def test_any_message_of_a_node_is_accepted_and_bounded(value: Any) -> None:
+def test_any_message_from_a_node_is_accepted_and_bounded(value: Any) -> None:
     groups = checked_groups(value, range(4))
     describe(merge_groups(groups), NODES)
     checked_hang(value)

@@ -93,7 +93,7 @@ def test_live_run_is_found_whatever_its_documents_contain(alive: Run) -> None:
 
 
 @pytest.mark.parametrize("damage", ["plan", "every file", "directory", "locked", "writable", "link"])
-def test_supervisor_restores_its_files_and_reports_it(alive: Run, damage: str) -> None:
+def test_supervisor_restores_its_files_and_reports_the_restoration(alive: Run, damage: str) -> None:
     node = alive.node(0)
     pid = frozen(alive)
     if damage == "plan":

@@ -160,7 +160,7 @@ def test_run_continues_after_the_loss_of_a_waiting_spare(launch: Starter) -> Non
     run.wait_for("running", 0, 1)
     run.wait_for("spare", 2)
     kill_supervisor(run, 2)
-    eventually(lambda: any("one spare fewer" in event for event in run.events()))
+    eventually(lambda: any("one fewer spare" in event for event in run.events()))
     assert run.state(0) == run.state(1) == "running"
 
 

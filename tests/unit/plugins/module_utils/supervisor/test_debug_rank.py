@@ -172,13 +172,13 @@ def test_timeouts_of_collectives_are_extended_when_the_job_imports_torch(
         (
             {"name": "fresh", "first_rank": 2, "slots": 2, "attempt_rank": 1},
             4,
-            "rank 3 on fresh is waiting for a debugger on port 5678 of its node; the other ranks wait for it",
+            "rank 3 on fresh is waiting for a debugger on port 5678 of its node; the other ranks are waiting for it",
         ),
         ({"name": "node0", "first_rank": 0, "slots": 2, "attempt_rank": 0}, 4, ""),
         (
             {"name": "node0", "first_rank": 0, "slots": 2, "attempt_rank": 0},
             2,
-            "this attempt has no rank 3, so none of its ranks waits for a debugger",
+            "this attempt has no rank 3, so none of its ranks is waiting for a debugger",
         ),
         ({"name": "node2", "first_rank": 0, "slots": 0, "attempt_rank": -1}, 2, ""),
     ],

@@ -51,9 +51,9 @@ def test_notices_reach_rank_0_after_a_reconnection(peer: Peer, is_known_closed: 
     peer.check_in(connection, {"mac": "mac"}, 1.0)  # type: ignore[arg-type]
     notices = [{"type": "mount", "text": "/data died"}, {"type": "gpus", "text": "GPU 1 is lost"}]
     assert [message for message in connection.sent if "text" in message] == notices
-    peer.say("mount", "/data responds again")
+    peer.say("mount", "/data is responding again")
     peer.check_in(connection, {"mac": "mac"}, 2.0)  # type: ignore[arg-type]
-    assert [message["text"] for message in connection.sent if "text" in message][2:] == ["/data responds again"]
+    assert [message["text"] for message in connection.sent if "text" in message][2:] == ["/data is responding again"]
 
 
 def test_notices_without_a_connection_are_bounded(peer: Peer) -> None:

@@ -218,7 +218,7 @@ def test_spare_lost_before_it_is_needed_is_not_used(make: Maker) -> None:
     wait_for_ranks(run, 0, range(3))
     run.wait_for("spare", 3)
     power_off(run, 3)
-    eventually(lambda: any("one spare fewer" in event for event in run.events()))
+    eventually(lambda: any("one fewer spare" in event for event in run.events()))
     power_off(run, 2)
     wait_for_ranks(run, 1, [0, 1])
     end_by_user(run)

@@ -96,7 +96,7 @@ def test_ranks_that_continue_are_reported_and_a_final_error_is_not_progress() ->
     assert run.watch.hang is not None and len(run.news) == 1
     run.go(30, lambda number: [[group(n, cpu="moving", **{**WAITS, "line": number})] for n in range(2)], prints_each=1)
     assert run.watch.hang is None
-    assert run.news[1][1].startswith("the ranks continue, after")
+    assert run.news[1][1].startswith("the ranks are continuing after")
 
 
 def test_zero_disables_it() -> None:

@@ -573,12 +573,12 @@ def test_mount_lost_during_a_run_is_reported_in_events_and_result(make: RunMaker
     run.plans[rank]["mounts"] = ["/proc", "/nothing is here"]
     run.start()
     run.wait_for("running")
-    output = f"the mount /nothing is here on node{rank} has died: nothing is mounted there any more"
+    output = f"the mount /nothing is here on node{rank} has died: nothing is mounted there anymore"
     eventually(lambda: output in run.events())
     (run.directory / "go").touch()
     run.wait_until_gone()
     reports = [node["report"] for node in run.result()["nodes"]]
-    assert reports[rank]["mounts"] == {"/nothing is here": "nothing is mounted there any more"}
+    assert reports[rank]["mounts"] == {"/nothing is here": "nothing is mounted there anymore"}
     assert reports[1 - rank]["mounts"] == {}
     assert [event for event in run.events() if "mount" in event] == [output], (
         "told more than once, or of one that lives"

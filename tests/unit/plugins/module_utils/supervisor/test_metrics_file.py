@@ -71,10 +71,10 @@ def test_unwritable_directory_is_reported_once_and_does_not_affect_the_run(tmp_p
     try:
         run.start()
         run.wait_for("running")
-        eventually(lambda: sum("no metrics of" in text for text in run.events()) == 2)
+        eventually(lambda: sum("no metrics for" in text for text in run.events()) == 2)
         (tmp_path / "go").touch()
         run.wait_for("succeeded")
-        texts = [text for text in run.events() if "no metrics of" in text]
+        texts = [text for text in run.events() if "no metrics for" in text]
         assert len(texts) == 2 and "make the directory writable" in texts[0]
     finally:
         end_by_force(run)

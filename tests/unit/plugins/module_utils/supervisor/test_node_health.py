@@ -183,8 +183,8 @@ def reading(**values: Any) -> dict[str, Any]:
     [
         ({"rows": {"GPU-a": {"failure": True}}}, "GPU 0 has no spare memory rows left: have it replaced", True),
         ({"devices": [device(ecc_aggregate=1)]}, "GPU 0 has had an uncorrected memory error in this run", False),
-        ({"devices": [device(pcie_width=8)]}, "GPU 0 uses 8 PCI express lanes, down from 16", False),
-        ({"devices": [device(pcie_gen=3)]}, "GPU 0 uses PCI express 3 under load, but supports 5", False),
+        ({"devices": [device(pcie_width=8)]}, "GPU 0 is using 8 PCI Express lanes, down from 16", False),
+        ({"devices": [device(pcie_gen=3)]}, "GPU 0 uses PCI Express 3 under load, but supports 5", False),
         (
             {"nvlinks": [{"index": 0, "active": [0], "inactive": [1], "errors": 5}]},
             "GPU 0 has 1 active NVLinks, down from 2",
@@ -209,7 +209,8 @@ def test_ports_memory_and_disk() -> None:
     down = {**port, "state": "DOWN", "counters": {"link_downed": 2}}
     assert [problem.text for problem in judge.port_problems([port], [down])] == [
         "the RDMA port mlx5_0/1 is DOWN, but was active when the run started",
-        "the counter link_downed of the RDMA port mlx5_0/1 has risen by 1 in this run: check the cable and the switch",
+        "the link_downed counter of the RDMA port mlx5_0/1 has increased by 1 in this run: check the cable "
+        "and the switch",
     ]
     memory = {"total_bytes": 100 * 2**30, "available_bytes": 5 * 2**30, "swap_total_bytes": 2**30, "swap_free_bytes": 0}
     assert list(judge.memory_shortage(memory, was_low=False)) == []

@@ -145,7 +145,7 @@ def test_ranks_without_steps_or_outside_python_are_named(tmp_path: Path) -> None
         run.start()
         eventually(lambda: all("ready" in read_tail(str(run.node(rank) / "launcher.log")) for rank in (0, 1)), LONGEST)
         replies = profile_nodes(run, seconds=0.5)
-        assert replies["node0"]["ranks"][0]["error"] == "no optimizer step was made"
+        assert replies["node0"]["ranks"][0]["error"] == "no optimizer steps were taken"
         assert "not a Python process" in replies["node1"]["ranks"][0]["error"]
         assert dispatch.main(run.request(0, operation="profile", steps=1, ranks=[7], seconds=1))["ranks"] == []
         (tmp_path / "over").touch()

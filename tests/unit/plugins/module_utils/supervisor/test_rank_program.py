@@ -82,7 +82,7 @@ def test_rank_and_local_rank_follow_the_rank_table(rank: int, local_rank: int) -
     [
         ({"MY_RANK": "2", "MY_WORLD": "5"}, "mpirun started rank 2 on b, where ranks 3 to 4 were planned"),
         ({"MY_RANK": "5", "MY_WORLD": "5"}, "mpirun started rank 5 on b"),
-        ({"MY_RANK": "3", "MY_WORLD": "2"}, "mpirun started a world of 2 ranks on b, but 5 were planned"),
+        ({"MY_RANK": "3", "MY_WORLD": "2"}, "mpirun started with world size 2 on b, but 5 was planned"),
         ({"MY_WORLD": "5"}, "mpirun does not set MY_RANK for a process on b"),
         ({"MY_RANK": "", "MY_WORLD": "5"}, "mpirun does not set MY_RANK"),
     ],

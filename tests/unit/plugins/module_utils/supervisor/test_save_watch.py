@@ -78,7 +78,7 @@ def test_no_step_is_lost_at_a_restart_after_a_notice(launch: Starter, service: M
     assert steps(run, 0, 1)[0] == steps(run, 0, 0)[-1] + 1, "the next attempt continues with the next step"
     assert steps(run, 2, 1)[0] == steps(run, 0, 1)[0]
     last = steps(run, 0, 0)[-1]
-    assert f"step {last} (step-{last}.pt) was saved after the notice: the ranks end now" in run.events()
+    assert f"step {last} (step-{last}.pt) was saved after the notice: the ranks are ending now" in run.events()
     run.stop()
     run.wait_for("stopped", 0)
     first = run.result()["attempts"][0]

@@ -249,7 +249,7 @@ def test_user_stops_a_candidate_that_waits_for_a_majority(make: Maker) -> None:
     wait_for_ranks(run, 0, range(4))
     power_off(run, 0, 3)
     signal_nodes(run, signal.SIGSTOP, 2)
-    eventually(lambda: "node1 waits for the others" in (run.read(1, "status.json") or {}).get("message", ""))
+    eventually(lambda: "node1 is waiting for the others" in (run.read(1, "status.json") or {}).get("message", ""))
     run.stop(1)
     result = result_of(run, 1)
     assert (result["state"], result["attempts"][0]["node"]) == ("stopped", "node0")

@@ -64,7 +64,7 @@ def test_individual_checks_can_be_skipped() -> None:
         ("skew-kernal", "cannot skip 'skew-kernal': unknown check; did you mean skew-kernel"),
         ("own_name_loopback", "did you mean own-name-loopback?"),
         ("all", "cannot skip 'all': unknown check; valid checks: unreachable, address-not-here,"),
-        ("unreachable", "the check unreachable cannot be skipped: the node does not respond"),
+        ("unreachable", "the check unreachable cannot be skipped: the node is not responding"),
     ],
 )
 def test_skipping_an_unknown_or_required_check_is_refused(skip: str, message: str) -> None:

@@ -203,7 +203,7 @@ def test_line_of_the_plan(real: Path) -> None:
     text = describe_contract(contract, 64, 8.0)
     assert text.startswith(f"{real}/zero1 (nfs4, 10.0.0.5:/x); survives the loss of a node; newest complete: step 2 (")
     assert "deepspeed, 2 ranks" in text
-    assert text.endswith("saving takes 8 s: the least time is lost if saved every 45 min")
+    assert text.endswith("saving takes 8 s: the least time is lost when saving every 45 min")
     local = read_contract({"a": described(real / "zero1", shared=False)})
     assert "(local disk); lost with the node; " in describe_contract(local, 64)
     assert describe_contract(read_contract({}), 64) == ""

@@ -90,7 +90,7 @@ def test_requirements_that_are_not_installed_are_installed_first() -> None:
     failed, changed = findings(facts, code=project)
     assert (failed.id, changed.id) == ("import-fails", "requirements-changed")
     assert failed.remedy.startswith(
-        "install the project's requirements, with boto3, hydra-core among them: ansible-playbook site.yml --tags "
+        "install the project's requirements, including boto3, hydra-core: ansible-playbook site.yml --tags "
     )
 
 
@@ -140,7 +140,7 @@ def test_module_that_the_job_may_still_find_is_a_warning() -> None:
 
 def test_imports_that_take_too_long_are_a_warning() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
-        failing("it did not end within 60 s")(facts)
+        failing("it did not finish within 60 s")(facts)
         facts["node2"]["imports"]["ended"] = "time"
 
     assert spoilt(spoil) == [("warning", "import-slow", ("node2",))]

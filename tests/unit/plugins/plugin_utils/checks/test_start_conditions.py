@@ -71,8 +71,8 @@ def test_healthy_nodes_have_no_findings() -> None:
 def test_unreachable_nodes_are_reported_with_their_reasons() -> None:
     findings = check_reachable(["a", "b", "c"], {"c": " out of memory\n", "b": ""})
     assert [(finding.id, finding.nodes) for finding in findings] == [("unreachable", ("b",)), ("unreachable", ("c",))]
-    assert findings[0].problem == "the node does not respond: no reason given"
-    assert findings[1].problem == "the node does not respond: out of memory"
+    assert findings[0].problem == "the node is not responding: no reason given"
+    assert findings[1].problem == "the node is not responding: out of memory"
     assert "-vvv" in findings[1].remedy
 
 
@@ -93,7 +93,7 @@ def test_a_node_with_another_run_is_busy() -> None:
 def test_node_with_a_slurm_job_is_refused_unless_a_run_is_that_job() -> None:
     finding = the_finding({"b": {"slurm_jobs": ["7", "12"]}})
     assert (finding.id, finding.nodes) == ("slurm-job", ("b",))
-    assert finding.problem == "Slurm runs jobs 7, 12 on the node"
+    assert finding.problem == "Slurm is running jobs 7, 12 on the node"
     assert "-e launch_scheduler=slurm" in finding.remedy
     assert the_finding({"b": {**alive("second"), "slurm_jobs": ["7"]}}).id == "busy"
 

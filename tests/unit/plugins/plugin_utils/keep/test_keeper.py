@@ -112,7 +112,7 @@ class World:
         self.tick()
         for name in names:
             if self.ids().get(name, name) in self.hanging:
-                return f"{name} does not respond"
+                return f"{name} is not responding"
             self.prepared.add(self.ids().get(name, name))
             self.tick()
         return ""

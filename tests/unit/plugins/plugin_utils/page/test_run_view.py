@@ -75,7 +75,7 @@ def test_a_successor_repeats_events_only_for_a_page_that_has_none(view: RunView)
 
 def test_findings_are_the_hang_and_the_present_problems_of_nodes(view: RunView) -> None:
     hang = {"text": "3 of 4 ranks wait", "culprits": [3], "since": START}
-    status = {"hang": hang, "slow": ["GPU 1 of gpu0 runs at 900 MHz"], "exited": "rank 2 exited with 0"}
+    status = {"hang": hang, "slow": ["GPU 1 of gpu0 runs at 900 MHz"], "exited": "rank 2 exited with code 0"}
     problem = {"event": "health", "text": "gpu1: GPU 0 is hot"}
     view.take(make_reply(status=status, events=[problem, {"event": "broken", "text": "gpu1: Xid 79"}]))
     assert [finding["kind"] for finding in view.snapshot(0)["findings"]] == ["hang", "exited", *["health"] * 3]

@@ -75,7 +75,7 @@ def test_another_local_port_is_used_if_the_port_is_in_use_on_this_machine(monkey
             tunnel.follow("gpu1")
     local_port = tunnel.local_port
     assert local_port != port
-    assert lines[0] == f"port {port} of this machine is in use: using port {local_port} instead"
+    assert lines[0] == f"port {port} on this machine is in use: using port {local_port} instead"
     assert f"waiting for a debugger at 127.0.0.1:{local_port}." in lines[1] and f'"port": {local_port}' in "".join(
         lines
     )

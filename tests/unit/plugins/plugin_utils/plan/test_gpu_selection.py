@@ -217,4 +217,4 @@ def test_code_in_use_prevents_the_start() -> None:
     code = {"source": "/home/me/project"}
     (finding,) = findings(facts, gpus="2,3", code=code, code_left="in_use")
     assert (finding.severity, finding.id) == ("error", "code-older")
-    assert "a run on other GPUs of the node uses it" in finding.problem and "code=as_is" in finding.remedy
+    assert "a run on other GPUs of the node is using it" in finding.problem and "code=as_is" in finding.remedy

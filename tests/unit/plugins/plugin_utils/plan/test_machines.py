@@ -29,7 +29,7 @@ def test_hardware_of_a_node_summarises_its_gpus() -> None:
 def test_software_of_a_node_gives_versions_or_none() -> None:
     facts = healthy.node("node1", ["node1"])
     assert extract_software(facts) == {"python": "3.11.9", "torch": "2.7.1", "cuda": "12.8"}
-    facts["software"] |= {"python": None, "packages": {}, "cuda": None, "error": "it does not respond"}
+    facts["software"] |= {"python": None, "packages": {}, "cuda": None, "error": "it is not responding"}
     assert extract_software(facts) == {"python": None, "torch": None, "cuda": None}
     assert extract_software({}) is None
 

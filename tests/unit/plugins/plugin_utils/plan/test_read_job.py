@@ -100,7 +100,7 @@ def test_job_keeps_only_the_names_of_environment_variables() -> None:
         ({"metrics": ["loss ("]}, "launch_metrics has 'loss (', which is not a regular expression: missing )"),
         ({"metrics": ["loss (.*)"]}, "launch_metrics has 'loss (.*)'; give each number a name, such as"),
         ({"metrics": ["(?P<step>.)"]}, "give each number a name"),
-        ({"metrics": ["(?P<a>.)" + "x" * 500]}, "launch_metrics has a pattern of more than 500 characters"),
+        ({"metrics": ["(?P<a>.)" + "x" * 500]}, "launch_metrics has a pattern longer than 500 characters"),
         ({"metrics": ["(?P<a>.)"] * 21}, "launch_metrics has 21 patterns; use at most 20"),
     ],
 )

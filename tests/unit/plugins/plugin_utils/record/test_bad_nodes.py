@@ -120,7 +120,7 @@ def test_verdict_that_blames_hardware_records_the_machine(
 ) -> None:
     path = tmp_path / "bad-nodes.json"
     (line,) = remember_bad_nodes(path, PLAN, verdict(**values))
-    assert line.startswith(f"gpu1 is recorded as bad: {reason}. No run uses it until ")
+    assert line.startswith(f"gpu1 is recorded as bad: {reason}. No run will use it until ")
     (entry,) = read_entries(path)
     assert (entry["node"], entry["reason"], entry["blamed"], entry["run"]) == ("gpu1", reason, blamed, "bert")
     assert (entry["serial"], entry["gpus"]) == ("J1050", ["GPU-a", "GPU-b"])

@@ -121,7 +121,7 @@ def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
         (idle_every_third, ["gpu-idle"], "all 4 GPUs: idle for up to 32% of the samples"),
         (one_unused, ["gpu-unused"], "gpu0 GPU 1, gpu1 GPU 1: never busy, in at least 41 samples"),
         (waiting, ["gpu-waiting"], "utilisation of 100 % at 30% of the power limit"),
-        (one_slow, ["gpu-slow"], "gpu1 GPU 0: draws 210 W while the job works, the others 350 W (60%)"),
+        (one_slow, ["gpu-slow"], "gpu1 GPU 0: draws 210 W while the job is working, the others 350 W (60%)"),
         (roomy, ["memory-room"], "at most 50% of a GPU's memory was used (gpu0 GPU 0)"),
         (full, ["memory-full"], "gpu0 GPU 1, gpu1 GPU 1: up to 99.0% of the memory was used"),
         (throttling, ["gpu-hot"] * 4, "reaches 86 °C, and draws 250 W then instead of 350 W"),
@@ -129,7 +129,7 @@ def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
         (late, ["start-up"], "the first 5 min, 50% of the run, no GPU was busy"),
         (early, ["tail"], "no GPU was busy in the last 2 min of the run"),
         (with_a_hole, ["samples-missing"] * 2, "gpu0 GPU 1: 11 of 41 samples are missing"),
-        (vanishing, ["samples-end"] * 2, "gpu1 GPU 0: its samples end 5 min before the others'"),
+        (vanishing, ["samples-end"] * 2, "gpu1 GPU 0: its samples end 5 min before those of the others"),
     ],
 )
 def test_each_rule_reports_only_the_scripted_fault(

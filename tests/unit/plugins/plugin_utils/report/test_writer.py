@@ -86,7 +86,7 @@ def test_report_consists_of_html_page_json_and_plots(tmp_path: Path) -> None:
         assert mode_of(path) == 0o600, path
     page = check_page(content)
     assert len(page.named("svg")) == 5
-    for word in ("first succeeded after 0:10:00: 2 nodes, world size 4", "train/loss", "GPU utilisation", "3.33 USD"):
+    for word in ("first succeeded after 0:10:00: 2 nodes, world size 4", "train/loss", "GPU utilization", "3.33 USD"):
         assert word in page.text
     assert f"tensorboard --logdir {directory}/logs --port 6006" in page.text
     assert f"ssh -N -L 6006:localhost:6006 {getpass.getuser()}@{socket.gethostname()}\n" in page.text

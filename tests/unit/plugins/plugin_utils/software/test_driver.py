@@ -173,7 +173,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         {"has": packages(status="half-configured")},
         DesiredDriver(),
         "reinstall",
-        "packages are half installed: libnvidia-compute-535",
+        "packages are half-installed: libnvidia-compute-535",
     ),
     (
         "a package needs to be installed again",
@@ -299,7 +299,7 @@ TABLE: list[tuple[str, dict[str, Any], DesiredDriver, str, str]] = [
         "reinstall",
         "the fabric manager is 535.161.07, and the driver 535.183.01",
     ),
-    ("nvidia-smi hangs", {"said": "hangs"}, DesiredDriver(reboot=True), "reboot", "nvidia-smi does not respond"),
+    ("nvidia-smi hangs", {"said": "hangs"}, DesiredDriver(reboot=True), "reboot", "nvidia-smi is not responding"),
     ("nvidia-smi hangs, no reboot", {"said": "hangs"}, DesiredDriver(), "refuse", "a reboot is required"),
     (
         "a GPU is lost",

@@ -182,7 +182,7 @@ def test_newest_spot_price_is_used() -> None:
         {"AvailabilityZone": "us-east-1a", "Timestamp": day, "SpotPrice": f"0.{day.day}"} for day in days
     ]
     entries.append({"AvailabilityZone": "us-east-1b", "Timestamp": days[0], "SpotPrice": "?"})
-    source = "AWS's history of spot prices and 0.005 for its address"
+    source = "AWS's spot price history and 0.005 for its address"
     earliest = datetime.datetime(2026, 8, 5, tzinfo=datetime.UTC)
     assert prices.newest_by_zone(entries, earliest) == {"us-east-1a": Price(0.305, source, "2026-11-03")}
 

@@ -48,4 +48,4 @@ def test_nodes_missing_from_the_baseline_are_named() -> None:
     for pair in other["pairs"]:
         pair["a"] = "elsewhere"
     other["collectives"] = []
-    assert "the runs have no measurement in common" in compare(benchmark(2, "now"), other)["findings"][-1]["found"]
+    assert "the runs have no measurements in common" in compare(benchmark(2, "now"), other)["findings"][-1]["found"]
