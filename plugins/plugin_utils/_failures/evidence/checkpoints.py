@@ -49,9 +49,13 @@ RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
         id="model-of-placeholders",
         entries=(*KEYS, "checkpoint-vocabulary"),
-        shows=(r"from checkpoint, the shape in current model is torch\.Size\(\[0\]\)",),
-        cause="The model is already sharded (ZeRO stage 3): its weights are empty on this rank, so load_state_dict "
-        "finds shapes that differ.",
+        shows=(
+            r"from checkpoint, the shape in current model is torch\.Size\(\[0\]\)|"
+            r"shape torch\.Size\(\[\d{1,9}, [\d, ]{1,60}\]\) from checkpoint, the shape in current model is "
+            r"torch\.Size\(\[1\]\)",
+        ),
+        cause="The model is already sharded (ZeRO stage 3): its weights are only placeholders on this rank, so "
+        "load_state_dict finds shapes that differ.",
         remedy="load with from_pretrained or engine.load_checkpoint, or within deepspeed.zero.GatheredParameters(..., "
         "modifier_rank=0); or load before deepspeed.initialize and without zero.Init",
         certain=True,
