@@ -74,6 +74,18 @@ RULES: tuple[EvidenceRule, ...] = (
         )
         for number, (pattern, prefix, wrapper) in enumerate(PREFIXES)
     ),
+    EvidenceRule(
+        id="checkpoint-of-adapters",
+        entries=KEYS,
+        shows=(r"Missing key\(s\) in state_dict: \"base_model\.model\.",),
+        unless=r"Unexpected key\(s\) in state_dict",
+        cause="The checkpoint has only the weights that were trained (the adapter, LoRA), and it is loaded into the "
+        "whole model as if it had all of them.",
+        remedy="upgrade transformers (4.38.2 or later), accelerate and peft together, which load it with "
+        "load_module_strict=False; in your own code: engine.load_checkpoint(path, load_module_strict=False), or "
+        "PeftModel.from_pretrained(model, path, is_trainable=True)",
+        certain=True,
+    ),
     *(
         EvidenceRule(
             id=f"model-has-prefix-{number}",

@@ -82,9 +82,9 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="The optimizer updates all parameters in one operation (foreach, fused), and its parameters or their "
         "states are partly DTensors and partly plain tensors: only a part of the model is split, or the state was "
         "created or loaded before the model was split.",
-        remedy="torch.optim.AdamW(..., foreach=False, fused=False), or one parameter group for each kind; create the "
-        "optimizer after fully_shard or parallelize_module, and load its state with "
-        "torch.distributed.checkpoint.state_dict.set_optimizer_state_dict",
+        remedy="torch.optim.AdamW(..., foreach=False, fused=False), or one parameter group for each kind; upgrade the "
+        "package of an optimizer that is not torch's; create the optimizer after fully_shard or parallelize_module, "
+        "and load its state with torch.distributed.checkpoint.state_dict.set_optimizer_state_dict",
         certain=True,
     ),
     EvidenceRule(
@@ -103,8 +103,7 @@ RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
         id="compile-traces-ddp",
         entries=COMPILE,
-        shows=(r"set_runtime_stats_and_log|_pre_forward|DistributedDataParallel\._run_ddp_forward", r"_dynamo"),
-        unless=r"No module named|fatal error",
+        shows=(r"set_runtime_stats_and_log|of class .(?:Logger|Reducer|DistributedDataParallel)\b", r"_dynamo"),
         cause="torch.compile was applied to the wrapper of DistributedDataParallel and tries to trace DDP itself.",
         remedy="compile the model first and wrap it afterwards: DDP(torch.compile(model)); with accelerate or the "
         "Trainer, upgrade accelerate, or leave dynamo_backend and torch_compile out and call model.compile() before "
@@ -196,5 +195,32 @@ RULES: tuple[EvidenceRule, ...] = (
         "_set_static_graph()), and this step leaves some out.",
         remedy="DistributedDataParallel(..., static_graph=False, find_unused_parameters=True)",
         certain=True,
+    ),
+    EvidenceRule(
+        id="option-of-the-launcher",
+        entries=("trainer-arguments-unknown",),
+        shows=(
+            r"not used by the HfArgumentParser: \[[^\n]{0,300}'"
+            r"(?P<name>--(?:config_file|num_processes|num_machines|machine_rank|main_process_(?:ip|port)|use_deepspeed|"
+            r"use_fsdp|dynamo_backend|nproc[-_]per[-_]node|nnodes|node[-_]rank|master[-_](?:addr|port)|rdzv[-_]\w{1,20}|"
+            r"hostfile|num_gpus|num_nodes|include))\b",
+        ),
+        cause="{name} is an option of the launcher (accelerate, torchrun, deepspeed), and it stands after the name of "
+        "the script, so that the script gets it.",
+        remedy="put it before the name of the script (a path with blanks in quotes); muster sets such options itself: "
+        "leave it out of launch_args",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="relative-path-under-hydra",
+        entries=("file-not-on-node", "file-missing", "path-asserted"),
+        shows=(
+            r"\bhydra_main\b|/hydra/_internal/",
+            r"No such file or directory: '(?P<path>(?![/~]|\w{2,8}://)[^'\n]{1,300})'",
+        ),
+        cause="{path} is a relative path, and Hydra starts the job in a directory of its own (outputs/DATE/TIME), "
+        "where it does not exist.",
+        remedy="give it from the root: KEY=$PWD/{path}; or hydra.job.chdir=False; in code: "
+        "hydra.utils.to_absolute_path(path). If the path is from the root already, copy the file to this node",
     ),
 )

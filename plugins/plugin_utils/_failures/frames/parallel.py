@@ -140,6 +140,7 @@ RULES: tuple[FrameRule, ...] = (
         title="A sharded checkpoint is loaded as one file",
         exceptions=("IsADirectoryError",),
         message=r"\.ckpt'|checkpoint|global_step",
+        source=r"(?i:load|resume)",
         cause="{where} loads {path} as one file, but it is a directory: DeepSpeed and FSDP save one part for each "
         "rank.",
         remedy="to resume, pass it to the same strategy: trainer.fit(model, ckpt_path=PATH) or engine.load_checkpoint; "
@@ -236,6 +237,197 @@ RULES: tuple[FrameRule, ...] = (
         r"cfg|config|opt|hparams)\.(?P<none>\w{1,60}) is None),? ?\\?(?:\n|\Z)",
         cause="{where} does not allow the option {option}{none} together with the others: {message}",
         remedy="leave {option}{none} out, or the option with which it conflicts",
+    ),
+    FrameRule(
+        id="gradient-type-unexpected",
+        title="DeepSpeed gets gradients of a type that it does not expect",
+        exceptions=("KeyError",),
+        packages=("deepspeed",),
+        message=r"KeyError: (?P<type>torch\.(?:float32|float16|bfloat16))",
+        cause="{where}: DeepSpeed has no buffer for gradients of {type}: the weights have another precision than the "
+        "configuration says (bf16, fp16, communication_data_type), or adapters and norms have another one than the "
+        "rest.",
+        remedy='remove "communication_data_type"; "bf16": {{"enabled": true}} (or fp16) for a model in that '
+        "precision; cast the rest: model.to(torch.bfloat16); then upgrade deepspeed, whose newer releases accept "
+        "several",
+    ),
+    FrameRule(
+        id="accumulation-types",
+        title="DeepSpeed refuses bf16 with ZeRO",
+        message=r"Model data type and gradient accumulation data type must be equal|BF16 optimizer for ZeRO requires "
+        r"fp32 gradient accumulation",
+        cause="{where}: {message}. Without data_types in the configuration it is a fault of DeepSpeed 0.7.6 to 0.8.0 "
+        "with bf16.",
+        remedy='upgrade deepspeed (0.8.1 or later); and leave "data_types": {{"grad_accum_dtype": ...}} out of the '
+        "configuration, or set it to the precision of the model",
+    ),
+    FrameRule(
+        id="optimizer-lacks-method",
+        title="DeepSpeed does not support a combination of options",
+        exceptions=("AttributeError",),
+        packages=("deepspeed",),
+        message=r"'(?P<class>\w{0,40}Optimizer\w{0,40})' object has no attribute '(?P<name>\w{1,80})'",
+        raised_by="package",
+        cause="{where}: DeepSpeed calls {name} of {class}, the optimizer of this configuration, which does not have "
+        "it: this release does not support the combination of ZeRO stage, precision and offload here, or the "
+        "checkpoint was saved with another one.",
+        remedy="upgrade deepspeed; or choose ZeRO stage 1 or 2 in place of 0 (with bf16), and the stage and precision "
+        "of the run that saved the checkpoint",
+    ),
+    FrameRule(
+        id="loss-not-scalar",
+        title="The loss has several values",
+        message=r"shape '\[1?\]' is invalid for input of size|grad can be implicitly created only for scalar outputs|"
+        r"a Tensor with \d{1,9} elements cannot be converted to Scalar|only one element tensors can be converted to",
+        source=r"(?i:loss)",
+        cause="{where} expects one number, and the loss has several, such as one for each sample or GPU ({message}).",
+        remedy="take its mean: loss.mean() in the script or function of the loss (reduction='mean'); within a package "
+        "upgrade it, or use a micro batch of 1",
+    ),
+    FrameRule(
+        id="number-not-a-multiple",
+        title="A number is not a multiple of another",
+        exceptions=("AssertionError",),
+        message=r"\A(?![^\n]{0,300}(?:\d is not divisible by \d|FP8))",
+        source=r"\bassert\b[^\n]{1,160}%[^\n]{1,80}== ?0",
+        cause="{where} requires that one number is a multiple of another, and they are not: {message}",
+        remedy="change one of the two: a batch (samples, rollouts, prompts) that is a multiple of the number of ranks "
+        "on all nodes, times the micro batch or generations; heads, layers, experts and sequence length that divide "
+        "by their parallel sizes; drop_last=True for the last batch",
+    ),
+    FrameRule(
+        id="sampler-not-distributed",
+        title="A sampler does not split the data among the ranks",
+        exceptions=("AttributeError",),
+        message=r"'(?P<kind>\w{0,40}Sampler)' object has no attribute 'set_epoch'",
+        cause="{where} sets the epoch of a distributed sampler, and the loader has a {kind}: it was created without "
+        "DistributedSampler, so that each rank reads the same samples, or by a framework that splits them itself.",
+        remedy="DataLoader(sampler=DistributedSampler(dataset)) without shuffle=True; if the framework splits the data "
+        "(accelerate, Lightning), or in one process, leave the line out, or call set_epoch only if "
+        "hasattr(loader.sampler, 'set_epoch')",
+    ),
+    FrameRule(
+        id="object-instead-of-dictionary",
+        title="An option got an object where its settings belong",
+        exceptions=("AttributeError",),
+        message=r"'(?P<kind>[A-Z]\w{1,60})' object has no attribute '(?:keys|items|get|values)'",
+        raised_by="package",
+        cause="{where}: {package} expects a dictionary of settings and got an object of {kind}: the object itself was "
+        "passed, or the dictionary was used for an earlier call, which replaced its entry by the object.",
+        remedy="pass the name or settings instead of the object, and a new dictionary to each call "
+        "(copy.deepcopy(settings))",
+        certain=False,
+    ),
+    FrameRule(
+        id="recompiled-too-often",
+        title="torch.compile compiled the model too often",
+        message=r"(?:cache_size_limit|recompile_limit)\b[^\n]{0,60}reached|RecompileLimitExceeded|"
+        r"FailOnRecompileLimitHit|hit config\.\w{0,20}(?:cache_size|recompile)_limit",
+        cause="{where}: torch.compile compiled this code anew for each new shape, number or state until its limit, "
+        "and fullgraph=True forbids to run it uncompiled.",
+        remedy="torch.compile(model, dynamic=True), or pad batches to few lengths; leave fullgraph=True out; or raise "
+        "torch._dynamo.config.recompile_limit (cache_size_limit before torch 2.6) to 64; TORCH_LOGS=recompiles in "
+        "launch_environment names the reasons",
+        over=("compile-failed",),
+    ),
+    FrameRule(
+        id="dummy-without-configuration",
+        title="A placeholder of accelerate has no settings",
+        message=r"DummyScheduler|DummyOptim",
+        exceptions=("ValueError",),
+        cause="{where}: accelerate's DummyOptim and DummyScheduler stand for those of the DeepSpeed configuration, "
+        "and the script and that file do not agree: {message}",
+        remedy='with an "optimizer" or "scheduler" in the DeepSpeed file (deepspeed_config_file), use DummyOptim or '
+        "DummyScheduler in the script; without it, create a real one (torch.optim.AdamW, get_scheduler)",
+    ),
+    FrameRule(
+        id="random-states-of-more-gpus",
+        title="A checkpoint has random states of more GPUs",
+        exceptions=("IndexError",),
+        source=r"default_generators\[|set_rng_state_all\(",
+        cause="{where} restores the random states of more GPUs than this process sees: the checkpoint was saved on a "
+        "node, or by a process, with more GPUs.",
+        remedy="resume with as many GPUs per node; or skip them: for index, state in "
+        "enumerate(states[:torch.cuda.device_count()]): torch.cuda.set_rng_state(state, index) (the numbers drawn "
+        "after that differ); upgrade transformers for its Trainer",
+    ),
+    FrameRule(
+        id="fp8-sizes",
+        title="FP8 needs sizes that are multiples of 8 and 16",
+        message=r"FP8[^\n]{0,200}divisible by|dims=\[[\d, ]{1,60}\] not divisible by \d",
+        cause="{where}: FP8 computes only with sizes that are multiples of 8 and 16, and the number of tokens or a "
+        "size of the model on this rank is not: {message}",
+        remedy="pad sequences, so that tokens per rank (sequence length divided by the tensor and context parallel "
+        "sizes) are a multiple of 16 (32 for MXFP8); drop_last=True; or turn FP8 or sequence parallelism off",
+    ),
+    FrameRule(
+        id="devices-missing",
+        title="torch sees no GPU, though the configuration counts on several",
+        message=r"(?i:world.?size (?:is |of )?\d{1,6} but (?:have|has|found|only) 0\b)",
+        cause="{where}: torch sees no GPU in this process ({message}).",
+        remedy="in the job's environment on that node: python -c 'import torch; print(torch.version.cuda, "
+        "torch.cuda.is_available())': None: install torch with CUDA; False: request the GPUs for this step (srun "
+        "--gres=gpu:N, --gpus all for a container), or look at the driver and CUDA_VISIBLE_DEVICES",
+    ),
+    FrameRule(
+        id="one-process-for-all",
+        title="One process is to use more GPUs than its node has",
+        message=r"(?i:world.?size (?:is |of )?(?P<size>\d{1,6}) but (?:have|has|found|only) (?P<have>[1-9]\d{0,4})\b)",
+        cause="{where}: the configuration asks for {size} ranks, and the script was started without a launcher, so "
+        "that it looks for all of them among the {have} GPUs of this node.",
+        remedy="start it with torchrun on all nodes, muster's default, and leave the world size out of the "
+        "configuration (fairseq: distributed_training.distributed_world_size); on one node set it to {have}",
+    ),
+    *(
+        FrameRule(
+            id=f"attention-in-fp32-{number}",
+            title="FlashAttention got fp32",
+            message=message,
+            source=source,
+            cause="{where}: FlashAttention computes in fp16 or bf16 only, and the tensors are fp32: the model was "
+            "loaded or is trained in fp32, or a layer (rotary embedding, norm, adapter) returns fp32.",
+            remedy="torch_dtype=torch.bfloat16 in from_pretrained together with --bf16 True (fp16 before Ampere), "
+            'which runs in autocast; or attn_implementation="sdpa" (use_flash_attn=False)',
+        )
+        for number, (message, source) in enumerate(
+            (
+                (r"(?i:flash.?attention only supports? (?:fp16|half))", ""),
+                (r"\AAssertionError", r"\bassert\b[^\n]{0,160}dtype[^\n]{0,80}(?:float16|bfloat16)"),
+            )
+        )
+    ),
+    FrameRule(
+        id="accelerator-created-twice",
+        title="Two Accelerators have different settings",
+        message=r"AcceleratorState has already been initialized and cannot be changed",
+        cause="{where} creates an Accelerator or TrainingArguments with other settings than the first one in this "
+        "process, which a library may have created (from_pretrained of trl, PartialState).",
+        remedy="create the Accelerator (or TrainingArguments) with all settings before anything else, and only one; or "
+        "give the precision to accelerate launch (--mixed_precision) and not in the script; "
+        "AcceleratorState._reset_state(True) before the second one also works",
+    ),
+    FrameRule(
+        id="compiled-for-other-sizes",
+        title="Compiled code got a tensor of another shape",
+        exceptions=("AssertionError",),
+        source=r"assert_size_stride\(",
+        cause="{where}: code of torch.compile got a tensor of another shape or layout than it was compiled for "
+        "({message}), since it was reused for another layer, which FSDP allows, or was cached by another release.",
+        remedy="compile whole blocks (transformer layers), not single linear layers; upgrade torch; remove "
+        "/tmp/torchinductor_$USER on all nodes; or train without it: -e "
+        """'{{"launch_environment": {{"TORCH_COMPILE_DISABLE": "1"}}}}'""",
+    ),
+    FrameRule(
+        id="requirement-not-met",
+        title="A feature needs other hardware or software",
+        exceptions=("AssertionError", "RuntimeError", "ValueError", "NotImplementedError", "ImportError"),
+        message=r"(?P<what>[\w .,'`/-]{3,80}?) (?:requires?|needs?|is only (?:supported|available) (?:on|with|for)) "
+        r"(?P<need>[^\n]{0,60}(?:Hopper|Ampere|Ada|Blackwell|compute capability|\b[Ss][Mm]_?\d|CUDA ?[>=]|CUDA \d|"
+        r"cuDNN|[Cc]ompute [Cc]apability)[^\n]{0,80}?)(?=\.?\s{0,3}(?:\n|\Z))",
+        raised_by="package",
+        cause="{where}: {what} needs {need}, and this node or environment does not have it.",
+        remedy="run on nodes, or in an image or environment, that have it (nvidia-smi and python -c 'import torch; "
+        "print(torch.version.cuda)' on the node show what there is), or turn that feature off",
     ),
     FrameRule(
         id="advice-of-message",
