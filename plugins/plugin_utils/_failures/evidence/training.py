@@ -223,4 +223,17 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="give it from the root: KEY=$PWD/{path}; or hydra.job.chdir=False; in code: "
         "hydra.utils.to_absolute_path(path). If the path is from the root already, copy the file to this node",
     ),
+    EvidenceRule(
+        id="checkpoint-named-by-metric",
+        entries=("checkpoint-on-one-node", "checkpoint-file-missing", "file-missing", "file-not-on-node"),
+        shows=(
+            r"No such file or directory: '[^'\n]{0,300}(?P<metric>(?<![A-Za-z_])[A-Za-z_]{0,20}(?:loss|acc|"
+            r"auc|f1|map|metric|score|rmse|mae)\w{0,20}=-?\d{1,6}\.\d{1,8})[^'\n]{0,60}\.ckpt'",
+        ),
+        cause="The file's name has the value of a metric ({metric}), which each rank computes from its own part of the "
+        "data: a rank looks for a name that rank 0 never wrote. If the value is that of rank 0, the file is only on "
+        "the first node, since the nodes share no drive.",
+        remedy="self.log(NAME, value, sync_dist=True) for the metric in the file name, or leave it out of the name; on "
+        "several nodes save to a drive that all of them mount (ansible-playbook site.yml --tags data)",
+    ),
 )

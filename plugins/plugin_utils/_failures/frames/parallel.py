@@ -9,6 +9,7 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
 
 TOPIC = "Sharded and split models"
+OPTION = r"(?:[`'\"][\w.=-]{2,60}[`'\"]|--?\w[\w-]{1,60}|\w{1,40}[_=][\w.=-]{1,40})"
 RULES: tuple[FrameRule, ...] = (
     FrameRule(
         id="integers-in-fsdp",
@@ -28,11 +29,12 @@ RULES: tuple[FrameRule, ...] = (
         r"vocab\w{0,12}|ffn\w{0,20}|intermediate.size|kv.channels|num_\w{1,30})\b[^\n]{0,80}"
         r"(?:(?:should|must|has to|needs? to|to) be (?:evenly |exactly )?(?:divisible|divided|a multiple)|"
         r"(?:is|are) not (?:evenly )?(?:divisible|a multiple)|cannot be (?:evenly )?divided))",
-        cause="{where}: a size of the model does not divide by the number of parts: {message}",
-        remedy="change the option that the message names: a pipeline size that divides the layers (or uneven stages in "
-        "Megatron: --decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers), a tensor size that "
-        "divides the attention and key-value heads, an expert size that divides the experts, a context size of which "
-        "twice divides the sequence length",
+        cause="{where}: a size does not divide by the number of parts: {message}",
+        remedy="change the option that the message names, or the number of ranks (the data-parallel size is the ranks "
+        "divided by the tensor, pipeline and context sizes): a pipeline size that divides the layers (or uneven "
+        "stages in Megatron: --decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers), a tensor size "
+        "that divides the attention and key-value heads, an expert size that divides the experts, a context size of "
+        "which twice divides the sequence length",
     ),
     FrameRule(
         id="option-not-set",
@@ -430,6 +432,56 @@ RULES: tuple[FrameRule, ...] = (
         "print(torch.version.cuda)' on the node show what there is), or turn that feature off",
     ),
     FrameRule(
+        id="offloaded-weights-on-gpu",
+        title="FSDP offloads to the CPU, and the weights are on the GPU",
+        message=r"assign a gradient with device type 'cpu' to a tensor with device type 'cuda'",
+        cause="{where}: FSDP keeps gradients on the CPU (CPU offload), and the weights are on the GPU: they were moved "
+        "or loaded there after they were wrapped.",
+        remedy="leave the model on the CPU: no .to('cuda') after fully_shard, load checkpoints with "
+        "map_location='cpu' (model.to_empty(device='cpu') for meta weights); or turn CPU offload off",
+    ),
+    FrameRule(
+        id="classes-of-data-differ",
+        title="The data set and the model have different numbers of classes",
+        message=r"(?i:num_classes|number of classes|num_labels)[^\n]{0,100}(?:do(?:es)? not match\w*|differs? from|not "
+        r"equal|mismatch)",
+        cause="{where}: the model and the data set have different numbers of classes: {message}",
+        remedy="set both: num_classes of each head, and the names of the data set in train, val and test "
+        "(mmdet 2: classes=('a', 'b'); mmdet 3: metainfo=dict(classes=(...))); if a class list of the package was "
+        "edited, install that copy (pip install -e .)",
+    ),
+    FrameRule(
+        id="registry-name-none",
+        title="A part of the configuration has no type",
+        exceptions=("KeyError",),
+        message=r"KeyError: ['\"]None is not in the (?P<registry>[\w:. ]{1,60}) registry",
+        cause="{where}: a part of the configuration that is to become a {registry} has type=None: its type is missing, "
+        "or was overwritten or deleted by a configuration that inherits from it.",
+        remedy="print(cfg.pretty_text), or python tools/misc/print_config.py CONFIG, shows which part; set its type "
+        "(type='CocoDataset' in data.train, val and test)",
+    ),
+    FrameRule(
+        id="refusal-failed",
+        title="The report of a wrong setting failed itself",
+        exceptions=("AttributeError", "NameError", "TypeError", "KeyError"),
+        raised_by="package",
+        source=r"f?[\"'][^\n]{0,160}(?:[Ii]nvalid|[Mm]ust be|[Nn]ot supported|[Uu]nsupported|[Uu]nknown|[Ee]xpected)"
+        r"[^\n]{0,300}\{[^\n]{1,200}\Z",
+        cause="{package} refuses a value that {where} gives it, and the line which was to report that failed itself, "
+        "so that {message} is not the reason: {inner}",
+        remedy="correct the option that this line is about (its documentation lists the values); upgrade {package} to "
+        "get the whole message",
+    ),
+    FrameRule(
+        id="hooks-in-static-graph",
+        title="DDP was told of a static graph and is used in another way",
+        message=r"expect_autograd_hooks_ INTERNAL ASSERT FAILED",
+        cause="{where}: DistributedDataParallel did not expect this backward pass: with static_graph=True its first "
+        "step ran within no_sync() (gradient accumulation), or several backward passes follow one forward pass.",
+        remedy="static_graph=False; or run the first step without no_sync(), and add the losses for one backward pass: "
+        "(loss_a + loss_b).backward()",
+    ),
+    FrameRule(
         id="advice-of-message",
         title="A message says what to do",
         exceptions=(
@@ -447,5 +499,23 @@ RULES: tuple[FrameRule, ...] = (
         fallback=True,
         cause="{where}: {message}",
         remedy="do as the message says: {advice}",
+    ),
+    FrameRule(
+        id="options-exclude-each-other",
+        title="Two options exclude each other",
+        exceptions=(
+            "ValueError",
+            "NotImplementedError",
+            "AssertionError",
+            "RuntimeError",
+            "MisconfigurationException",
+            "DeepSpeedConfigError",
+        ),
+        message=rf"(?P<first>{OPTION}) (?:and|with|together with|in combination with) (?P<second>{OPTION}),? "
+        r"(?:is|are|cannot be|can't be|can not be|may not be|must not be) (?:not supported|unsupported|mutually "
+        r"exclusive|incompatible|not compatible|used together|set together|specified together|combined|both)",
+        fallback=True,
+        cause="{where} combines two options that exclude each other: {message}",
+        remedy="set only one of {first} and {second}; one that is on by default needs =False",
     ),
 )
