@@ -236,4 +236,16 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="self.log(NAME, value, sync_dist=True) for the metric in the file name, or leave it out of the name; on "
         "several nodes save to a drive that all of them mount (ansible-playbook site.yml --tags data)",
     ),
+    EvidenceRule(
+        id="attribute-of-one-rank",
+        entries=("attribute-missing", "error-in-script"),
+        shows=(
+            r"\bself\.(?P<name>\w{1,60})\b(?!\()[^\n]{0,200}\n(?:[^\n]{0,300}\n){0,2}?[^\n]{0,40}AttributeError: "
+            r"'(?P<kind>\w{1,60})' object has no attribute '(?P=name)'",
+        ),
+        cause="This object of {kind} has no {name} on this rank: the code sets it in a branch that this rank did not "
+        "take (mostly `if rank == 0`, is_main_process), or in a method that was not called before.",
+        remedy="set it on all ranks, in __init__ outside of that branch, or read it only in the same branch; for a "
+        "package, upgrade it",
+    ),
 )

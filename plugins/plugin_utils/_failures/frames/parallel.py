@@ -482,6 +482,28 @@ RULES: tuple[FrameRule, ...] = (
         "(loss_a + loss_b).backward()",
     ),
     FrameRule(
+        id="parts-compiled",
+        title="accelerate takes a model of compiled parts as compiled",
+        exceptions=("AttributeError",),
+        message=r"object has no attribute '_orig_mod'",
+        source=r"\b_orig_mod\b",
+        packages=("accelerate", "transformers", "diffusers", "lightning", "pytorch_lightning"),
+        raised_by="package",
+        cause="{where}: {package} takes the whole model as compiled (torch.compile), and only parts of it are, or it "
+        "was compiled before it was wrapped.",
+        remedy="upgrade {package}; or compile the whole model after accelerator.prepare, or nothing; in your own code "
+        "take the model from the wrapper: model.module",
+    ),
+    FrameRule(
+        id="loss-of-two-types",
+        title="The loss mixes precisions",
+        message=r"Found dtype (?:Half|BFloat16|Float) but expected (?:Half|BFloat16|Float)",
+        cause="{where}: the loss was computed from tensors of different precision ({message}): predictions in fp16 or "
+        "bf16 and targets in fp32, or the other way round.",
+        remedy="compute it in fp32: F.mse_loss(prediction.float(), target.float()) (a recent torch does so within "
+        "autocast)",
+    ),
+    FrameRule(
         id="advice-of-message",
         title="A message says what to do",
         exceptions=(
