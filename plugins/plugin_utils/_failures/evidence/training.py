@@ -248,4 +248,27 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="set it on all ranks, in __init__ outside of that branch, or read it only in the same branch; for a "
         "package, upgrade it",
     ),
+    EvidenceRule(
+        id="random-states-of-one-rank",
+        entries=("checkpoint-file-missing", "file-not-on-node", "file-missing"),
+        shows=(r"No such file or directory: '[^'\n]{0,300}/(?P<name>(?:random_states|rng_state)_\d{1,6}\.\w{2,4})'",),
+        cause="Each rank saves a file of its own in the checkpoint, and that of this rank ({name}) is missing: the "
+        "script saved on the main process only (if is_main_process: save_state), with fewer ranks, or on a disk that "
+        "the nodes do not share.",
+        remedy="call accelerator.save_state(path) on all ranks, outside of `if is_main_process`, on a drive that all "
+        "nodes mount (save_on_each_node otherwise); to use this checkpoint, copy random_states_0.pkl to {name}",
+    ),
+    EvidenceRule(
+        id="checkpoint-without-its-end",
+        entries=("checkpoint-file-missing", "file-not-on-node"),
+        shows=(
+            r"No such file or directory: '[^'\n]{0,300}/checkpoint-\d{1,9}/"
+            r"(?P<name>trainer_state\.json|scheduler\.pt|optimizer\.pt|training_args\.bin)'",
+        ),
+        cause="The checkpoint lacks {name}, which the Trainer writes last: the job ended while it was saved (or this "
+        "release of transformers left it out); or only the first node has it, since the nodes share no drive.",
+        remedy="list the directory on the first node: if the file is missing there as well, resume from the checkpoint "
+        "before (resume_from_checkpoint=DIRECTORY) and upgrade transformers; otherwise save to a drive that all nodes "
+        "mount (ansible-playbook site.yml --tags data)",
+    ),
 )

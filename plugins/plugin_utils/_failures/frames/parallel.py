@@ -504,6 +504,28 @@ RULES: tuple[FrameRule, ...] = (
         "autocast)",
     ),
     FrameRule(
+        id="mesh-dimension-missing",
+        title="The device mesh lacks a dimension",
+        exceptions=("KeyError",),
+        message=r"Invalid mesh_dim_names? (?P<wanted>[^\n]{1,100}?) specified\. Valid mesh_dim_names are "
+        r"(?P<valid>\[[^\]\n]{0,200}\])",
+        cause="{where} takes {wanted} of the device mesh, which has only {valid}: the sizes of the parallelism do not "
+        "contain that kind, though the configuration uses it.",
+        remedy="give it a size: the product of all sizes is the number of ranks (accelerate: "
+        "parallelism_config_dp_shard_size for FSDP, tp_size, cp_size); or leave out what is not used (fsdp_config with "
+        "tensor parallelism only)",
+    ),
+    FrameRule(
+        id="mesh-not-hybrid",
+        title="Hybrid sharding needs a mesh of two dimensions",
+        message=r"Expected device_mesh to have ndim=2 but got 1|(?:HYBRID_SHARD|hybrid shard\w*)[^\n]{0,100}(?:process "
+        r"groups?|device_mesh|2-?D)",
+        cause="{where}: hybrid sharding splits the weights within groups of ranks and copies them between these, and "
+        "the mesh or process group has one dimension only.",
+        remedy="init_device_mesh('cuda', (NODES, GPUS_PER_NODE), mesh_dim_names=('replicate', 'shard')); or sharding "
+        "over all ranks (FULL_SHARD)",
+    ),
+    FrameRule(
         id="advice-of-message",
         title="A message says what to do",
         exceptions=(
