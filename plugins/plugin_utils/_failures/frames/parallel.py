@@ -383,7 +383,7 @@ RULES: tuple[FrameRule, ...] = (
     *(
         FrameRule(
             id=f"attention-in-fp32-{number}",
-            title="FlashAttention got fp32",
+            title=title,
             message=message,
             source=source,
             cause="{where}: FlashAttention computes in fp16 or bf16 only, and the tensors are fp32: the model was "
@@ -391,10 +391,14 @@ RULES: tuple[FrameRule, ...] = (
             remedy="torch_dtype=torch.bfloat16 in from_pretrained together with --bf16 True (fp16 before Ampere), "
             'which runs in autocast; or attn_implementation="sdpa" (use_flash_attn=False)',
         )
-        for number, (message, source) in enumerate(
+        for number, (title, message, source) in enumerate(
             (
-                (r"(?i:flash.?attention only supports? (?:fp16|half))", ""),
-                (r"\AAssertionError", r"\bassert\b[^\n]{0,160}dtype[^\n]{0,80}(?:float16|bfloat16)"),
+                ("FlashAttention got fp32", r"(?i:flash.?attention only supports? (?:fp16|half))", ""),
+                (
+                    "Attention of a model got fp32",
+                    r"\AAssertionError",
+                    r"\bassert\b[^\n]{0,160}dtype[^\n]{0,80}(?:float16|bfloat16)",
+                ),
             )
         )
     ),
