@@ -62,4 +62,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="pytorch/pytorch#82461",
         weak=True,
     ),
+    CatalogueEntry(
+        id="bitsandbytes-empty-shard",
+        title="bitsandbytes got an empty shard",
+        example="Error invalid configuration argument at line 119 in file /src/csrc/ops.cu",
+        texts=(r"Error invalid configuration argument at line \d{1,5} in file \S{0,200}csrc/ops\.cu",),
+        cause="An 8-bit optimizer of bitsandbytes started a GPU kernel for a tensor without elements: with FSDP or "
+        "ZeRO 3, the part of a weight on a rank can be empty.",
+        remedy="choose an optimizer of torch: optim: adamw_torch (adamw_torch_fused), or the one in the DeepSpeed "
+        "configuration; 8-bit ones (adamw_bnb_8bit, paged_adamw_8bit) need DDP or ZeRO 1 and 2",
+        source="axolotl-ai-cloud/axolotl#1527",
+    ),
 )

@@ -49,9 +49,13 @@ RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
         id="model-of-placeholders",
         entries=(*KEYS, "checkpoint-vocabulary"),
-        shows=(r"from checkpoint, the shape in current model is torch\.Size\(\[0\]\)",),
-        cause="The model is already sharded (ZeRO stage 3): its weights are empty on this rank, so load_state_dict "
-        "finds shapes that differ.",
+        shows=(
+            r"from checkpoint, the shape in current model is torch\.Size\(\[0\]\)|"
+            r"shape torch\.Size\(\[\d{1,9}, [\d, ]{1,60}\]\) from checkpoint, the shape in current model is "
+            r"torch\.Size\(\[1\]\)",
+        ),
+        cause="The model is already sharded (ZeRO stage 3): its weights are only placeholders on this rank, so "
+        "load_state_dict finds shapes that differ.",
         remedy="load with from_pretrained or engine.load_checkpoint, or within deepspeed.zero.GatheredParameters(..., "
         "modifier_rank=0); or load before deepspeed.initialize and without zero.Init",
         certain=True,
@@ -69,6 +73,18 @@ RULES: tuple[EvidenceRule, ...] = (
             certain=True,
         )
         for number, (pattern, prefix, wrapper) in enumerate(PREFIXES)
+    ),
+    EvidenceRule(
+        id="checkpoint-of-adapters",
+        entries=KEYS,
+        shows=(r"Missing key\(s\) in state_dict: \"base_model\.model\.",),
+        unless=r"Unexpected key\(s\) in state_dict",
+        cause="The checkpoint has only the weights that were trained (the adapter, LoRA), and it is loaded into the "
+        "whole model as if it had all of them.",
+        remedy="upgrade transformers (4.38.2 or later), accelerate and peft together, which load it with "
+        "load_module_strict=False; in your own code: engine.load_checkpoint(path, load_module_strict=False), or "
+        "PeftModel.from_pretrained(model, path, is_trainable=True)",
+        certain=True,
     ),
     *(
         EvidenceRule(

@@ -373,11 +373,12 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("ranks-missing",),
         shows=(JOINED,),
         cause="Only the ranks of some nodes joined ({joined}{clients} of {size}{expected}): the job was not started on "
-        "the others, or was started there with a different MASTER_ADDR, port or node rank, or their connection is "
-        "blocked.",
+        "the others, or was started there with a different MASTER_ADDR, port, node rank or number of ranks (as with "
+        "unequal numbers of GPUs), or their connection is blocked.",
         remedy="look at the logs of the missing nodes: ansible-playbook logs.yml -e fetch=true. Start the job on all "
-        "nodes within the time limit, with the same MASTER_ADDR, MASTER_PORT and --nnodes, and --node_rank 0, 1, ...; "
-        "ansible-playbook preflight.yml tests the connections",
+        "nodes within the time limit, with the same MASTER_ADDR, MASTER_PORT, --nnodes and number of ranks per node "
+        "(-e nproc_per_node=N; devices=N in Lightning, not -1), and --node_rank 0, 1, ...; ansible-playbook "
+        "preflight.yml tests the connections",
         condition=whole_nodes_are_missing,
     ),
     EvidenceRule(

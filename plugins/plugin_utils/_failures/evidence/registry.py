@@ -23,11 +23,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
     removed_names,
     scheduler,
     shared_files,
+    training,
     waiting,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 
 TOPICS: dict[str, tuple[EvidenceRule, ...]] = {
+    training.TOPIC: training.RULES,
     out_of_step.TOPIC: out_of_step.RULES,
     waiting.TOPIC: waiting.RULES,
     names.TOPIC: names.RULES,

@@ -10,12 +10,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames i
     code,
     files,
     libraries,
+    parallel,
     services,
     training,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
 
 TOPICS: dict[str, tuple[FrameRule, ...]] = {
+    parallel.TOPIC: parallel.RULES,
     training.TOPIC: training.RULES,
     libraries.TOPIC: libraries.RULES,
     files.TOPIC: files.RULES,

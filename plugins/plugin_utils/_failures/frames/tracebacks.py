@@ -108,9 +108,15 @@ class RaisedError:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The installed packages inside the user's innermost frame, innermost first, without Python itself."""
+        """The installed packages inside the user's innermost frame, innermost first, without Python itself.
+
+        An attribute is missing for the code that reads it, not for the __getattr__ which says so.
+        """
         names: list[str] = []
-        for frame in reversed(self.frames):
+        frames = self.frames
+        if len(frames) > 1 and frames[-1].function == "__getattr__" and not frames[-2].is_user_code:
+            frames = frames[:-1]
+        for frame in reversed(frames):
             if frame.is_user_code:
                 break
             if frame.package != "Python" and frame.package not in names:

@@ -252,7 +252,8 @@ RULES: tuple[FrameRule, ...] = (
         title="FSDP's weights are not on the expected device",
         message=r"Expects tensor to be on the compute device|parameters should be materialized on CPU when enabling "
         r"CPU|"
-        r"module has CPU parameters when|FSDP parameters should be materialized on|unexpectedly? on cpu device",
+        r"module has CPU parameters (?:or buffers )?when|FSDP parameters should be materialized on|"
+        r"unexpectedly? on cpu device",
         cause="{where}: FSDP expects the weights on another device ({message}): the model was still on the CPU when it "
         "was wrapped, was moved after that, or CPU offload is on for weights that are on the GPU.",
         remedy="pass device_id=torch.cuda.current_device() to FSDP, and move nothing after it: no .to(), .cuda() or "

@@ -186,8 +186,8 @@ CASES = [
     ),
     (
         "asserted-by-script",
-        "AssertionError: batch must be divisible by 3",
-        [("/job/train.py", "assert batch % 3 == 0, 'batch must be divisible by 3'")],
+        "AssertionError: unknown mode",
+        [("/job/train.py", "assert mode in MODES, 'unknown mode'")],
         "",
     ),
     (
