@@ -133,13 +133,15 @@ def start(run: Run, forked: ForkedNodes) -> list[int]:
 
 def fork_node(run: Run, rank: int, forked: ForkedNodes) -> int:
     """Write the run directory of a node without the supervisor's program, and fork its supervisor."""
+    from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import plan_text
+
     directory, plan = run.node(rank), run.plans[rank]
     (directory / "ranks").mkdir(parents=True)
     for part in (directory / "ranks", directory, directory.parent):
         part.chmod(0o700)
     environment = {"MUSTER_RUN_DIRECTORY": str(directory)}
     for name, text in (
-        ("plan.json", json.dumps(plan)),
+        ("plan.json", plan_text(plan)),
         ("environment.json", json.dumps(environment)),
         ("token", run.token),
     ):
