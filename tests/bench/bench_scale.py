@@ -235,6 +235,8 @@ def table(sizes: Sequence[int], figures: Sequence[Figures]) -> str:
 def main(arguments: list[str]) -> int:
     """Print the table; the exit code tells whether the largest run is within the limits."""
     sizes = sorted(int(argument) for argument in arguments) or list(NODES)
+    if os.geteuid():
+        sys.exit("Run this benchmark as root: as another user, every node searches the processes of all nodes.")
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a descriptor for each process
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
