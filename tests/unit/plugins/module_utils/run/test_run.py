@@ -34,7 +34,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import stop a
 from ansible_collections.muster.training.plugins.module_utils._run import unit as run_unit
 from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import plan_text
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import plan_text, read_plan
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import ABANDONED_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
     FIRST_LINE,
@@ -250,8 +250,12 @@ def test_plans_of_other_nodes_in_a_shared_home_are_not_parsed(tmp_path: Path, mo
         run.node(rank).mkdir(parents=True)
         (run.node(rank) / "plan.json").write_text(text)
     parsed: list[str] = []
-    read_plan = run_runs.read_plan
-    monkeypatch.setattr(run_runs, "read_plan", lambda path: parsed.append(path) or read_plan(path))
+
+    def note(path: str) -> dict[str, Any] | None:
+        parsed.append(path)
+        return read_plan(path)
+
+    monkeypatch.setattr(run_runs, "read_plan", note)
     assert run_runs.node_directories(run.request(1)) == [(str(run.node(1)), run.plans[1])]
     assert sorted(parsed) == [str(run.node(1)), str(run.node(2))], "node2's plan does not tell its node"
     (run.node(0) / "token").touch()
