@@ -16,7 +16,8 @@ description:
     C(forks) allows, through the connection that Ansible would use for each of them.
   - It calls no node, and RV(by_node) is empty, in check mode, if an option of the task depends on the node, or if the
     play, a role or the command line changes the connections of the inventory. Then, and if the module fails on a node,
-    run the same task again without O(nodes) and RV(ignore:run_once), but with O(results).
+    run the same task again without O(nodes) and RV(ignore:run_once), but with O(results). If both register the same
+    variable, P(muster.training.node_results#lookup) returns the results by node either way.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -49,6 +50,8 @@ options:
 seealso:
   - module: muster.training.node_facts
   - module: muster.training.training_run
+  - plugin: muster.training.node_results
+    plugin_type: lookup
 """
 
 EXAMPLES = r"""

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures import verdict
 from tests.bench import bench_scale
-from tests.unit.supervised import WORKER
+from tests.bench.forked_nodes import forked_nodes
+from tests.unit.supervised import WORKER, compiled_folder, end_by_force, eventually, run_at
 
 pytestmark = pytest.mark.one_core
 
+NETWORK = f"127.{WORKER + 100}"
+
 
 def test_simulation_ends_all_nodes_and_blames_the_failed_one(tmp_path: Path) -> None:
-    figures = bench_scale.measure(tmp_path, 3, quiet=0.0001, network=f"127.{WORKER + 100}")
+    figures = bench_scale.measure(tmp_path, 12, quiet=0.0001, network=NETWORK)
     assert 0 < figures.last_job <= figures.last_supervisor  # the simulation itself checks status and verdict
-    lines = bench_scale.table([3], [figures]).splitlines()
+    lines = bench_scale.table([12], [figures]).splitlines()
     assert [line[:62].strip() for line in lines] == ["nodes", *(title for title, _form in bench_scale.ROWS.values())]
+
+
+def test_simulation_fails_if_the_verdict_names_another_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "verdict_from_hub", lambda *_: {"first_failure": {"node": "node1"}})
+    with pytest.raises(AssertionError, match="node1"):
+        bench_scale.measure(tmp_path, 3, quiet=0.0001, network=NETWORK)
+
+
+def test_forked_node_runs_the_real_supervisor_and_ends_with_the_process_that_forked_it(tmp_path: Path) -> None:
+    run = run_at(bench_scale.addresses(2, NETWORK), tmp_path, [bench_scale.JOB] * 2)
+    try:
+        with forked_nodes(f"{compiled_folder().name}/program") as forked:
+            pids = [bench_scale.fork_node(run, rank, forked) for rank in (0, 1)]
+            run.wait_for("running")
+            jobs = bench_scale.all_jobs(pids)
+            assert run.read(1, "status.json")["report"] is None
+            if os.geteuid() == 0:
+                own_pids = [run.read(rank, "supervisor.json")["pid"] for rank in (0, 1)]
+                assert own_pids == [1, 1], "each is alone in its namespace"
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+        if os.geteuid() == 0:
+            eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in jobs))
+    finally:
+        end_by_force(run)
 
 
 def test_addresses_of_nodes_differ() -> None:

@@ -330,6 +330,7 @@ def test_filter_and_lookup_examples_render(kind: str, name: str, tmp_path: Path,
     manager = VariableManager(loader=loader, inventory=inventory)
     variables = manager.get_vars(host=inventory.get_host("node0"))
     variables["hostvars"] = HostVars(inventory=inventory, variable_manager=manager, loader=loader)
+    variables["ansible_play_hosts_all"] = [host.name for host in inventory.get_hosts()]
     _docs, examples = documentation(kind, name)
     rendered = []
     for task in trusted(yaml.safe_load(examples)):

@@ -14,7 +14,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.directory_saf
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, passwd_entry
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import find_supervisors
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import remove_secrets
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_plan, unit_name
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
+    is_of_another_node,
+    read_plan,
+    unit_name,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import UNKNOWN_STOP_GRACE
 
 TYPE_CHECKING = False
@@ -43,16 +47,21 @@ def node_directories(request: Data) -> list[tuple[str, Data]]:
     for path in glob.glob(
         os.path.join(glob.escape(runs_directory(request)), run_id if run_id == "*" else glob.escape(run_id), "node*")
     ):
-        plan = private_plan(path) if path not in live else None
+        plan = private_plan(path, request["node"]) if path not in live else None
         if plan:
             runs.append((modification_time(os.path.join(path, "plan.json")), path, plan))
     by_time = sorted(runs, key=lambda run: (bool(run[2].get("damaged")), *run[:2]), reverse=True)
     return [(path, plan) for _time, path, plan in by_time if plan["node"]["name"] == request["node"]]
 
 
-def private_plan(path: str) -> Data | None:
-    """Return the plan in a node's run directory; None if it is missing or invalid, or others can write there."""
-    return read_plan(path) if is_private_run_directory(path) else None
+def private_plan(path: str, name: str = "") -> Data | None:
+    """Return the plan in a node's run directory; None if it is missing or invalid, or others can write there.
+
+    name: that of the node of interest, if only its plans are; the plan of another may count as missing.
+    """
+    if not is_private_run_directory(path) or (name and is_of_another_node(path, name)):
+        return None
+    return read_plan(path)
 
 
 def modification_time(path: str) -> float:

@@ -27,6 +27,7 @@ FATAL_SIGNALS = {
     for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV)
 }
 MAX_RANK_DIGITS = 7
+MAX_STAT_BYTES = 4096  # the kernel writes at most 52 numbers and a short name
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -40,10 +41,15 @@ def become_subreaper() -> None:
 def read_stat(path: str) -> list[bytes]:
     """Return the fields of a file such as /proc/PID/stat from the state on, or [] if the process has ended."""
     try:
-        with open(path, "rb") as stream:
-            return stream.read().rpartition(b")")[2].split()
+        descriptor = os.open(path, os.O_RDONLY)  # open() needs three times as many system calls, for each process
     except OSError:
         return []
+    try:
+        return os.read(descriptor, MAX_STAT_BYTES).rpartition(b")")[2].split()
+    except OSError:
+        return []
+    finally:
+        os.close(descriptor)
 
 
 def process_table() -> dict[int, tuple[int, str]]:

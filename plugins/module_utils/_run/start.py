@@ -44,7 +44,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.secrets impor
     remove_secrets,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stop import stop
-from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import read_plan
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import plan_text, read_plan
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
     ABANDONED_TIMEOUT,
     START_LOCK_POLL_INTERVAL,
@@ -104,7 +104,7 @@ def start_locked(request: Data) -> Data:  # noqa: C901
     try:
         for name in ("ranks", "measured"):  # "measured" is for files that the job wants to keep
             os.mkdir(os.path.join(directory, name), 0o700)
-        write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
+        write_private(os.path.join(directory, "plan.json"), plan_text(plan))
         environment = dict(request["environment"], MUSTER_RUN_DIRECTORY=directory)
         secrets = {"environment.json": json.dumps(environment), "token": request["token"]}
         # the second node reports the loss of the first
@@ -230,7 +230,7 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
     for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
         directory = os.path.dirname(secret)
         with contextlib.suppress(OSError):
-            plan = private_plan(directory)
+            plan = private_plan(directory, request["node"])
             is_leftover = plan is not None and plan["node"]["name"] == request["node"] and directory not in alive
             has_started = os.path.exists(os.path.join(directory, "supervisor.json"))
             is_abandoned = time.time() - os.lstat(secret).st_mtime > ABANDONED_TIMEOUT

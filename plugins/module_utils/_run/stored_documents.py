@@ -10,10 +10,16 @@ the documents in a node's replies in the same way.
 from __future__ import annotations
 
 import collections
+import json
 import os
 import re
 
-from ansible_collections.muster.training.plugins.module_utils._files.bounded import read_json
+from ansible_collections.muster.training.plugins.module_utils._files.bounded import (
+    MAX_JSON_BYTES,
+    parse_json,
+    read_bytes,
+    read_json,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import ATTEMPT_LOGS
 
 TYPE_CHECKING = False
@@ -246,6 +252,25 @@ def checked_result(value: Any) -> Data | None:
         for node in value["nodes"]
     ]
     return {**value, "nodes": nodes}
+
+
+def plan_text(plan: Mapping[str, Any]) -> str:
+    """Return the content of plan.json; is_of_another_node() depends on its format."""
+    return json.dumps(plan, indent=1, sort_keys=True)
+
+
+def is_of_another_node(directory: str, name: str) -> bool:
+    """Return whether the plan in a run directory certainly belongs to another node than the one with this name.
+
+    Reads only the part of the plan about its own node: in a home that all nodes share, there are as many plans as
+    nodes, and each lists all of them.
+    """
+    try:
+        plan = read_bytes(os.path.join(directory, "plan.json"), MAX_JSON_BYTES)
+        node = parse_json(plan.partition(b'\n "node": ')[2].partition(b"\n }")[0].decode("utf-8") + "}")
+    except (OSError, ValueError):
+        return False
+    return isinstance(node, dict) and isinstance(node.get("name"), str) and node["name"] != name
 
 
 def read_plan(directory: str) -> Data | None:

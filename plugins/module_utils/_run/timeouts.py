@@ -40,8 +40,8 @@ CANDIDATE_TIMEOUT = 15.0  # for a candidate for leadership to respond before the
 SETTLE_TIMEOUT = 2.0  # how long a candidate that a majority follows waits for the others
 
 # Supervisor
-BUSY_STEP_INTERVAL = 0.05  # between two steps while the run starts or ends
-IDLE_STEP_INTERVAL = 0.25  # between two steps while the job runs
+BUSY_STEP_INTERVAL = 0.05  # between two steps while a node checks in, gets ready for another attempt or ends
+IDLE_STEP_INTERVAL = 0.25  # between two steps while a node waits for the others, or its job runs
 PULSE_INTERVAL = 1.0  # between signs of life to systemd or the guard
 HANG_GRACE_PERIOD = 5.0  # how long beyond the silence timeout a supervisor may show no sign of life on its own node
 LOG_CHECK_INTERVAL = 10.0  # between checks of the logs' size

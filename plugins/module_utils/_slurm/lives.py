@@ -29,6 +29,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.safe_files im
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS, remove_secrets
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import (
     conforms,
+    plan_text,
     read_plan,
     read_result,
     read_status,
@@ -121,7 +122,7 @@ def restore(directory: str) -> None:
         plan["checkpoint"] = newest_local_checkpoint(plan) or plan.get("checkpoint", "")
     for name, text in plan["files"].items():
         write_atomically(os.path.join(directory, name), text)
-    write_atomically(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
+    write_atomically(os.path.join(directory, "plan.json"), plan_text(plan))
     with contextlib.suppress(FileExistsError):
         os.mkdir(os.path.join(directory, "ranks"), 0o700)
 

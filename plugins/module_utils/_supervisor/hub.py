@@ -105,7 +105,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 OF_ATTEMPT = ("ready", "running", "report", "failing", ENDED_RANKS)  # messages that concern one attempt
 MAX_BROKEN = 100  # entries about broken hardware in the result
-MAX_UNAUTHENTICATED = 64  # limit of the connections that have not yet proved that they hold the token
+MAX_UNAUTHENTICATED = 64  # connections that have not proved that they hold the token, beyond those of missing nodes
+BACKLOG = 1024  # connections that the kernel keeps until they are accepted: all nodes may connect at the same time
 
 
 class Hub(LifelineEnd):
@@ -163,7 +164,7 @@ class Hub(LifelineEnd):
         self.listener = socket.socket(self.family(), socket.SOCK_STREAM)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listener.bind((self.plan["lifeline"]["address"], port or self.plan["lifeline"]["port"]))
-        self.listener.listen(128)
+        self.listener.listen(BACKLOG)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, functools.partial(self.accept, self.listener))
 
@@ -181,8 +182,9 @@ class Hub(LifelineEnd):
             except OSError:  # out of descriptors until unauthenticated connections time out
                 return
             unauthenticated = [connection for connection in self.connections if connection.node_rank is None]
+            missing = len(self.nodes) - 1 - (len(self.connections) - len(unauthenticated))  # may all connect together
             # a peer authenticates at once, so the oldest unauthenticated connection is not a peer's
-            if len(unauthenticated) >= MAX_UNAUTHENTICATED:
+            if len(unauthenticated) >= MAX_UNAUTHENTICATED + missing:
                 self.drop(unauthenticated[0])
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = LifelineConnection(sock, now)

@@ -16,6 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.node_loss imp
 from ansible_collections.muster.training.plugins.module_utils._run.processes import oom_kills
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import RANKS_FILE, log_directory
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import open_private, write_json
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import plan_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
@@ -69,7 +70,7 @@ class Journal:
         """Record the plan of a run that this node leads from now on."""
         self.plan = plan
         with self.tolerate_full_disk():
-            write_atomically(self.path("plan.json"), json.dumps(plan, indent=1, sort_keys=True))
+            write_atomically(self.path("plan.json"), plan_text(plan))
             self.identify()
 
     def record_ranks(self) -> None:
@@ -89,14 +90,14 @@ class Journal:
             for name in (*fields.get("settings", ()), *fields.get("hostfiles", ())):
                 if name in plan["files"]:
                     write_atomically(self.path(name), plan["files"][name])
-            write_atomically(self.path("plan.json"), json.dumps(plan, indent=1, sort_keys=True))
+            write_atomically(self.path("plan.json"), plan_text(plan))
             self.identify()
         self.set_state("restarting" if plan["node"]["slots"] else "spare")
 
     def record_plan(self) -> None:
         """Write the plan again after a node has joined the run."""
         with self.tolerate_full_disk():
-            write_atomically(self.path("plan.json"), json.dumps(self.plan, indent=1, sort_keys=True))
+            write_atomically(self.path("plan.json"), plan_text(self.plan))
             self.identify()
 
     @contextlib.contextmanager
@@ -173,7 +174,7 @@ class Journal:
                     remove_entry(directory)
                     os.mkdir(directory, 0o700)
                 os.chmod(directory, 0o700)
-            write_atomically(self.path("plan.json"), json.dumps(self.plan, indent=1, sort_keys=True))
+            write_atomically(self.path("plan.json"), plan_text(self.plan))
             self.identify()
             if self.events and not os.path.lexists(self.path("events.jsonl")):  # a reader continues where it stopped
                 write_atomically(self.path("events.jsonl"), "".join(self.events))

@@ -425,7 +425,8 @@ class Peer(LifelineEnd):
                 self.drop(self.connection)
 
     def is_busy(self) -> bool:
-        return self.election is not None
+        checks_in = self.journal.state == "starting" and self.open_connection() is None
+        return checks_in or self.election is not None
 
     def is_over(self, now: float) -> bool:
         if self.local_report is None or not (self.result_state or self.leaving or now > self.deadline):

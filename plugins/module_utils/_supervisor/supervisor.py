@@ -140,11 +140,15 @@ class Supervisor:
         self.carry_out_orders()
         self.step(0.0)  # so that a peer checks in without delay
         while not self.is_done:
-            ending = self.report is None and self.launcher.ending() is not None
-            busy = self.journal.state in ("starting", "restarting") or ending or self.lifeline.is_busy()
-            self.step(BUSY_STEP_INTERVAL if busy else IDLE_STEP_INTERVAL)
+            self.step(self.step_interval())
         self.clean_up()
         return 0 if self.lifeline.result_state == "succeeded" else self.lifeline.failure_code
+
+    def step_interval(self) -> float:
+        """Return the seconds until the next step; messages, signals and ended processes cause one at once."""
+        ending = self.report is None and self.launcher.ending() is not None
+        busy = self.journal.state == "restarting" or ending or self.lifeline.is_busy()
+        return BUSY_STEP_INTERVAL if busy else IDLE_STEP_INTERVAL
 
     def note_signal(self, number: int, frame: object) -> None:
         self.stop_signal = number

@@ -34,6 +34,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import stop a
 from ansible_collections.muster.training.plugins.module_utils._run import unit as run_unit
 from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
+from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import plan_text, read_plan
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import ABANDONED_TIMEOUT
 from ansible_collections.muster.training.plugins.plugin_utils._node_call.call import (
     FIRST_LINE,
@@ -241,6 +242,28 @@ def test_newest_run_is_used_by_default(tmp_path: Path) -> None:
     request = {**runs[0].request(0, wait=0), "run_id": ""}
     assert run_status.read(request)["run"]["run_id"] == "b"
     assert run_status.read({**request, "node": "another"})["run"] is None
+
+
+def test_plans_of_other_nodes_in_a_shared_home_are_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path, [["/bin/true"]] * 3)
+    for rank, text in enumerate((plan_text(run.plans[0]), plan_text(run.plans[1]), "{}")):
+        run.node(rank).mkdir(parents=True)
+        (run.node(rank) / "plan.json").write_text(text)
+    parsed: list[str] = []
+
+    def note(path: str) -> dict[str, Any] | None:
+        parsed.append(path)
+        return read_plan(path)
+
+    monkeypatch.setattr(run_runs, "read_plan", note)
+    assert run_runs.node_directories(run.request(1)) == [(str(run.node(1)), run.plans[1])]
+    assert sorted(parsed) == [str(run.node(1)), str(run.node(2))], "node2's plan does not tell its node"
+    (run.node(0) / "token").touch()
+    (run.node(0) / "supervisor.json").touch()
+    run_start.remove_old_secrets(run.request(1), [])
+    assert (run.node(0) / "token").exists() and str(run.node(0)) not in parsed
+    (run.node(1) / "plan.json").write_text(json.dumps(run.plans[1]))  # another format, as of a job that replaced it
+    assert run_runs.node_directories(run.request(1)) == [(str(run.node(1)), run.plans[1])]
 
 
 # --- Liveness ---------------------------------------------------------------------------------------------------------

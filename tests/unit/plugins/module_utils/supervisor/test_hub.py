@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     AUTHENTICATION_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor import lifeline_end
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import MAX_UNAUTHENTICATED
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_report
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
 from tests.unit.hostile import JSON_VALUES
@@ -147,6 +148,25 @@ def test_run_without_a_required_node_does_not_start(make_rank_0: NodeMaker, min_
     assert not node.hub.go and node.supervisor.journal.state == "stopping"
     assert "node3 did not check in within 60 s" in str(node.supervisor.lifeline.stop_reason)
     assert node.told(1) == ["stop"]
+
+
+def test_all_nodes_may_connect_before_any_proves_that_it_holds_the_token(make_node: NodeMaker) -> None:
+    nodes = 2 * MAX_UNAUTHENTICATED + 50
+    node = make_node(0, nodes)
+    hub = node.hub
+    hub.listen()
+    assert hub.listener is not None
+    with contextlib.ExitStack() as clients:
+        for _number in range(nodes - 1):  # more than a backlog of 128, before the hub accepts any
+            clients.enter_context(socket.create_connection(node.run.lifeline, timeout=60.0))
+        for _batch in range(nodes):
+            hub.accept(hub.listener, node.now)
+        assert len(hub.connections) == nodes - 1
+        for _number in range(MAX_UNAUTHENTICATED + 1):
+            clients.enter_context(socket.create_connection(node.run.lifeline, timeout=60.0))
+        for _batch in range(nodes):
+            hub.accept(hub.listener, node.now)
+        assert len(hub.connections) == nodes - 1 + MAX_UNAUTHENTICATED, "anybody can open more connections than nodes"
 
 
 @pytest.mark.parametrize("said", [b"", b'{"node_rank": 1, '], ids=["nothing", "half a line"])

@@ -13,11 +13,17 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._run import machine_shutdown
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     limit_hits,
+    process_table,
+    read_stat,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
     write_json,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
+from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
+    BUSY_STEP_INTERVAL,
+    IDLE_STEP_INTERVAL,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor import journal, lifeline_end
 from ansible_collections.muster.training.plugins.plugin_utils._failures.verdict import first_failure
 from tests.unit.single_node import NodeMaker
@@ -32,6 +38,12 @@ def test_valid_report_passes_the_check_unchanged(make_node: NodeMaker) -> None:
     rank.update(closed=True, first=True, ended_by_us=True)
     supervisor.report["mounts"] = {"/data": "it has died"}
     assert checked_report(supervisor.report) == supervisor.report
+
+
+def test_list_of_processes_costs_three_system_calls_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builtins.open", full)  # it adds six: a file object with a buffer
+    assert process_table()[os.getpid()] == (os.getppid(), "R")
+    assert read_stat("/proc/self/missing") == []
 
 
 def test_memory_limit_hits_are_summed_over_top_level_cgroups(tmp_path: Path) -> None:
@@ -106,6 +118,18 @@ def test_reserve_is_freed_for_the_final_status(make_node: NodeMaker) -> None:
     node.supervisor.lifeline.result_state = "failed"
     node.supervisor.clean_up()
     assert not reserve.exists() and node.run.state(1) == "failed"
+
+
+def test_node_that_waits_for_the_others_takes_no_more_steps_than_one_whose_job_runs(make_node: NodeMaker) -> None:
+    node = make_node(1, 3)
+    assert node.supervisor.step_interval() == BUSY_STEP_INTERVAL, "it tries to check in"
+    node.peer.connections = [node.wire_to(0)]
+    assert node.supervisor.step_interval() == IDLE_STEP_INTERVAL
+    node.supervisor.journal.set_state("restarting")
+    assert node.supervisor.step_interval() == BUSY_STEP_INTERVAL
+    node.supervisor.journal.set_state("running")
+    assert node.supervisor.step_interval() == IDLE_STEP_INTERVAL
+    assert make_node(0, 3).supervisor.step_interval() == IDLE_STEP_INTERVAL
 
 
 @pytest.mark.parametrize("elastic", [False, True])
