@@ -355,6 +355,7 @@ class NodeReport(TypedDict):
     stacks: list[Data]  # activity of its ranks before they were ended: groups as in _run/hang_analysis.py
     # collectives in which its ranks were, according to torch's flight recorder: _run/flight_records.py
     operations: list[Data]
+    nccl: list[Data]  # what NCCL has set up for its ranks: _run/nccl_setups.py
 
 
 class NodeStatus(TypedDict):

@@ -157,6 +157,7 @@ REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("outputs", list, []),
     ("stacks", list, []),
     ("operations", list, []),
+    ("nccl", list, []),
 )
 RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("rank", int, -1),

@@ -55,6 +55,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     STACKS_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.debugger import write_debug_hook
+from ansible_collections.muster.training.plugins.module_utils._supervisor.nccl_setups import read_setups
 from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import mark_ranks
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
@@ -430,6 +431,14 @@ class LauncherProcess:
     def has_failed(self) -> bool:
         return bool(self.code or self.rank_failed)
 
+    def nccl_setups(self) -> list[Data]:
+        """Return what NCCL has set up for the ranks of this node; [] if they need no network."""
+        if len(self.plan["nodes"]) < 2:
+            return []
+        files = self.stacks.files().items()
+        pids = {pid: local_rank for pid, (_path, local_rank) in files if local_rank is not None}
+        return read_setups(self.journal.directory, self.plan, pids, self.stacks.since)
+
     def make_report(self, stuck: list[int], container: str = "") -> NodeReport:
         """Return the node report without the watchers' fields; stuck: pids that SIGKILL did not end."""
         code = self.code
@@ -468,4 +477,5 @@ class LauncherProcess:
             "outputs": [],
             "stacks": self.stacks.final_groups(ranks) if self.has_failed() or self.stop_reason else [],
             "operations": self.stacks.final_operations() if self.has_failed() or self.stop_reason else [],
+            "nccl": self.nccl_setups() if self.has_failed() or self.stop_reason else [],
         }

@@ -33,6 +33,7 @@ def shorten_report(report: NodeReport) -> None:
             return
         report["stacks"] = shorten_groups(report.get("stacks", []), 10 * limit)
         report["operations"] = report.get("operations", [])[: limit // 10]
+        report["nccl"] = report.get("nccl", []) if limit else []
         report["last_lines"] = report["last_lines"][-limit:] if limit else ""
         report["outputs"] = [
             {**excerpt, "lines": excerpt["lines"][-(limit // 4) :]} for excerpt in report.get("outputs", []) if limit

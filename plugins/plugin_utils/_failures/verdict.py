@@ -10,7 +10,7 @@ import posixpath
 import re
 import signal
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import SECONDARY
@@ -32,8 +32,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.collecti
     describe_agreement,
     read_works,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
-from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang, recorded_stacks
+from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import (
+    WAITED_FOR,
+    blame_hang,
+    recorded_stacks,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.nccl_differences import (
+    describe_differences,
+    had_worked,
+    reported_setups,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import MAX_LINE, last_lines_of
 from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import with_stated_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.scheduler_end import ended_by_scheduler
@@ -53,6 +63,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.duration imp
 UNCERTAIN = re.compile(r"socket timeout|timed out|DistBackendError|DistNetworkError|StoreError", re.IGNORECASE)
 EXIT_CODE_ONLY = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with exit code [1-9]\d{0,2}, its last output: "
+)
+# Entries of the catalogue for errors that may follow from a difference between nodes in what NCCL uses.
+CONSEQUENCES_OF_DIFFERENCE = frozenset(
+    [
+        *(entry.id for entry in CATALOGUE if entry.kind == "consequence"),
+        *("nccl-system-error", "nccl-internal-error", "nccl-connection-failed", "nccl-versions-differ"),
+    ]
 )
 STOPPED_AFTER_ERROR = "was stopped because other ranks failed, but its log shows an error before that"
 CLEARLY_EARLIER = 10.0  # seconds: the nodes begin to end their ranks within a few seconds of each other
@@ -300,6 +317,39 @@ def with_agreement(
     return {**best, "error": f"{best['error']}; {agreement}"} if agreement else None
 
 
+def with_difference(
+    result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], first: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return the first failure with what NCCL uses differently on the nodes, if it is an error that follows from that.
+
+    Args:
+        result: That of the run.
+        nodes: Those of its plan.
+        first: The first failure.
+    """
+    if first is None or not may_follow_from_difference(first):
+        return first
+    difference = describe_differences(reported_setups(result, nodes), nodes)
+    if not difference:
+        return first
+    failures = [first, *(failure for node in result["nodes"] for failure in failure_candidates(node))]
+    if had_worked("\n".join([failure["error"], *failure["last_lines"]]) for failure in failures):
+        return first
+    return {**first, "error": f"{difference}; {first['error']}"}
+
+
+def may_follow_from_difference(failure: Mapping[str, Any]) -> bool:
+    """Return whether a failure is a timeout or lost connection of NCCL whose cause is not known."""
+    if WAITED_FOR.search(failure["error"]):
+        return "left no stack" in failure["error"]
+    if not any("NCCL" in text for text in (failure["error"], *failure["last_lines"])):
+        return False
+    explanation = explain_failure(failure["error"], failure["last_lines"])
+    if explanation is None:
+        return bool(SECONDARY.search(failure["error"])) or failure["error"].startswith("was killed by SIGABRT")
+    return explanation["id"] in CONSEQUENCES_OF_DIFFERENCE
+
+
 def count_reactions(result: Mapping[str, Any], first: Mapping[str, Any] | None) -> int:
     """Return how many ranks failed only because of the first failure: they waited, or lost a connection."""
     failures = [failure for node in result["nodes"] for failure in failure_candidates(node)]
@@ -350,9 +400,10 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
             }
         )
-    first = (
-        None if result["state"] in ENDED_AS_ASKED else blame_hang(result, plan.get("nodes", []), first_failure(result))
-    )
+    first = None
+    if result["state"] not in ENDED_AS_ASKED:
+        first = blame_hang(result, plan.get("nodes", []), first_failure(result))
+        first = with_difference(result, plan.get("nodes", []), first)
     return {
         "run_id": result["run_id"],
         "state": result["state"],
