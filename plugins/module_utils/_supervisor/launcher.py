@@ -56,7 +56,11 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.debugger import write_debug_hook
 from ansible_collections.muster.training.plugins.module_utils._supervisor.nccl_setups import read_setups
-from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import mark_ranks
+from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import (
+    NOT_ENDED,
+    RanksEnd,
+    mark_ranks,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
     first_to_fail,
@@ -447,8 +451,8 @@ class LauncherProcess:
         ranks: list[RankReport] = []
         if started:
             ending = self.ending()
-            ending_at = ending.at if ending is not None else math.inf
-            ranks = rank_reports(self.plan, self.journal.directory, code, self.ended_by_us, ending_at, self.marks)
+            end = RanksEnd(ending.at, self.marks) if ending is not None else NOT_ENDED
+            ranks = rank_reports(self.plan, self.journal.directory, code, self.ended_by_us, end)
         error = launcher_error(code, read_tail(self.journal.log_path("launcher.log")))
         failed_ranks = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
         if code == 0 and failed_ranks:  # launchers may exit with 0 after a rank died of a signal, or was never started

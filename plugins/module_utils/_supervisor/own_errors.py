@@ -10,6 +10,7 @@ before another rank ends the run. Its exit code is then that of the signal which
 from __future__ import annotations
 
 import collections
+import math
 import os
 import re
 import stat
@@ -37,6 +38,9 @@ WATCHDOG = re.compile(r"(?:\[Rank \d{1,7}\] )?(?:Watchdog c|C)aught collective o
 # written later may be a reaction to the end. quiet, recorded: seconds since its log or error file was written, or None
 # if the file did not exist.
 Mark = collections.namedtuple("Mark", "size quiet recorded")
+# When a node began to end its ranks, by its monotonic clock, and the marks of that time, by local rank; () if unknown.
+RanksEnd = collections.namedtuple("RanksEnd", "moment marks")
+NOT_ENDED = RanksEnd(math.inf, ())
 
 
 def mark_ranks(plan: Mapping[str, Any], directory: str) -> list[Mark]:

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.rank_logs imp
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_job_object, read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import is_exit_code
 from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import (
+    NOT_ENDED,
     error_file,
     own_error,
     recorded_error,
@@ -31,14 +32,14 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.own_er
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
-    from typing import Any, Mapping, Sequence
+    from typing import Any, Mapping
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import (
         LogExcerpt,
         NodeReport,
         RankReport,
     )
-    from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import Mark
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import RanksEnd
 
 # last lines to keep of a rank that was ended because others failed: what it did may be above a progress bar
 STOPPED_LINES = 10
@@ -70,13 +71,12 @@ ABORTED_AT_ITS_END = (
 )
 
 
-def rank_reports(  # noqa: PLR0913
+def rank_reports(
     plan: Mapping[str, Any],
     directory: str,
     launcher_code: int | None,
     launcher_stopped: bool = False,
-    ending: float = math.inf,
-    marks: Sequence[Mark] = (),
+    end: RanksEnd = NOT_ENDED,
 ) -> list[RankReport]:
     """Return one dict per rank of this node: rank, local_rank, exit_code (None: unknown), error, log.
 
@@ -84,8 +84,7 @@ def rank_reports(  # noqa: PLR0913
     rank on this node to fail, ended_by_us (true) if the supervisor ended it, own_error (true) if it was ended after an
     error of its own, and before_end, how many seconds before the end of the node's ranks a rank had failed, if known.
 
-    launcher_stopped: whether the supervisor also ended the launcher. ending: the monotonic time at which it began to
-    end the ranks. marks: the state of the ranks' files at that time, by local rank; () if unknown.
+    launcher_stopped: whether the supervisor also ended the launcher. end: when it began to end the ranks.
     """
     node, logs = plan["node"], log_directory(plan, directory)
     launcher_log = os.path.join(logs, "launcher.log")
@@ -100,7 +99,7 @@ def rank_reports(  # noqa: PLR0913
     ends = []
     if plan["rank_logs"] == "ranks":
         ends = [rank_end(logs, local_rank) for local_rank in range(node["slots"])]
-        first = first_to_fail(ends, ending)
+        first = first_to_fail(ends, end.moment)
     reports: list[RankReport] = []
     for local_rank in range(node["slots"]):
         rank, code, closed = failures.get(local_rank, (ranks[local_rank], None, False))
@@ -108,12 +107,12 @@ def rank_reports(  # noqa: PLR0913
         ended = math.inf
         if ends:
             code, ended = ends[local_rank]
-            by_us = ended > ending
+            by_us = ended > end.moment
         elif launcher_code == 0:
             code = 0
         elif plan["rank_logs"] != "torchrun":
             code, by_us = launcher_code, launcher_stopped
-        mark = marks[local_rank] if local_rank < len(marks) else None
+        mark = end.marks[local_rank] if local_rank < len(end.marks) else None
         stderr = rank_logs(plan, directory, local_rank)[1]
         own, before = "", None if mark is None else mark.quiet
         if code != 0 and (closed or by_us or code is None):
@@ -130,7 +129,8 @@ def rank_reports(  # noqa: PLR0913
             "error": own or error,
             "log": stderr,
         }
-        before = max(0.0, ending - ended) if not by_us and math.isfinite(ended) and math.isfinite(ending) else before
+        if not by_us and math.isfinite(ended) and math.isfinite(end.moment):
+            before = max(0.0, end.moment - ended)
         if before is not None and (report["error"] or code not in (0, None)):
             report["before_end"] = round(before, 1)
         marked = {"closed": closed, "first": local_rank == first, "ended_by_us": by_us, "own_error": own}

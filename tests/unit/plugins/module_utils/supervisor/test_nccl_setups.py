@@ -120,8 +120,8 @@ def run_with(make: Maker, tmp_path: Path) -> Callable[..., Run]:
         run = make(
             f'cat "$0/log-0"; {WAITS} cat "$0/timeout" >&2; kill -ABRT $$', 'cat "$0/log-1"; echo up; exec sleep 600'
         )
-        log = run.node(1) / "launcher.log"
-        eventually(lambda: log.exists() and log.read_text().endswith("up\n"))
+        output = run.node(1) / "launcher.log"
+        eventually(lambda: output.exists() and output.read_text().endswith("up\n"))
         (tmp_path / "go").touch()
         return run
 

@@ -17,9 +17,9 @@ from ansible_collections.muster.training.plugins.module_utils._run.stored_docume
     checked_report,
     checked_result,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor import own_errors
 from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import (
     Mark,
+    RanksEnd,
     mark_ranks,
     own_error,
     recorded_traceback,
@@ -212,8 +212,10 @@ def test_outputs_of_other_ranks_are_bounded_and_only_those_that_show_an_error(tm
     assert all(len(output["lines"]) == MAX_OTHER and output["lines"].endswith("OSError: no") for output in outputs)
     report["ranks"][9]["error"] = "OSError: no"
     assert other_outputs(report)[0]["log"].endswith("/9.log")
-    well = node_report(tmp_path, ["OSError: caught"] * 2, exit_code=0)
-    assert other_outputs({**well, "ranks": [{**rank, "exit_code": 0} for rank in well["ranks"]]}) == []
+    well: Any = node_report(tmp_path, ["OSError: caught"] * 2, exit_code=0)
+    for rank in well["ranks"]:
+        rank["exit_code"] = 0
+    assert other_outputs(well) == []
 
 
 @pytest.mark.parametrize("what", PLANTS)
@@ -222,7 +224,7 @@ def test_planted_logs_and_error_files_are_harmless(tmp_path: Path, what: str) ->
     for name in ("exit.json", "error.json", "stderr.log", "stdout.log"):
         plant(tmp_path / "ranks" / "0" / name, what)
     marks = mark_ranks(plan, str(tmp_path))
-    (report,) = rank_reports(plan, str(tmp_path), -15, True, time.monotonic(), marks)
+    (report,) = rank_reports(plan, str(tmp_path), -15, True, RanksEnd(time.monotonic(), marks))
     json.dumps(report)
     assert checked_report({"ranks": [report]})["ranks"][0]["rank"] == 0
     assert isinstance(last_lines(str(tmp_path / "ranks" / "0" / "stderr.log")), str)
@@ -275,7 +277,7 @@ def test_marks_are_the_sizes_and_ages_of_the_files(tmp_path: Path, monkeypatch: 
     logs.mkdir(parents=True)
     (logs / "stderr.log").write_text("step 7\n")
     os.utime(logs / "stderr.log", (1000.0, 1000.0))
-    monkeypatch.setattr(own_errors.time, "time", lambda: 1600.0)
+    monkeypatch.setattr(time, "time", lambda: 1600.0)
     assert mark_ranks(plan, str(tmp_path)) == [Mark(7, 600.0, None), Mark(0, None, None)]
 
 
