@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.error_text im
     fatal_error,
     first_error,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import BARE_ABORT
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_job_object, read_tail
 
@@ -103,6 +104,15 @@ def watchdog_error(text: str) -> str:
     return match[0].strip()[:MAX_ERROR]
 
 
+def abort_error(text: str) -> str:
+    """Return the message with which a program aborted, or "".
+
+    faulthandler, which torch's @record enables, prints only that it did, even if NCCL's watchdog aborted the process.
+    """
+    error = fatal_error(text)
+    return watchdog_error(text) or error if not error or BARE_ABORT.match(error) else error
+
+
 def own_error(log: str, rank: int, mark: Mark | None, is_shared: bool) -> tuple[str, float | None]:
     """Return the error that a rank had before it was ended, and how many seconds before, or ("", None).
 
@@ -121,5 +131,5 @@ def own_error(log: str, rank: int, mark: Mark | None, is_shared: bool) -> tuple[
         recorded = recorded_error(error_file(log))
         if recorded:
             return recorded, None if mark is None else mark.recorded
-    error = uncaught_error(text, rank) or fatal_error(text) or watchdog_error(text)
+    error = uncaught_error(text, rank) or abort_error(text)
     return error, None if mark is None or not error else mark.quiet

@@ -11,7 +11,6 @@ import re
 import signal
 
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import (
-    fatal_error,
     final_message,
     first_error,
     tail_lines,
@@ -23,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.safe_files im
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import is_exit_code
 from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import (
     NOT_ENDED,
+    abort_error,
     error_file,
     own_error,
     recorded_error,
@@ -153,7 +153,7 @@ def rank_error(code: int | None, log: str, rank: int, by_us: bool) -> str:
         return uncaught_error(text, rank)
     error = first_error(text)
     if not error and code < 0:
-        error = ABORTED_AT_ITS_END if ended_by_force(code, text) else fatal_error(text)
+        error = ABORTED_AT_ITS_END if ended_by_force(code, text) else abort_error(text)
     output = final_message(text)
     if not error and output and code > 0 and not by_us:
         # argparse, sys.exit("..."), a missing file

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import SECONDARY
+from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import BARE_ABORT, SECONDARY
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import RESTARTED, SUPERVISOR_DIED
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
 from ansible_collections.muster.training.plugins.module_utils._run.processes import FATAL_SIGNALS, KILLED, describe_exit
@@ -148,7 +148,8 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         ended_by_us = rank.get("ended_by_us", False)
         if ended_by_us and not rank["error"]:  # whatever its exit code; an exception may predate the end
             continue
-        secondary = is_consequence(rank["error"]) or (not rank["error"] and rank["exit_code"] == -signal.SIGABRT)
+        says_nothing = not rank["error"] or BARE_ABORT.match(rank["error"]) is not None
+        secondary = is_consequence(rank["error"]) or (says_nothing and rank["exit_code"] == -signal.SIGABRT)
         error = rank["error"] or exit_clause(rank["exit_code"])
         if rank["exit_code"] in KILLED and report.get("oom_kills") and not own:
             reason = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -193,6 +194,40 @@ def test_decisive_message_of_another_rank_of_the_node_explains_the_run(make: Mak
     assert report["last_log"].endswith("/1/stderr.log") and report["outputs"][0]["lines"] == DECISIVE
 
 
+RECORDED = """
+import os, pathlib, sys, threading, time
+from torch.distributed.elastic.multiprocessing.errors import record
+
+@record
+def main():
+    if os.environ["RANK"] == "0":
+        threading.Thread(target=time.sleep, args=(600,)).start()  # so that the interpreter does not exit
+        raise ValueError("boom: all of it")
+    while not pathlib.Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1].joinpath("0", "error.json").exists():
+        time.sleep(0.05)
+    sys.stderr.write(pathlib.Path(sys.argv[1]).read_text())
+    sys.stderr.flush()
+    os.abort()
+
+main()
+"""
+
+
+def test_recorded_error_of_a_rank_that_torchrun_ended_is_the_first_failure(make: Maker, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "job.py").write_text(RECORDED)
+    (tmp_path / "waited").write_text(watchdog(1, 7, "ALLREDUCE"))
+    torchrun = f'"{sys.executable}" -m torch.distributed.run --nproc-per-node=2 --master-addr=127.0.0.1'
+    logs = f'--master-port={free_port()} --log-dir="$1/ranks" --redirects=3'
+    run = make(f'exec {torchrun} {logs} "$0/job.py" "$0/waited"', launcher="torchrun", slots=2)
+    run.wait_for("failed", seconds=600)
+    failure = first_failure(run)
+    assert (failure["rank"], failure["error"]) == (0, "ValueError: boom: all of it")
+    assert failure["last_lines"][-1] == "ValueError: boom: all of it"
+    (ended, aborted) = run.result()["nodes"][0]["report"]["ranks"]
+    assert ended["closed"] and ended["own_error"] and aborted["exit_code"] == -6 and aborted["first"]
+
+
 # - from planted files
 
 
@@ -251,6 +286,15 @@ def test_timeout_that_a_program_survived_is_not_its_error() -> None:
     assert watchdog_error(text).startswith("[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7")
     assert watchdog_error(text + "step 8 loss 1\nstep 9 loss 1\nstep 10 loss 1\n") == ""
     assert len(watchdog_error(text.replace("ALLREDUCE", "A" * 100_000))) < 2000
+
+
+def test_abort_that_faulthandler_reports_does_not_hide_the_timeout(tmp_path: Path) -> None:
+    plan: Any = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 3}}
+    (tmp_path / "launcher.log").write_text(watchdog(3, 7, "ALLREDUCE") + "Fatal Python error: Aborted\n\nThread 0x1:\n")
+    (report,) = rank_reports(plan, str(tmp_path), -6)
+    assert report["error"].startswith("[Rank 3] Watchdog caught collective operation timeout")
+    (tmp_path / "launcher.log").write_text("Fatal Python error: Aborted\n")
+    assert rank_reports(plan, str(tmp_path), -6)[0]["error"] == "Fatal Python error: Aborted"
 
 
 def test_error_file_dates_the_error_and_counts_only_if_it_predates_the_end(tmp_path: Path) -> None:
