@@ -189,6 +189,12 @@ def never_started(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     return culprit and {**culprit, "error": f"{difference}; {culprit['error']}"}
 
 
+def exited_before(report: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
+    """Return whether a rank had exited with 0: torchrun lists all others once one of its ranks has failed."""
+    listed = any(other["exit_code"] is not None for other in report["ranks"])
+    return bool(report.get("exit_code") == 1 and listed and rank["exit_code"] is None and not rank.get("closed"))
+
+
 def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the only rank without an error, to which all others lost their connections, as the first failure, or None.
 
@@ -200,8 +206,11 @@ def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dic
     if not cut_off or len(others) != 1:
         return None
     node, rank = others[0]
-    if rank["error"] or rank["exit_code"] not in (0, None) or (node["report"] or {}).get("oom_kills"):
+    report = node["report"] or {}
+    if rank["error"] or rank["exit_code"] not in (0, None) or report.get("oom_kills"):
         return None
+    if rank["exit_code"] is None and (rank["rank"] in (result.get("ended_early") or []) or exited_before(report, rank)):
+        return None  # blame_hang() knows that it exited with 0
     state = "exited with 0" if rank["exit_code"] == 0 else "had no error of its own"
     who = f"rank {numbers[0]}" if len(numbers) == 1 else f"all {len(numbers)} other ranks"
     error = f"{state} when {who} lost the connection to it: {cut_off[0]['error'][:MAX_QUOTED]}"

@@ -88,6 +88,17 @@ def test_rank_that_torchrun_closed_is_counted_if_it_lost_its_connection() -> Non
     assert (verdict["first_failure"]["rank"], verdict["reactions"]) == (0, 1)
 
 
+@pytest.mark.parametrize("early", [[], [3]])
+def test_rank_that_torchrun_does_not_list_had_ended_although_all_others_lost_their_connections(
+    early: list[int],
+) -> None:
+    """torchrun closed one of the others a moment before that one would have failed by itself."""
+    others = report(1, rank(0, 1, CLOSED), ended(1, CLOSED, 0.1, closed=True))
+    made = result(others, report(1, rank(2, 1, CLOSED), rank(3, None)), first="node0", ended_early=early)
+    first = verdict_from_hub({"nodes": NODES}, made)["first_failure"]
+    assert first["rank"] == 3 and "had already ended with exit code 0" in first["error"]
+
+
 def with_outputs(*ranks: dict[str, Any], outputs: dict[int, str], **more: Any) -> dict[str, Any]:
     """The report of a node with the last lines of its ranks, by rank; the first one's is that of the failed rank."""
     first, *others = outputs.items()
