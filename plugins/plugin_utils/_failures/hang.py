@@ -27,7 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import CODE, COLLECTIVE, NO_STACK
 from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import last_lines_of
-from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import MIN_WAITING, exited_before
+from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import MIN_WAITING
 
 TIMED_OUT = re.compile(
     r"timed[ _-]?out|time[ -]?out|Watchdog caught collective|last enqueued work|monitoredBarrier", re.IGNORECASE
@@ -119,6 +119,12 @@ class RunRanks:
             for rank, report in self.reports.items()
             if not report["error"] and (report["exit_code"] in ended_by_others or report.get("closed"))
         )
+
+
+def exited_before(report: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
+    """Return whether a rank had exited with 0: torchrun lists all others once one of its ranks has failed."""
+    listed = any(other["exit_code"] is not None for other in report["ranks"])
+    return bool(report.get("exit_code") == 1 and listed and rank["exit_code"] is None and not rank.get("closed"))
 
 
 def is_consequence(failure: Mapping[str, Any], ranks: RunRanks) -> bool:

@@ -189,28 +189,24 @@ def never_started(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     return culprit and {**culprit, "error": f"{difference}; {culprit['error']}"}
 
 
-def exited_before(report: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
-    """Return whether a rank had exited with 0: torchrun lists all others once one of its ranks has failed."""
-    listed = any(other["exit_code"] is not None for other in report["ranks"])
-    return bool(report.get("exit_code") == 1 and listed and rank["exit_code"] is None and not rank.get("closed"))
-
-
 def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the only rank without an error, to which all others lost their connections, as the first failure, or None.
 
-    It may have ended before the others, as a rank that alone resumes from a checkpoint does.
+    It may have ended before the others, as a rank that alone resumes from a checkpoint does. Ranks that were ended with
+    the run do not count: blame_hang() knows more about their end.
     """
-    cut_off = [failure for failure in failures if failure["rank"] is not None and PEER_GONE.search(failure["error"])]
+    cut_off = [
+        failure
+        for failure in failures
+        if failure["rank"] is not None and PEER_GONE.search(failure["error"]) and not failure.get("own")
+    ]
     numbers = [failure["rank"] for failure in cut_off]
     others = [(node, rank) for node, rank in ranks_of(result) if rank["rank"] not in numbers]
     if not cut_off or len(others) != 1:
         return None
     node, rank = others[0]
-    report = node["report"] or {}
-    if rank["error"] or rank["exit_code"] not in (0, None) or report.get("oom_kills"):
+    if rank["error"] or rank["exit_code"] not in (0, None) or (node["report"] or {}).get("oom_kills"):
         return None
-    if rank["exit_code"] is None and (rank["rank"] in (result.get("ended_early") or []) or exited_before(report, rank)):
-        return None  # blame_hang() knows that it exited with 0
     state = "exited with 0" if rank["exit_code"] == 0 else "had no error of its own"
     who = f"rank {numbers[0]}" if len(numbers) == 1 else f"all {len(numbers)} other ranks"
     error = f"{state} when {who} lost the connection to it: {cut_off[0]['error'][:MAX_QUOTED]}"
