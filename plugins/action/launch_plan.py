@@ -55,6 +55,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.job_spec imp
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launch_options import launch_options
 from ansible_collections.muster.training.plugins.plugin_utils._plan.limits import unpriced_nodes
 from ansible_collections.muster.training.plugins.plugin_utils._plan.machines import describe_machines
+from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log import with_rdma_of_others
 from ansible_collections.muster.training.plugins.plugin_utils._plan.notify_targets import read_targets
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import (
     build_node_plan,
@@ -245,7 +246,9 @@ class ActionModule(ActionBase):
             ids = ", ".join(dict.fromkeys(finding.id for finding in errors))
             # omit the findings, which are already on the screen: Ansible prints a failed task's whole result
             raise UserError(f"nothing was started: {ids}{location}", result={"changed": False, "run_id": job.run_id})
-        facts = {node.name: limit_facts(args["facts"][node.name]["facts"], job.gpus) for node in table.nodes}
+        facts = with_rdma_of_others(
+            {node.name: limit_facts(args["facts"][node.name]["facts"], job.gpus) for node in table.nodes}
+        )
         machines = describe_machines(facts, prices, table.master.name, args["currency"], bool(job.image))
         plans = {node.name: build_node_plan(job, table, node, facts[node.name], machines) for node in table.nodes}
         for plan in plans.values():

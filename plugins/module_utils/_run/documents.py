@@ -301,11 +301,13 @@ class Plan(Container, OtherGpus, Restartable, Launched):
 
 
 class RankMarks(TypedDict, total=False):
-    """Fields of a rank that are present only if true."""
+    """Fields of a rank that are present only if true or known."""
 
     closed: bool  # torchrun ended it because another rank had failed
     first: bool  # it was the first rank on its node to fail
     ended_by_us: bool  # the supervisor ended it
+    own_error: bool  # it was ended after an error of its own
+    before_end: float  # seconds between its failure and the beginning of the end of its node's ranks; absent if unknown
 
 
 class RankReport(RankMarks):
@@ -316,6 +318,13 @@ class RankReport(RankMarks):
     exit_code: int | None  # None: unknown
     error: str
     log: str
+
+
+class LogExcerpt(TypedDict):
+    """The end of a log."""
+
+    log: str
+    lines: str
 
 
 class NodeReport(TypedDict):
@@ -342,9 +351,11 @@ class NodeReport(TypedDict):
     # log of the rank that failed first, the launcher, or the first rank that was ended; "" if nothing failed
     last_log: str
     last_lines: str  # last lines of that log
+    outputs: list[LogExcerpt]  # last lines of other ranks whose logs show an error
     stacks: list[Data]  # activity of its ranks before they were ended: groups as in _run/hang_analysis.py
     # collectives in which its ranks were, according to torch's flight recorder: _run/flight_records.py
     operations: list[Data]
+    nccl: list[Data]  # what NCCL has set up for its ranks: _run/nccl_setups.py
 
 
 class NodeStatus(TypedDict):

@@ -54,13 +54,17 @@ def read_job_object(path: str) -> Data:
     return value if isinstance(value, dict) else {}
 
 
-def read_tail(path: str, size: int = TAIL_BYTES) -> str:
-    """Return the last `size` bytes of a file as text, or an empty string if it cannot be read."""
+def read_tail(path: str, size: int = TAIL_BYTES, until: int | None = None) -> str:
+    """Return the last `size` bytes of a file as text, or an empty string if it cannot be read.
+
+    until: the length at which to cut the file off first, or None.
+    """
     try:
         with open(path, "rb", opener=open_regular) as stream:
-            stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, stream.tell() - size))
-            return stream.read(size).decode("utf-8", "replace")
+            length = stream.seek(0, os.SEEK_END)
+            end = length if until is None else min(length, until)
+            start = stream.seek(max(0, end - size))
+            return stream.read(end - start).decode("utf-8", "replace")
     except OSError:
         return ""
 

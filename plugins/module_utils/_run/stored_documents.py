@@ -160,8 +160,10 @@ REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("shortened", str, ""),
     ("last_log", str, ""),
     ("last_lines", str, ""),
+    ("outputs", list, []),
     ("stacks", list, []),
     ("operations", list, []),
+    ("nccl", list, []),
 )
 RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("rank", int, -1),
@@ -170,9 +172,11 @@ RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("error", str, ""),
     ("log", str, ""),
 )
+EXCERPT = {"log": str, "lines": str}
 HEALTH_FIELDS = ("text", "gpu", "hardware")
 MAX_HEALTH, MAX_HEALTH_TEXT = 50, 1000
-MARKS = ("closed", "first", "ended_by_us")  # properties of a rank, present only if true
+MARKS = ("closed", "first", "ended_by_us", "own_error")  # properties of a rank, present only if true
+MAX_OUTPUTS, MAX_OUTPUT = 8, 20_000  # excerpts of logs in a report, and characters of each
 
 
 def is_a(kind: type, value: object) -> bool:
@@ -219,6 +223,7 @@ def checked_report(received: Mapping[str, Any]) -> NodeReport:
         {
             **{name: rank[name] if is_a(kind, rank.get(name)) else other for name, kind, other in RANK_FIELDS},
             **{mark: True for mark in MARKS if rank.get(mark) is True},
+            **({"before_end": float(rank["before_end"])} if conforms(rank.get("before_end"), DURATION) else {}),
         }
         for rank in report["ranks"]
         if isinstance(rank, dict)
@@ -226,6 +231,11 @@ def checked_report(received: Mapping[str, Any]) -> NodeReport:
     for rank in report["ranks"]:
         if not is_exit_code(rank["exit_code"]):
             rank["exit_code"] = None
+    report["outputs"] = [
+        {"log": excerpt["log"], "lines": excerpt["lines"][-MAX_OUTPUT:]}
+        for excerpt in report["outputs"][:MAX_OUTPUTS]
+        if conforms(excerpt, EXCERPT)
+    ]
     report["stuck"] = [pid for pid in report["stuck"] if is_a(int, pid)]
     report["health"] = [
         {name: text[:MAX_HEALTH_TEXT] for name, text in finding.items() if name in HEALTH_FIELDS}

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.members impor
     generation_of,
     possible_followers,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.nccl_setups import checked_setups
 from ansible_collections.muster.training.plugins.module_utils._run.processes import describe_exit
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import checked_report
 from ansible_collections.muster.training.plugins.module_utils._run.timeouts import (
@@ -250,6 +251,7 @@ class Hub(LifelineEnd):
             report = checked_report(message["report"])
             report["stacks"] = checked_groups(report["stacks"], self.ranks_of(node["node_rank"]))
             report["operations"] = checked_operations(report["operations"], self.ranks_of(node["node_rank"]))
+            report["nccl"] = checked_setups(report["nccl"], self.ranks_of(node["node_rank"]))
             self.take_report(node, report)
         elif kind == "stop":
             self.stop_everywhere(str(message.get("reason", "")), requested=True)

@@ -55,6 +55,12 @@ from ansible_collections.muster.training.plugins.module_utils._run.timeouts impo
     STACKS_TIMEOUT,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor.debugger import write_debug_hook
+from ansible_collections.muster.training.plugins.module_utils._supervisor.nccl_setups import read_setups
+from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import (
+    NOT_ENDED,
+    RanksEnd,
+    mark_ranks,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
     first_to_fail,
@@ -80,6 +86,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
         RankReport,
     )
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import Mark
 
     Notice = Tuple[str, str]  # kind, as on the lifeline, and text
 
@@ -153,6 +160,7 @@ class LauncherProcess:
         self.stacks = StackCollector(journal.directory, plan)
         self.is_saving = False  # whether ranks may still save before the end, although one of them has ended
         self.earlier: set[int] = set()  # pids before the start, such as a reader that hangs on a dead mount
+        self.marks: list[Mark] = []  # the state of the ranks' files when they began to be ended
         self.oom_before = oom_kills()
         self.hits_before = limit_hits()
 
@@ -268,6 +276,7 @@ class LauncherProcess:
         """Begin to end the job's processes; awaited: pid of a launcher that ends its own ranks."""
         if self.plan.get("stacks") and self.process is not None:
             self.stacks.collect(FINAL_STACKS_TIMEOUT)
+        self.marks = mark_ranks(self.plan, self.journal.directory)
         self.phase = Ending(now, awaited)
         signal_all([pid for pid in descendants(os.getpid()) if pid != awaited], signal.SIGTERM)
 
@@ -426,6 +435,14 @@ class LauncherProcess:
     def has_failed(self) -> bool:
         return bool(self.code or self.rank_failed)
 
+    def nccl_setups(self) -> list[Data]:
+        """Return what NCCL has set up for the ranks of this node; [] if they need no network."""
+        if len(self.plan["nodes"]) < 2:
+            return []
+        files = self.stacks.files().items()
+        pids = {pid: local_rank for pid, (_path, local_rank) in files if local_rank is not None}
+        return read_setups(self.journal.directory, self.plan, pids, self.stacks.since)
+
     def make_report(self, stuck: list[int], container: str = "") -> NodeReport:
         """Return the node report without the watchers' fields; stuck: pids that SIGKILL did not end."""
         code = self.code
@@ -434,8 +451,8 @@ class LauncherProcess:
         ranks: list[RankReport] = []
         if started:
             ending = self.ending()
-            ending_at = ending.at if ending is not None else math.inf
-            ranks = rank_reports(self.plan, self.journal.directory, code, self.ended_by_us, ending_at)
+            end = RanksEnd(ending.at, self.marks) if ending is not None else NOT_ENDED
+            ranks = rank_reports(self.plan, self.journal.directory, code, self.ended_by_us, end)
         error = launcher_error(code, read_tail(self.journal.log_path("launcher.log")))
         failed_ranks = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
         if code == 0 and failed_ranks:  # launchers may exit with 0 after a rank died of a signal, or was never started
@@ -461,6 +478,8 @@ class LauncherProcess:
             "shortened": "",
             "last_log": "",
             "last_lines": "",
+            "outputs": [],
             "stacks": self.stacks.final_groups(ranks) if self.has_failed() or self.stop_reason else [],
             "operations": self.stacks.final_operations() if self.has_failed() or self.stop_reason else [],
+            "nccl": self.nccl_setups() if self.has_failed() or self.stop_reason else [],
         }

@@ -11,30 +11,55 @@ import re
 import signal
 
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import (
-    fatal_error,
     final_message,
     first_error,
     tail_lines,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED, describe_exit
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import log_directory, rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_job_object, read_tail
 from ansible_collections.muster.training.plugins.module_utils._run.stored_documents import is_exit_code
+from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import (
+    NOT_ENDED,
+    abort_error,
+    error_file,
+    own_error,
+    recorded_error,
+    recorded_traceback,
+    uncaught_error,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node a few milliseconds
     from typing import Any, Mapping
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeReport, RankReport
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import (
+        LogExcerpt,
+        NodeReport,
+        RankReport,
+    )
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import RanksEnd
 
 # last lines to keep of a rank that was ended because others failed: what it did may be above a progress bar
 STOPPED_LINES = 10
 MAX_STOPPED = 4000  # characters of these
+# of other ranks of a node with an error in their log: ranks, and last lines and characters of each
+MAX_OTHERS, OTHER_LINES, MAX_OTHER = 4, 40, 3000
+MAX_ERROR_LINE = 500  # characters of a line in which to look for an error
+ERROR_LINE = re.compile(
+    r"Traceback \(most recent call last\)|\b\w{0,60}(?:Error|Exception)\b: |\berror: |^ERROR\b|\[Errno \d|NCCL WARN|"
+    r"terminate called after|Fatal Python error|Segmentation fault|Assertion [`'][^\n]{1,300}' failed|"
+    r"Caught collective operation timeout",
+    re.IGNORECASE,
+)
 # Numbers of at most 9 digits: a job may write such lines itself.
 TORCHRUN_FAILURE = re.compile(
     r"rank\s*: (?P<rank>[0-9]{1,9}) \(local_rank: (?P<local_rank>[0-9]{1,9})\)\s*\n"
     r"\s*exitcode\s*: (?P<exit_code>-?[0-9]{1,9}) \(pid: (?P<pid>[0-9]{1,9})\)"
 )
+TABLE_END = re.compile(r"^(?:-{20,}|={20,}|\[[0-9]{1,9}\]:)$", re.MULTILINE)  # the end of a rank's part of that table
+MAX_ENTRY = 20000  # characters of a rank's part
 # What torchrun logs (since torch 1.9) when a rank has failed and it ends the others, which get 30 s.
 CLOSING = re.compile(r"Sending process ([0-9]{1,9}) closing signal")
 # What a rank's C++ runtime prints when Python, before 3.14, ends one of its threads by force.
@@ -46,69 +71,94 @@ ABORTED_AT_ITS_END = (
 )
 
 
-def rank_reports(  # noqa: C901
+def rank_reports(
     plan: Mapping[str, Any],
     directory: str,
     launcher_code: int | None,
     launcher_stopped: bool = False,
-    ending: float = math.inf,
+    end: RanksEnd = NOT_ENDED,
 ) -> list[RankReport]:
     """Return one dict per rank of this node: rank, local_rank, exit_code (None: unknown), error, log.
 
     Also closed (true) if torchrun ended it because another rank had failed, first (true) if it is known to be the first
-    rank on this node to fail, and ended_by_us (true) if the supervisor ended it. launcher_stopped: whether it also
-    ended the launcher; ending: the monotonic time at which it began to end the ranks.
+    rank on this node to fail, ended_by_us (true) if the supervisor ended it, own_error (true) if it was ended after an
+    error of its own, and before_end, how many seconds before the end of the node's ranks a rank had failed, if known.
+
+    launcher_stopped: whether the supervisor also ended the launcher. end: when it began to end the ranks.
     """
-    node, directory, run_directory = plan["node"], log_directory(plan, directory), directory
-    failures, first = {}, None
+    node, logs = plan["node"], log_directory(plan, directory)
+    launcher_log = os.path.join(logs, "launcher.log")
+    failures, first, listed = {}, None, {}
     if launcher_code != 0 and plan["rank_logs"] == "torchrun":
-        output = read_tail(os.path.join(directory, "launcher.log"))
-        failures, first = torchrun_failures(output), torchrun_first(output)
-    shared = None  # errors by rank, if several ranks write into one log
-    if plan["rank_logs"] == "launcher" and node["slots"] > 1 and launcher_code:
-        ranks = list(range(node["first_rank"], node["first_rank"] + node["slots"]))
-        shared = shared_errors(read_tail(os.path.join(directory, "launcher.log")), ranks)
+        output = read_tail(launcher_log)
+        failures, first, listed = torchrun_failures(output), torchrun_first(output), torchrun_errors(output)
+    ranks = list(range(node["first_rank"], node["first_rank"] + node["slots"]))
+    is_shared = plan["rank_logs"] == "launcher" and node["slots"] > 1
+    # errors by rank, if several ranks write into one log
+    shared = shared_errors(read_tail(launcher_log), ranks) if is_shared and launcher_code else None
     ends = []
     if plan["rank_logs"] == "ranks":
-        ends = [rank_end(directory, local_rank) for local_rank in range(node["slots"])]
-        first = first_to_fail(ends, ending)
+        ends = [rank_end(logs, local_rank) for local_rank in range(node["slots"])]
+        first = first_to_fail(ends, end.moment)
     reports: list[RankReport] = []
     for local_rank in range(node["slots"]):
-        rank, code, closed = failures.get(local_rank, (node["first_rank"] + local_rank, None, False))
+        rank, code, closed = failures.get(local_rank, (ranks[local_rank], None, False))
         by_us = False  # torchrun lists only ranks that ended before the supervisor ended it
+        ended = math.inf
         if ends:
             code, ended = ends[local_rank]
-            by_us = ended > ending
+            by_us = ended > end.moment
         elif launcher_code == 0:
             code = 0
         elif plan["rank_logs"] != "torchrun":
             code, by_us = launcher_code, launcher_stopped
-        _stdout, stderr = rank_logs(plan, run_directory, local_rank)
-        error = ""
+        mark = end.marks[local_rank] if local_rank < len(end.marks) else None
+        stderr = rank_logs(plan, directory, local_rank)[1]
+        own, before = "", None if mark is None else mark.quiet
+        if code != 0 and (closed or by_us or code is None):
+            own, before = own_error(stderr, rank, mark, is_shared)
         if shared is not None:
             error = shared[rank]
             code = code if error else None  # the launcher's exit code is a failed rank's
-        elif code not in (0, *KILLED):  # a killed rank survived any error it logged
-            recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
-            text = read_tail(stderr)
-            if code is None and not recorded:  # the rank may have survived errors without torch's prefix
-                recorded = (shared_errors(text, [rank]) or {}).get(rank, "")
-            error = recorded or (first_error(text) if code is not None else "")
-            if not error and code is not None and code < 0:
-                error = ABORTED_AT_ITS_END if ended_by_force(code, text) else fatal_error(text)
-            output = final_message(text)
-            if not error and output and code is not None and code > 0 and not by_us:
-                # argparse, sys.exit("..."), a missing file
-                error = f"ended with {describe_exit(code)}; its last output: {output}"
-        report: RankReport = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
-        if closed:
-            report["closed"] = True
-        if local_rank == first:
-            report["first"] = True
-        if by_us:
-            report["ended_by_us"] = True
+        else:
+            error = "" if own else rank_error(code, stderr, rank, by_us) or listed.get(local_rank, "")
+        report: RankReport = {
+            "rank": rank,
+            "local_rank": local_rank,
+            "exit_code": code,
+            "error": own or error,
+            "log": stderr,
+        }
+        if not by_us and math.isfinite(ended) and math.isfinite(end.moment):
+            before = max(0.0, end.moment - ended)
+        if before is not None and (report["error"] or code not in (0, None)):
+            report["before_end"] = round(before, 1)
+        marked = {"closed": closed, "first": local_rank == first, "ended_by_us": by_us, "own_error": own}
+        report.update({name: True for name, value in marked.items() if value})  # type: ignore[typeddict-item]
         reports.append(report)
     return reports
+
+
+def rank_error(code: int | None, log: str, rank: int, by_us: bool) -> str:
+    """Return the error of a rank with a log of its own, or "".
+
+    A killed rank survived any error that it logged. by_us: whether the supervisor ended it.
+    """
+    if code in (0, *KILLED):
+        return ""
+    recorded, text = recorded_error(error_file(log)), read_tail(log)
+    if recorded:
+        return recorded
+    if code is None:  # the rank may have survived errors without torch's prefix
+        return uncaught_error(text, rank)
+    error = first_error(text)
+    if not error and code < 0:
+        error = ABORTED_AT_ITS_END if ended_by_force(code, text) else abort_error(text)
+    output = final_message(text)
+    if not error and output and code > 0 and not by_us:
+        # argparse, sys.exit("..."), a missing file
+        error = f"ended with {describe_exit(code)}, its last output: {output}"
+    return error
 
 
 def ended_by_force(code: int, text: str) -> bool:
@@ -121,19 +171,16 @@ def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
 
     torch puts "[rank3]: " before each line of an uncaught exception.
     """
-    errors = {}
-    for rank in ranks:
-        lines = re.findall(rf"^\[(?:rank|default){rank}\]:.*$", text, re.MULTILINE)
-        errors[rank] = first_error("\n".join(lines))
+    errors = {rank: uncaught_error(text, rank) for rank in ranks}
     return errors if any(errors.values()) else None
 
 
 def log_of_failure(report: NodeReport) -> str:
     """Return the log of the rank that failed first, or the launcher's if no rank failed; "" if nothing failed."""
     well = (0, None, -signal.SIGTERM)
-    ranks = [rank for rank in report["ranks"] if not rank.get("closed")]
+    ranks = [rank for rank in report["ranks"] if rank.get("own_error") or not rank.get("closed")]
     failed = [rank for rank in ranks if rank["exit_code"] not in well or rank["error"]]
-    failed.sort(key=lambda rank: not rank.get("first"))
+    failed.sort(key=lambda rank: (not rank.get("first"), bool(rank.get("ended_by_us") and not rank["error"])))
     if failed:
         return str(failed[0]["log"])
     return "" if report["exit_code"] in well or report["ended_by_us"] else str(report["launcher_log"])
@@ -156,9 +203,33 @@ def last_output(report: NodeReport) -> tuple[str, str]:
     return log, "\n".join(last_lines(log).split("\n")[-STOPPED_LINES:])[-MAX_STOPPED:]
 
 
+def other_outputs(report: NodeReport) -> list[LogExcerpt]:
+    """Return the last lines of other ranks of a node on which something failed, if they show an error.
+
+    The rank that failed first may only have reacted to another one. Ranks with an error of their own come first.
+    """
+    if report["exit_code"] == 0 and not any(rank["exit_code"] or rank["error"] for rank in report["ranks"]):
+        return []
+    ranks = [rank for rank in report["ranks"] if rank["log"] not in (report["last_log"], report["launcher_log"])]
+    ranks.sort(key=lambda rank: (not rank["error"], bool(rank.get("closed")), rank["rank"]))
+    excerpts: list[LogExcerpt] = []
+    for rank in ranks:
+        text = "\n".join(last_lines(rank["log"]).split("\n")[-OTHER_LINES:])[-MAX_OTHER:]
+        if any(ERROR_LINE.search(line[:MAX_ERROR_LINE]) for line in text.split("\n")):
+            excerpts.append({"log": rank["log"], "lines": text})
+        if len(excerpts) == MAX_OTHERS:
+            break
+    return excerpts
+
+
 def last_lines(path: str) -> str:
-    """Return the last lines of a log, to show and to search for the cause of a failure."""
-    return tail_lines(read_tail(path))
+    """Return the last lines of a log, to show and to search for the cause of a failure.
+
+    They end with the traceback that torch's @record has written, if the log itself has none.
+    """
+    text = read_tail(path)
+    traceback = "" if TRACEBACK in text else recorded_traceback(error_file(path))
+    return tail_lines(f"{text.rstrip()}\n{traceback}" if traceback else text)
 
 
 def launcher_error(code: int | None, text: str) -> str:
@@ -184,18 +255,23 @@ def torchrun_failures(text: str) -> dict[int, tuple[int, int, bool]]:
     }
 
 
+def torchrun_errors(text: str) -> dict[int, str]:
+    """Return {local_rank: exception} from the tracebacks of @record in the table of failed ranks that torchrun prints.
+
+    The table also names each rank's error file, which is read only where the run expects it: a job may print any path.
+    """
+    errors = {}
+    text = "\n".join(line[2:] if line.startswith("  ") else line for line in text.split("\n"))
+    for match in TORCHRUN_FAILURE.finditer(text):
+        entry = TABLE_END.split(text[match.end() : match.end() + MAX_ENTRY], maxsplit=1)[0]
+        errors[int(match["local_rank"])] = first_error(entry.partition("traceback : ")[2])
+    return {local_rank: error for local_rank, error in errors.items() if error}
+
+
 def torchrun_first(text: str) -> int | None:
     """Return the local rank that torchrun saw fail first, from the same table, or None."""
     match = TORCHRUN_FAILURE.search(text.rpartition("Root Cause (first observed failure):")[2])
     return int(match["local_rank"]) if match and "Root Cause" in text else None
-
-
-def recorded_error(path: str) -> str:
-    """Return the message of an error file as torch's @record writes it, or ""."""
-    message = read_job_object(path).get("message", "")
-    if isinstance(message, dict):
-        message = message.get("message", "")
-    return str(message)[:2000]
 
 
 def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:

@@ -33,7 +33,11 @@ def shorten_report(report: NodeReport) -> None:
             return
         report["stacks"] = shorten_groups(report.get("stacks", []), 10 * limit)
         report["operations"] = report.get("operations", [])[: limit // 10]
+        report["nccl"] = report.get("nccl", []) if limit else []
         report["last_lines"] = report["last_lines"][-limit:] if limit else ""
+        report["outputs"] = [
+            {**excerpt, "lines": excerpt["lines"][-(limit // 4) :]} for excerpt in report.get("outputs", []) if limit
+        ]
         for rank in report["ranks"]:
             rank["error"] = rank["error"][:limit]
     if len(json.dumps(report)) >= MAX_LINE - 1024:  # hundreds of ranks: the paths of their logs alone are too long

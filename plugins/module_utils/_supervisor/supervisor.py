@@ -75,7 +75,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.prepar
 from ansible_collections.muster.training.plugins.module_utils._supervisor.profile_requests import (
     answer_profile_request,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_output
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_output, other_outputs
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_watch import RankWatch
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import (
     shorten_groups,
@@ -319,6 +319,7 @@ class Supervisor:
         report["shortened"] = self.watchers.shortened
         report["health"] = self.health.findings
         report["last_log"], report["last_lines"] = last_output(report)
+        report["outputs"] = other_outputs(report)
         shorten_report(report)
         self.report = report
         if not self.launcher.stop_reason:

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.node_loss imp
     SUPERVISOR_DIED,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import plain_output
+from ansible_collections.muster.training.plugins.plugin_utils._failures import nccl_differences
 from ansible_collections.muster.training.plugins.plugin_utils._failures.earlier_errors import explain_earlier_error
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
@@ -113,6 +114,7 @@ SUPERVISOR_ENDED: Explanation = {
 }
 WAITED_FOR_RANK: Explanation = {"id": "hang", "cause": CAUSE, "remedy": REMEDY, "seen": "", "confidence": "error"}
 EXPLAINED = (
+    *nccl_differences.EXPLAINED,
     (WAITED_FOR, WAITED_FOR_RANK),
     (SHUT_DOWN_NODE, NODE_SHUT_DOWN),
     (DEAD_SUPERVISOR, SUPERVISOR_ENDED),

@@ -26,6 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.hang_analysis
     merge_groups,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stack_dump import CODE, COLLECTIVE, NO_STACK
+from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import last_lines_of
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import MIN_WAITING
 
 TIMED_OUT = re.compile(
@@ -41,8 +42,6 @@ REMEDY = (
     "Look at the source line of that rank: a loop or input that does not end, a collective in a branch that only some "
     "ranks take, or data loaders of different lengths. docs/hangs.md lists what each location means"
 )
-MAX_OUTPUT = 500  # characters of a line of the rank that others waited for ...
-MAX_OUTPUT_LINES = 120  # ... and lines
 MAX_NAMED = 8  # ranks in an error
 
 
@@ -71,15 +70,15 @@ class RunRanks:
             for rank in report.get("ranks", []):
                 if rank["rank"] in numbers:
                     self.reports[rank["rank"]], self.nodes[rank["rank"]] = rank, node
-            if TIMED_OUT.search(report.get("last_lines") or ""):  # NCCL's watchdog aborts a rank without an exception
-                aborted = [
-                    rank
-                    for rank in report.get("ranks", [])
-                    if rank["log"] == report.get("last_log") and rank["exit_code"] not in (0, None, -signal.SIGTERM)
-                ]
-                self.reports.update(
-                    {rank["rank"]: {**rank, "error": "timed out"} for rank in aborted if not rank["error"]}
-                )
+            # NCCL's watchdog aborts a rank without an exception
+            aborted = [
+                rank
+                for rank in report.get("ranks", [])
+                if not rank["error"]
+                and rank["exit_code"] not in (0, None, -signal.SIGTERM)
+                and TIMED_OUT.search("\n".join(last_lines_of(report, rank["log"])))
+            ]
+            self.reports.update({rank["rank"]: {**rank, "error": "timed out"} for rank in aborted})
         self.timed_out = {rank for rank, report in self.reports.items() if TIMED_OUT.search(report["error"])}
         self.victims = self.timed_out | {
             rank for rank, report in self.reports.items() if LOST_PEER.search(report["error"])
@@ -207,12 +206,5 @@ def blame_hang(
         "rank": rank,
         "error": describe_culprits(ranks, culprits, ended) + evidence,
         "log": ranks.reports[rank]["log"],
-        "last_lines": output_of(node, ranks.reports[rank]["log"]),
+        "last_lines": last_lines_of(node.get("report"), ranks.reports[rank]["log"]),
     }
-
-
-def output_of(node: Mapping[str, Any], log: str) -> list[str]:
-    """Return the last lines of a log that a node reported, which may have any content, or []."""
-    report = node.get("report") or {}
-    text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
-    return [line[:MAX_OUTPUT] for line in text.split("\n")[-MAX_OUTPUT_LINES:]] if text else []

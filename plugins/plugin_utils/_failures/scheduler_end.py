@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-MAX_LINES = 200  # lines at the end of a log in which to look
-MAX_LINE = 1000
+from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import last_lines_of
+
 CANCELLED = re.compile(
     r"(?:slurmstepd|srun): (?:error: )?\*{3} (?:JOB|STEP) \S{1,60} ON \S{1,255} CANCELLED AT \S{1,40} DUE TO "
     r"(?:TIME LIMIT|PREEMPTION|NODE FAILURE)"
@@ -28,7 +28,7 @@ def ended_by_scheduler(nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any] | N
         report = node.get("report") or {}
         if report.get("ended_by_us"):
             continue
-        lines = [line[:MAX_LINE] for line in str(report.get("last_lines") or "").split("\n")[-MAX_LINES:]]
+        lines = last_lines_of(report, str(report.get("last_log") or ""))
         message = next((line for line in reversed(lines) if CANCELLED.search(line)), None)
         if message is not None:
             return {

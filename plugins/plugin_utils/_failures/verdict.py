@@ -10,11 +10,10 @@ import posixpath
 import re
 import signal
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._run.error_text import MAX_TAIL_LINES
-from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import SECONDARY
+from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import BARE_ABORT, SECONDARY
 from ansible_collections.muster.training.plugins.module_utils._run.node_loss import RESTARTED, SUPERVISOR_DIED
 from ansible_collections.muster.training.plugins.module_utils._run.output_formats import TRACEBACK
 from ansible_collections.muster.training.plugins.module_utils._run.processes import FATAL_SIGNALS, KILLED, describe_exit
@@ -33,8 +32,19 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.collecti
     describe_agreement,
     read_works,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.registry import CATALOGUE
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
-from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import blame_hang, recorded_stacks
+from ansible_collections.muster.training.plugins.plugin_utils._failures.hang import (
+    WAITED_FOR,
+    blame_hang,
+    recorded_stacks,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.nccl_differences import (
+    describe_differences,
+    had_worked,
+    reported_setups,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import MAX_LINE, last_lines_of
 from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import with_stated_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.scheduler_end import ended_by_scheduler
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
@@ -54,12 +64,20 @@ UNCERTAIN = re.compile(r"socket timeout|timed out|DistBackendError|DistNetworkEr
 EXIT_CODE_ONLY = re.compile(
     r"(?:one of ranks \d{1,9} to \d{1,9}: )?ended with exit code [1-9]\d{0,2}, its last output: "
 )
+# Entries of the catalogue for errors that may follow from a difference between nodes in what NCCL uses.
+CONSEQUENCES_OF_DIFFERENCE = frozenset(
+    [
+        *(entry.id for entry in CATALOGUE if entry.kind == "consequence"),
+        *("nccl-system-error", "nccl-internal-error", "nccl-connection-failed", "nccl-versions-differ"),
+    ]
+)
+STOPPED_AFTER_ERROR = "was stopped because other ranks failed, but its log shows an error before that"
+CLEARLY_EARLIER = 10.0  # seconds: the nodes begin to end their ranks within a few seconds of each other
 CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' failures
 AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
 ENDED_AS_ASKED = ("succeeded", "stopped", "interrupted")  # states of runs of which no rank failed first
 STOPPED_BY_US = (-signal.SIGTERM, None)
 SHOWN_LINES = 20  # lines of a log shown with the verdict
-MAX_LINE = 500  # characters of a line of a log
 MAX_ERROR = 300  # characters of an error on one line: a failed compilation's has the whole command
 MAX_COMPLETE = 2000  # characters of an error that is shown with all its lines
 # Exit codes of a process that we ended, with SIGTERM or then SIGKILL.
@@ -95,12 +113,6 @@ def attribute_to_rank(rank: Mapping[str, Any], ranks: list[Any], error: str) -> 
     return {"rank": None, "error": f"one of ranks {matching_ranks[0]} to {matching_ranks[-1]}: {error}"}
 
 
-def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
-    """Return the last lines of a log, or [] if they are not in the report. Bounded: a node may send anything."""
-    text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
-    return [line[:MAX_LINE] for line in text.split("\n")[-MAX_TAIL_LINES:]] if text else []
-
-
 def is_consequence(error: str) -> bool:
     """Return whether an error only says that another rank failed or did not arrive."""
     if not SECONDARY.search(error):
@@ -129,14 +141,17 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     for rank in report["ranks"]:
         # A launcher stopped too early does not report how its rank ended; the rank's exception does.
         exit_unknown = rank["exit_code"] is None and stopped and bool(rank["error"])
-        if (rank["exit_code"] in (0, *STOPPED_BY_US) and not exit_unknown) or rank.get("closed"):
+        own = bool(rank.get("own_error") and rank["error"])  # its exit code only says that it was ended
+        ended_well = (rank["exit_code"] in (0, *STOPPED_BY_US) and not exit_unknown) or rank.get("closed")
+        if ended_well and not own:
             continue
         ended_by_us = rank.get("ended_by_us", False)
         if ended_by_us and not rank["error"]:  # whatever its exit code; an exception may predate the end
             continue
-        secondary = is_consequence(rank["error"]) or (not rank["error"] and rank["exit_code"] == -signal.SIGABRT)
+        says_nothing = not rank["error"] or BARE_ABORT.match(rank["error"]) is not None
+        secondary = is_consequence(rank["error"]) or (says_nothing and rank["exit_code"] == -signal.SIGABRT)
         error = rank["error"] or exit_clause(rank["exit_code"])
-        if rank["exit_code"] in KILLED and report.get("oom_kills"):
+        if rank["exit_code"] in KILLED and report.get("oom_kills") and not own:
             reason = (
                 "at the memory limit of a container or service" if report.get("limit_hits") else "for lack of memory"
             )
@@ -148,7 +163,9 @@ def failure_candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "log": rank["log"],
                 "last_lines": last_lines_of(report, rank["log"]),
                 "silent": not rank["error"] and (rank["exit_code"] or 0) > 0,
-                "weight": CONSEQUENCE if secondary else int(exit_unknown or ended_by_us),
+                "weight": CONSEQUENCE if secondary else int(exit_unknown or ended_by_us or own),
+                "own": own,
+                "before_end": rank.get("before_end"),
                 "since": node["since"],
                 "first": rank.get("first", False),
             }
@@ -178,13 +195,62 @@ def earliest_failure(failures: list[dict[str, Any]], first_node: str | None) -> 
     """
 
     def order(failure: dict[str, Any]) -> tuple[Any, ...]:
-        return (failure["weight"], failure["node"] != first_node, failure["since"], not failure["first"])
+        # reports do not arrive in the order in which ranks failed that were then ended with the run
+        before_end = failure.get("before_end") or 0.0 if failure.get("own") else 0.0
+        return (
+            failure["weight"],
+            failure["node"] != first_node,
+            bool(failure.get("own")),
+            -before_end,
+            failure["since"],
+            not failure["first"],
+        )
 
     best = min(failures, key=order, default=None)
+    earlier = None if best is None else clearly_earlier(best, failures)
+    if earlier is not None:
+        return earlier
     if best is None or not (best["silent"] or shows_nothing(best)):
         return best
     rivals = [failure for failure in failures if failure["weight"] == best["weight"] and shows_cause(failure["error"])]
     return min(rivals, key=order, default=best)
+
+
+def clearly_earlier(best: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the earliest error of a rank that was ended with the run, if clearly earlier than a failure, or None.
+
+    Such a rank has raised an exception and then hung, until another one failed later.
+    """
+    limit = best.get("before_end")
+    if best["weight"] >= CONSEQUENCE or best.get("own") or limit is None:
+        return None
+    rivals = [
+        failure
+        for failure in failures
+        if failure.get("own")
+        and failure["weight"] < CONSEQUENCE
+        and (failure.get("before_end") or 0.0) > limit + CLEARLY_EARLIER
+    ]
+    return max(rivals, key=lambda failure: failure["before_end"], default=None)
+
+
+def ended_ranks(nodes: Iterable[Mapping[str, Any]], failures: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the ranks without an error of their own that were ended with the run, and whose last lines are known."""
+    logs = {failure["log"] for failure in failures}
+    for node in nodes:
+        report = node.get("report") or {}
+        for rank in report.get("ranks", []):
+            lines = last_lines_of(report, rank["log"])
+            if lines and rank["exit_code"] != 0 and rank["log"] not in logs:
+                yield {
+                    "node": node["name"],
+                    "node_rank": node["node_rank"],
+                    "rank": rank["rank"],
+                    "error": STOPPED_AFTER_ERROR,
+                    "log": rank["log"],
+                    "last_lines": lines,
+                    "since": node["since"],
+                }
 
 
 def shows_nothing(failure: Mapping[str, Any]) -> bool:
@@ -237,7 +303,8 @@ def without_reactions(
     )
     if culprit is None:
         named = name_different_collectives(best, failures)
-        culprit = named if named is not best else still_running(result, failures) or with_stated_cause(best, failures)
+        culprit = named if named is not best else still_running(result, failures)
+        culprit = culprit or with_stated_cause(best, [*failures, *ended_ranks(of_last_attempt(result), failures)])
         culprit = culprit or with_agreement(result, best, failures)
     return {**best, **(culprit or {})}
 
@@ -249,6 +316,39 @@ def with_agreement(
     ranks = sum(len((node["report"] or {}).get("ranks", [])) for node in result["nodes"])
     agreement = describe_agreement(read_works(failures), ranks)
     return {**best, "error": f"{best['error']}; {agreement}"} if agreement else None
+
+
+def with_difference(
+    result: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], first: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return the first failure with what NCCL uses differently on the nodes, if it is an error that follows from that.
+
+    Args:
+        result: That of the run.
+        nodes: Those of its plan.
+        first: The first failure.
+    """
+    if first is None or not may_follow_from_difference(first):
+        return first
+    difference = describe_differences(reported_setups(result, nodes), nodes)
+    if not difference:
+        return first
+    failures = [first, *(failure for node in result["nodes"] for failure in failure_candidates(node))]
+    if had_worked("\n".join([failure["error"], *failure["last_lines"]]) for failure in failures):
+        return first
+    return {**first, "error": f"{difference}; {first['error']}"}
+
+
+def may_follow_from_difference(failure: Mapping[str, Any]) -> bool:
+    """Return whether a failure is a timeout or lost connection of NCCL whose cause is not known."""
+    if WAITED_FOR.search(failure["error"]):
+        return "left no stack" in failure["error"]
+    if not any("NCCL" in text for text in (failure["error"], *failure["last_lines"])):
+        return False
+    explanation = explain_failure(failure["error"], failure["last_lines"])
+    if explanation is None:
+        return bool(SECONDARY.search(failure["error"])) or failure["error"].startswith("was killed by SIGABRT")
+    return explanation["id"] in CONSEQUENCES_OF_DIFFERENCE
 
 
 def count_reactions(result: Mapping[str, Any], first: Mapping[str, Any] | None) -> int:
@@ -301,9 +401,10 @@ def verdict_from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
             }
         )
-    first = (
-        None if result["state"] in ENDED_AS_ASKED else blame_hang(result, plan.get("nodes", []), first_failure(result))
-    )
+    first = None
+    if result["state"] not in ENDED_AS_ASKED:
+        first = blame_hang(result, plan.get("nodes", []), first_failure(result))
+        first = with_difference(result, plan.get("nodes", []), first)
     return {
         "run_id": result["run_id"],
         "state": result["state"],

@@ -27,6 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.collecti
     read_works,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.loops import describe_loops
+from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import last_lines_of
 
 TIMEOUT = re.compile(r"timed[ -]?out|time-?out", re.IGNORECASE)
 # What NCCL's watchdog writes about the operation in which a rank waited, in the error or, after an abort, in its log.
@@ -82,15 +83,13 @@ def collective_of(failure: Mapping[str, Any]) -> re.Match[str] | None:
 
 def blame(node: Mapping[str, Any], rank: Mapping[str, Any], error: str, since: float) -> dict[str, Any]:
     """Return a rank without an error of its own as the first failure."""
-    report = node["report"] or {}
-    lines = str(report.get("last_lines") or "").split("\n") if report.get("last_log") == rank["log"] else []
     return {
         "node": node["name"],
         "node_rank": node["node_rank"],
         "rank": rank["rank"],
         "error": error,
         "log": rank["log"],
-        "last_lines": lines,
+        "last_lines": last_lines_of(node["report"], rank["log"]),
         "since": since,
     }
 
@@ -156,8 +155,7 @@ def was_running(node: Mapping[str, Any], rank: Mapping[str, Any]) -> bool:
     """Return whether a rank without an error was still running when others gave up waiting."""
     if rank["exit_code"] in STOPPED or rank.get("ended_by_us"):
         return True
-    report = node["report"] or {}
-    log = str(report.get("last_lines") or "") if report.get("last_log") == rank["log"] else ""
+    log = "\n".join(last_lines_of(node["report"], rank["log"]))
     return rank["exit_code"] == -signal.SIGABRT and bool(OBSERVED.search(log)) and not WATCHDOG.search(log)
 
 
@@ -171,11 +169,8 @@ def work_of(node: Mapping[str, Any], rank: Mapping[str, Any], waiting: list[dict
 
     Lines that a waiting rank printed as well show nothing.
     """
-    report = node["report"] or {}
-    if report.get("last_log") != rank["log"]:
-        return "", ""
     common = {line.strip() for failure in waiting for line in failure["last_lines"]}
-    lines = [line for line in str(report.get("last_lines") or "").split("\n") if line.strip()]
+    lines = [line for line in last_lines_of(node["report"], rank["log"]) if line.strip()]
     if not lines or lines[-1].strip() in common:
         return "", ""
     return activity_of(lines)
@@ -197,9 +192,14 @@ def never_started(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
 def left_early(result: Mapping[str, Any], failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the only rank without an error, to which all others lost their connections, as the first failure, or None.
 
-    It may have ended before the others, as a rank that alone resumes from a checkpoint does.
+    It may have ended before the others, as a rank that alone resumes from a checkpoint does. Ranks that were ended with
+    the run do not count: blame_hang() knows more about their end.
     """
-    cut_off = [failure for failure in failures if failure["rank"] is not None and PEER_GONE.search(failure["error"])]
+    cut_off = [
+        failure
+        for failure in failures
+        if failure["rank"] is not None and PEER_GONE.search(failure["error"]) and not failure.get("own")
+    ]
     numbers = [failure["rank"] for failure in cut_off]
     others = [(node, rank) for node, rank in ranks_of(result) if rank["rank"] not in numbers]
     if not cut_off or len(others) != 1:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._run.error_text import final_message, first_error
+from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import recorded_error
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     launcher_error,
-    recorded_error,
     torchrun_failures,
 )
 

@@ -19,6 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory, rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.watch import partial_line, read_new
 from ansible_collections.muster.training.plugins.module_utils._supervisor.notices.ranks import read_members
+from ansible_collections.muster.training.plugins.module_utils._supervisor.own_errors import RanksEnd
 from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
 from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     CLOSING,
@@ -171,9 +172,12 @@ def test_ranks_that_ended_by_themselves_are_not_marked_as_ended_by_muster(tmp_pa
     plan = {"rank_logs": "ranks", "node": {"slots": 5, "first_rank": 4}}
     for local_rank, code, ended in ((0, 1, 99.5), (1, -9, 99.25), (2, -15, 99.0), (3, 1, 100.5)):
         end_rank(tmp_path, local_rank, code, ended, "saving\n")
-    marks = [(item.get("first"), item.get("ended_by_us")) for item in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
+    marks = [
+        (item.get("first"), item.get("ended_by_us"))
+        for item in rank_reports(plan, str(tmp_path), 1, True, RanksEnd(100.0, ()))
+    ]
     assert marks == [(None, None), (True, None), (None, None), (None, True), (None, True)]
-    errors = [item["error"] for item in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
+    errors = [item["error"] for item in rank_reports(plan, str(tmp_path), 1, True, RanksEnd(100.0, ()))]
     assert errors == ["ended with exit code 1, its last output: saving", "", "", "", ""]
 
 
@@ -185,7 +189,7 @@ def test_clock_set_back_does_not_change_which_rank_failed_first(
         (tmp_path / "ranks" / str(local_rank)).mkdir(parents=True)
         monkeypatch.setattr(time, "time", lambda now=wall_clock: now)
         muster_rank.write_exit(str(tmp_path / "ranks" / str(local_rank) / "exit.json"), local_rank, 1)
-    output = rank_reports(plan, str(tmp_path), 1, True, time.monotonic())
+    output = rank_reports(plan, str(tmp_path), 1, True, RanksEnd(time.monotonic(), ()))
     assert [(item.get("first"), item.get("ended_by_us")) for item in output] == [(None, None), (True, None)]
 
 

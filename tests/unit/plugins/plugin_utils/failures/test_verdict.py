@@ -220,9 +220,10 @@ def test_kill_at_the_memory_limit_of_a_container_is_explained() -> None:
     assert explain(cause(made)[2])[0].entry.id == "container-out-of-memory"
 
 
-def test_silent_abort_of_a_rank_is_a_consequence() -> None:
-    """NCCL's watchdog aborts the process when its peers are gone."""
-    made = result(report(1, rank(0, -signal.SIGABRT)), report(1, rank(2, -signal.SIGSEGV)), first="node0")
+@pytest.mark.parametrize("message", ["", "Fatal Python error: Aborted"])
+def test_silent_abort_of_a_rank_is_a_consequence(message: str) -> None:
+    """NCCL's watchdog aborts the process when its peers are gone, which faulthandler may report."""
+    made = result(report(1, rank(0, -signal.SIGABRT, message)), report(1, rank(2, -signal.SIGSEGV)), first="node0")
     assert cause(made) == ("node1", 2, "was killed by SIGSEGV")
 
 

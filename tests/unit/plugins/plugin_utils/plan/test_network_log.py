@@ -7,7 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import HostSpec, build_rank_table
-from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log import network_log_environment
+from ansible_collections.muster.training.plugins.plugin_utils._plan.network_log import (
+    network_log_environment,
+    with_rdma_of_others,
+)
 
 ONE = build_rank_table([HostSpec("a", "10.0.0.1", 1)])
 TWO = build_rank_table([HostSpec("a", "10.0.0.1", 1), HostSpec("b", "10.0.0.2", 1)])
@@ -21,3 +24,11 @@ def test_nccl_logs_its_network_on_nodes_with_an_active_rdma_port_and_peers() -> 
     other_facts: list[dict[str, Any]] = [down, {"system": {}}, {}]
     for facts in other_facts:
         assert network_log_environment(TWO, facts, "/runs/a") == {}
+
+
+def test_nccl_logs_its_network_on_all_nodes_if_any_of_them_has_rdma() -> None:
+    """Otherwise, the node that lacks it would be the only one whose network is not known."""
+    facts = with_rdma_of_others({"a": ACTIVE, "b": {"system": {"rdma_ports": []}}})
+    assert network_log_environment(TWO, facts["b"], "/runs/b") == {"MUSTER_NCCL_LOG": "/runs/b/nccl.%h.%p.log"}
+    without = with_rdma_of_others({"a": {}, "b": {"system": {}}})
+    assert network_log_environment(TWO, without["b"], "/runs/b") == {}
