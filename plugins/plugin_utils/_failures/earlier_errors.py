@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import SECONDARY
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
@@ -34,7 +34,7 @@ def explain_earlier_error(lines: list[str], is_reaction: Callable[[str], bool]) 
         text = first_line(raised) if ": " in first_line(raised) else raised.text
         if SECONDARY.search(text) or REPORT.match(text) or is_reaction(text):
             continue
-        if raised.exception in TRIED or raised.user_frame is None or shows_health(lines_after(raised, lines)):
+        if raised.exception in TRIED or raised.user_frame is None or continued(raised, lines):
             return None
         explanation = explain_chain([raised], None, fallback=True)
         if explanation is None:
@@ -48,8 +48,8 @@ def first_line(raised: RaisedError) -> str:
     return raised.text.partition("\n")[0][:MAX_SEEN]
 
 
-def lines_after(raised: RaisedError, lines: list[str]) -> Iterable[str]:
-    """Return the lines after the last one that has the message of an exception."""
+def continued(raised: RaisedError, lines: list[str]) -> bool:
+    """Return whether the program went on after the last line that has the message of an exception."""
     text = first_line(raised)
     position = next((index for index in range(len(lines) - 1, -1, -1) if text in lines[index]), len(lines) - 1)
-    return lines[position + 1 :]
+    return shows_health(lines[position + 1 :], lines[:position])

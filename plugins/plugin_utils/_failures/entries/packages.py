@@ -262,7 +262,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A compiled package was built for a different torch",
         example="ImportError: .../_C.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
         "_ZN5torch3jit11parseSchemaERKSsb",
-        texts=(r"\.so[.\d]{0,12}: undefined symbol: _Z",),
+        texts=(r"\.so[.\d]{0,12}: undefined symbol: (?:_Z|_?Py[A-Z_])",),
         cause="The package's compiled part was built for a release of torch, a CUDA or a C++ ABI other than "
         "the installed ones.",
         remedy="install the release of the package that names your torch and CUDA, or build it again in this "
@@ -323,7 +323,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ImportError: .../nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: "
         "__nvJitLinkAddData_12_1, version libnvJitLink.so.12",
         texts=(
-            r"undefined symbol: (?:__nvJitLink|cublasLt)\w{1,60}",
+            r"undefined symbol: (?:__nvJitLink|cublas|cudnn|cusparse|cusolver|cufft|nvrtc)\w{1,60}",
             r"cuDNN version (?:incompatibility|mismatch): PyTorch was compiled",
         ),
         cause="LD_LIBRARY_PATH, or a CUDA toolkit of the system, puts CUDA or cuDNN libraries of a different "
@@ -425,7 +425,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="xformers-no-operator",
         title="xformers has no kernel for this attention",
         example="NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:",
-        texts=(r"No operator found for `memory_efficient_attention_forward`",),
+        texts=(r"No operator found for `memory_efficient_attention_\w{1,20}`",),
         cause="None of the installed xformers kernels can be used: it was built for a different torch or CUDA "
         "(operator wasn't built), this GPU is too old or too new, or the precision, head size or mask is not "
         "supported. The lines below the message give the reason for each kernel.",

@@ -46,6 +46,19 @@ def not_divisible(groups: Mapping[str, str], _facts: RunFacts) -> bool:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="memory-access-of-kernel",
+        entries=("illegal-memory-access",),
+        shows=(
+            r'/(?:site|dist)-packages/(?P<package>(?!torch/|triton/)[A-Za-z]\w{0,60})/[^"\n]{1,200}", line \d{1,9}, in '
+            r"[^\n]{1,100}\n[^\n]{0,300}\n(?:[^\n]{0,60}[~^]{2,100}\n)?"
+            r'[^\n]{0,30}File "[^"\n]{1,300}/triton/(?:runtime|backends)/',
+        ),
+        cause="A Triton kernel of {package} most likely accessed memory beyond a tensor: a bug in this release, which "
+        "often appears only with large inputs (more than 2^31 elements overflow its 32-bit offsets).",
+        remedy="upgrade {package} and triton; until then, a smaller micro batch, shorter sequences or fewer tokens per "
+        """GPU. -e '{{"launch_environment": {{"CUDA_LAUNCH_BLOCKING": "1"}}}}' confirms which kernel it is""",
+    ),
+    EvidenceRule(
         id="extension-without-kernel",
         entries=("no-kernel-image",),
         shows=(

@@ -171,6 +171,26 @@ def of_import(change: ApiChange, number: int) -> EvidenceRule:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="attention-not-in-build",
+        entries=("xformers-no-operator",),
+        shows=(r"(?P<reason>[^\n]{1,100}not supported in this build[^\n]{0,60})",),
+        cause="The installed release of xformers has no kernel for this size of attention heads on this GPU: {reason}.",
+        remedy="upgrade xformers to the release for your torch (pip install --upgrade xformers also changes torch; "
+        "--no-deps keeps it), or train without it: omit enable_xformers_memory_efficient_attention(), "
+        'attn_implementation="sdpa" (transformers)',
+        certain=True,
+    ),
+    EvidenceRule(
+        id="attention-not-built",
+        entries=("xformers-no-operator",),
+        shows=(r"xFormers wasn't build with CUDA support|operator wasn't built",),
+        cause="The kernels of xformers are not usable: it was built for another torch or CUDA than the installed one.",
+        remedy="install the xformers release for your torch and CUDA: pip install --force-reinstall --no-deps "
+        "--no-cache-dir xformers==RELEASE --index-url https://download.pytorch.org/whl/cu124; `python -m "
+        "xformers.info` on the node shows for which torch it was built",
+        certain=True,
+    ),
+    EvidenceRule(
         id="backend-passed-twice",
         entries=("signature-differs", "packages-differ"),
         shows=(r"init_process_group\(\) got multiple values for (?:keyword )?argument 'backend'", r"/accelerate/"),

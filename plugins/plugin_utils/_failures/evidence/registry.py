@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
     removed_names,
     scheduler,
     shared_files,
+    symbols,
     waiting,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
@@ -42,6 +43,7 @@ TOPICS: dict[str, tuple[EvidenceRule, ...]] = {
     gpus.TOPIC: gpus.RULES,
     memory.LATE_TOPIC: memory.LATE_RULES,
     packages.TOPIC: packages.RULES,
+    symbols.TOPIC: symbols.RULES,
     removed_names.TOPIC: removed_names.RULES,
     shared_files.TOPIC: shared_files.RULES,
     files.TOPIC: files.RULES,

@@ -42,6 +42,20 @@ RULES: tuple[FrameRule, ...] = (
         "shards, or resampled=True with a fixed epoch (webdataset: with_epoch(N))",
     ),
     FrameRule(
+        id="shards-not-enough",
+        title="A data set cannot be split among all ranks and workers",
+        exceptions=("IndexError", "ZeroDivisionError", "ValueError", "AssertionError"),
+        packages=("megatron", "webdataset", "wids", "streaming", "litdata", "datasets", "torchdata"),
+        source=r"(?i:shard|slice|partition|split)\w{0,40}(?:\(|\[|\s{0,2}(?:[<>]=?|[=!]=|//|%))",
+        message=r"out of (?:bounds|range)|division|modulo|by zero|empty",
+        raised_by="package",
+        cause="{package} could not split the data set among the ranks and their DataLoader workers ({inner}): a part "
+        "of the data has fewer samples or files than there are workers on all ranks.",
+        remedy="use fewer workers (num_workers), give each data set of a blend at least as many samples as ranks times "
+        "workers, or upgrade {package}",
+        certain=False,
+    ),
+    FrameRule(
         id="data-files-missing",
         title="A data set has no files",
         exceptions=("DataFilesNotFoundError", "EmptyDatasetError", "FileNotFoundError"),
