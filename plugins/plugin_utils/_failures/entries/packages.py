@@ -120,6 +120,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="pinokiocomputer/pinokio#193",
     ),
     CatalogueEntry(
+        id="torchcodec-not-loaded",
+        title="torchcodec cannot load its library",
+        example="RuntimeError: Could not load libtorchcodec. Likely causes:",
+        texts=(r"Could not load libtorchcodec",),
+        cause="FFmpeg is not installed in this environment or image, in a release that torchcodec supports (4 to 7, "
+        "newer ones also 8); or torchcodec was built for another release of torch or another CUDA.",
+        remedy="conda install -c conda-forge 'ffmpeg<8', or sudo apt-get install ffmpeg on each node; and the release "
+        "of torchcodec for your torch, from torch's own index: pip install torchcodec --index-url "
+        "https://download.pytorch.org/whl/cu128",
+        source="huggingface/lerobot#964",
+        recoverable=True,
+        refines=("cuda-library-missing", "library-missing", "extension-abi"),
+    ),
+    CatalogueEntry(
         id="cuda-library-missing",
         title="A CUDA library is missing",
         example="ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",

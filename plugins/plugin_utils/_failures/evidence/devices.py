@@ -46,6 +46,66 @@ def not_divisible(groups: Mapping[str, str], _facts: RunFacts) -> bool:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="driver-in-image",
+        entries=("driver-combination", "driver-too-old-for-image"),
+        shows=(
+            r"The NVIDIA Driver is present, but CUDA failed to initialize|NVIDIA Release \d{2}\.\d{2}|"
+            r"/usr/local/cuda[\d.-]{0,8}/compat",
+        ),
+        cause="The image has a newer CUDA than the node's driver, and needs the compatibility libraries that it brings "
+        "(/usr/local/cuda/compat), which are not found first, mostly since LD_LIBRARY_PATH was replaced by the image, "
+        "the script or the job; or the driver is too old even for them.",
+        remedy="do not set LD_LIBRARY_PATH in launch_environment, the script or the Dockerfile, or extend it "
+        "(LD_LIBRARY_PATH=/my/lib:$LD_LIBRARY_PATH); otherwise update the driver (ansible-playbook site.yml --tags "
+        "nvidia_driver), or use an image with the CUDA of the current driver",
+    ),
+    EvidenceRule(
+        id="assert-of-label",
+        entries=("device-side-assert",),
+        shows=(
+            r"(?:nll_loss|NLLCriterion|Loss\.cu)[^\n]{0,300}Assertion "
+            r"`(?P<condition>[^`'\n]{0,20}t(?:arget)? ?>= ?0[^`'\n]{1,80})['`] failed",
+        ),
+        cause="A label is not below the number of classes, or is negative: the loss asserts {condition}. Labels must "
+        "be 0 to classes - 1.",
+        remedy="give the model as many classes as the data has (num_labels, num_classes), number the labels from 0, "
+        "and mark what is to be ignored with -100 (ignore_index). print(labels.min(), labels.max()) before the loss "
+        "shows the wrong ones",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="assert-of-embedding",
+        entries=("device-side-assert",),
+        shows=(r"Assertion `(?P<condition>srcIndex < srcSelectDimSize)['`] failed",),
+        cause="An id is not below the number of rows of an embedding ({condition}): a token of the tokenizer that the "
+        "model does not have, or a position beyond the longest text that it allows.",
+        remedy="model.resize_token_embeddings(len(tokenizer)) after adding tokens, with the model's own tokenizer; "
+        "truncation=True, max_length=... for long texts. print(input_ids.max(), model.config.vocab_size) before the "
+        "model is called shows which",
+    ),
+    EvidenceRule(
+        id="assert-of-probability",
+        entries=("device-side-assert",),
+        shows=(r"Assertion `(?P<condition>(?:input_val|target_val) >= zero && [^`'\n]{1,60})['`] failed",),
+        cause="The binary cross entropy got a value outside 0 to 1 ({condition}): outputs without a sigmoid, or not a "
+        "number because training diverged; or targets that are not 0 to 1.",
+        remedy="use binary_cross_entropy_with_logits on the outputs before the sigmoid; check the targets; if it "
+        "happens after many steps, the loss became NaN before: a smaller learning rate, gradient clipping",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="assert-of-sampling",
+        entries=("device-side-assert",),
+        shows=(
+            r"Assertion `(?P<condition>probability tensor contains[^\n]{1,80}?|[^`\n]{0,60}val >= 0[^`\n]{0,60}|"
+            r"cumdist\[size - 1\] > 0[^`\n]{0,60})['`] failed",
+        ),
+        cause="torch.multinomial got probabilities that are negative, not a number or all zero ({condition}): the "
+        "logits overflowed, or training diverged.",
+        remedy="generate in bf16 or fp32 instead of fp16; a smaller learning rate; print(torch.isfinite(logits).all()) "
+        "before sampling",
+    ),
+    EvidenceRule(
         id="memory-access-of-kernel",
         entries=("illegal-memory-access",),
         shows=(

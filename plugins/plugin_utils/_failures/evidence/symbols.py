@@ -44,6 +44,49 @@ def of_cuda_library(prefix: str, requirement: str) -> EvidenceRule:
 
 
 RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="codec-of-other-cuda",
+        entries=("torchcodec-not-loaded",),
+        shows=(r"(?P<library>lib(?:nvrtc|cudart|npp\w{1,20}|cublas\w{0,10})\.so\.\d{1,3}): cannot open shared object",),
+        cause="torchcodec was built for another CUDA than torch: it needs {library}, which torch does not bring.",
+        remedy="install the build of torchcodec for torch's CUDA (python -c 'import torch; print(torch.__version__)' "
+        "shows it after the +): pip install --force-reinstall --no-deps torchcodec --index-url "
+        "https://download.pytorch.org/whl/cu128, or .../whl/cpu",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="codec-without-ffmpeg",
+        entries=("torchcodec-not-loaded",),
+        shows=(r"(?P<library>lib(?:av\w{1,12}|sw\w{1,12})\.so\.\d{1,3}): cannot open shared object",),
+        unless=r"undefined symbol|Could not load this library",
+        cause="FFmpeg is not installed in this environment or image, in a release that torchcodec supports: it found "
+        "none of their libraries ({library} and others).",
+        remedy="conda install -c conda-forge 'ffmpeg<8' in the job's environment, or sudo apt-get install ffmpeg on "
+        'each node (ansible-playbook site.yml --tags base_packages -e \'{{"base_packages_extra": ["ffmpeg"]}}\'), '
+        "or in the image",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="codec-of-other-torch",
+        entries=("torchcodec-not-loaded",),
+        shows=(r"undefined symbol|Could not load this library",),
+        cause="torchcodec was built for another release of torch than the installed one.",
+        remedy="install the release of torchcodec for your torch (0.3 for 2.7, 0.7 for 2.8, 0.8 or 0.9 for 2.9, 0.10 "
+        "for 2.10), from torch's own index: pip install --force-reinstall --no-deps torchcodec==0.7 --index-url "
+        "https://download.pytorch.org/whl/cu128",
+    ),
+    EvidenceRule(
+        id="library-of-other-torch",
+        entries=("cuda-library-missing", "library-missing"),
+        shows=(
+            r"(?P<library>lib(?:torch|c10)\w{0,40}\.so[.\d]{0,12}): cannot open shared object",
+            r'/(?:site|dist)-packages/(?P<package>(?!torch/|nvidia/)[A-Za-z]\w{0,60})(?:/[^"\n]{1,200})?", line',
+        ),
+        cause="{library} belongs to another release or build of torch (with CUDA, for example) than the installed one: "
+        "a compiled package, most likely {package}, was built for that one.",
+        remedy="install the release of {package} that is for your torch (torchvision and torchaudio: ansible-playbook "
+        f"site.yml --tags python_env,pytorch), or compile it in this environment: {REBUILD}",
+    ),
     *(of_cuda_library(prefix, requirement) for prefix, requirement in CUDA_LIBRARIES.items()),
     EvidenceRule(
         id="symbol-in-built-extension",

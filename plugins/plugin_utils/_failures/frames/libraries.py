@@ -112,12 +112,23 @@ RULES: tuple[FrameRule, ...] = (
         certain=False,
     ),
     FrameRule(
+        id="hdf5-filter-missing",
+        title="The plugin for the compression of an HDF5 file is missing",
+        packages=("h5py",),
+        message=r"Can't (?:synchronously )?(?:read|write) data \((?:can't open directory|required filter|filter)|"
+        r"can't dlopen|unable to (?:load|find) (?:the )?filter",
+        cause="{where}: the HDF5 file is compressed with a filter (Blosc, Zstd, LZ4, Bitshuffle) that h5py itself does "
+        "not contain: {message}.",
+        remedy="add hdf5plugin to the job's requirements (ansible-playbook site.yml --tags python_env) and `import "
+        "hdf5plugin` in the file of the data set, so that each worker has it",
+    ),
+    FrameRule(
         id="hdf5-shared",
         title="An HDF5 file is used by several processes",
         packages=("h5py",),
         message=r"Can't (?:synchronously )?read data|bad object header|addr overflow|Can't (?:synchronously )?open "
-        r"object|wrong B-tree|"
-        r"inflate\(\) failed|unable to open object|bad local heap",
+        r"object|[Uu]nable to (?:synchronously )?open object|wrong B-tree|bad symbol table|inflate\(\) failed|"
+        r"bad local heap",
         cause="{where}: h5py reads garbage: a file that was opened in the main process is used by several DataLoader "
         "workers, or another process still writes it.",
         remedy="open it in each worker when it is first used (in __getitem__: if self.file is None: self.file = "
