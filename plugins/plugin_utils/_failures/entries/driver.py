@@ -167,6 +167,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="vllm-project/vllm#4108",
     ),
     CatalogueEntry(
+        id="cuda-initialization-error",
+        title="CUDA cannot be used in this process",
+        example="RuntimeError: CUDA error: initialization error",
+        texts=(r"cuda runtime error \(3\) ?: initialization error", r"CUDA error: initialization error"),
+        cause="Most likely this process was forked by another that had used CUDA before: a worker of the DataLoader, "
+        "or a rank that the script starts itself. Otherwise the driver fails on that node.",
+        remedy="do not use CUDA before the processes are started (torch.cuda.is_available() and device_count() count, "
+        "too), keep tensors in the dataset on the CPU, or start them with spawn: mp.set_start_method('spawn'), "
+        "DataLoader(multiprocessing_context='spawn'). If the error remains: ansible-playbook preflight.yml checks the "
+        "driver",
+        source="pytorch/pytorch#17357",
+        weak=True,
+    ),
+    CatalogueEntry(
         id="cuda-after-fork",
         title="CUDA is used in a forked process",
         example="RuntimeError: Cannot re-initialize CUDA in forked subprocess",

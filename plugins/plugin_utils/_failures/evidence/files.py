@@ -139,6 +139,16 @@ RULES: tuple[EvidenceRule, ...] = (
         "in launch_environment. Remove the incomplete file from HF_HOME first, and check `df -h` there",
     ),
     EvidenceRule(
+        id="database-of-workers",
+        entries=("locks-unavailable",),
+        shows=(r"database is locked", r"in DataLoader worker process \d|/utils/data/_utils/worker\.py"),
+        cause="Several DataLoader workers use one SQLite file at once, and at least one of them writes to it: some "
+        "packages write a temporary table even to read.",
+        remedy="num_workers=1 or 0; or read without writing: open the file in each worker with "
+        "sqlite3.connect('file:FILE?mode=ro', uri=True, timeout=60); upgrade the package of the frames above "
+        "(torch_geometric's OnDiskDataset: 2.5). On a network drive, copy the file to each node's disk",
+    ),
+    EvidenceRule(
         id="path-of-two",
         entries=("program-missing", "file-missing", "file-not-on-node", "path-is-directory"),
         shows=(r"No such file or directory: '(?P<path>(?!\w{1,12}://)[^'\n:]{0,200}:[^'\n:]{0,200}/[^'\n:]{1,200})'",),

@@ -129,6 +129,12 @@ IMPORTS = (
         "the installed peft or transformers needs a newer accelerate",
         "the newest accelerate",
     ),
+    ApiChange(
+        "AttrsDescriptor",
+        "triton",
+        "the installed triton is newer than this torch, which brings a triton of its own",
+        "triton==3.2.0 for torch 2.6, triton==3.1.0 for torch 2.5; or do not name triton, so that torch chooses it",
+    ),
     ApiChange("packaging", "pkg_resources", "setuptools 70 removed it", "setuptools<70, or newer deepspeed and torch"),
     ApiChange("DEFAULT_CIPHERS", "urllib3", "urllib3 2 removed it", "urllib3<2, or newer botocore and requests"),
     ApiChange(
@@ -201,4 +207,18 @@ RULES: tuple[EvidenceRule, ...] = (
     ),
     *(of_argument(change, number) for number, change in enumerate(ARGUMENTS)),
     *(of_import(change, number) for number, change in enumerate(IMPORTS)),
+    EvidenceRule(
+        id="triton-of-other-torch",
+        entries=("import-name-missing", "torch-name-missing"),
+        shows=(
+            r"(?:cannot import name '(?P<name>\w{1,80})' from '(?P<module>triton[\w.]{0,60})'|"
+            r"module '(?P<owner>triton[\w.]{0,60})' has no attribute '(?P<attribute>\w{1,80})')",
+            r"/(?:site|dist)-packages/torch/_(?:inductor|dynamo)/",
+        ),
+        cause="The installed triton does not belong to this torch, whose compiler uses a name that triton does not "
+        "have ({name}{attribute}): each release of torch needs the release of triton that it brings.",
+        remedy="reinstall torch with its triton: ansible-playbook site.yml --tags python_env,pytorch, and do not name "
+        "triton in the job's requirements",
+        certain=True,
+    ),
 )

@@ -35,6 +35,30 @@ RULES: tuple[EvidenceRule, ...] = (
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES allows more attempts)",
     ),
     EvidenceRule(
+        id="dataset-cached-otherwise",
+        entries=("setting-refused", "package-refused", "package-failed", "dataset-configuration", "hub-offline"),
+        shows=(
+            r"Couldn't find cache for (?P<name>\S{1,120}) for config '(?P<wanted>[^'\n]{1,120})'\s{0,4}"
+            r"Available configs in the cache: \[(?P<available>[^\]\n]{0,200})\]",
+        ),
+        cause="Without access to the Hub, datasets looks for {wanted} in the cache, which has only {available}: these "
+        "names depend on the arguments of load_dataset (data_files, data_dir) and on the release of datasets, and "
+        "{name} was cached by a call with others.",
+        remedy="make the same call once with access to the Hub, with the same release of datasets and the same "
+        "HF_HOME; or load the downloaded files by their path: load_dataset('parquet', data_files='/data/*.parquet')",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="tracker-started-slowly",
+        entries=("wandb-process",),
+        shows=(r"Timed out waiting for wandb service to start after (?P<seconds>[\d.]{1,8}) seconds",),
+        cause="The process that wandb starts on the node did not answer within {seconds} s: its files are on a slow "
+        "network drive, or many ranks started one at the same time.",
+        remedy="""allow more time: -e '{{"launch_environment": {{"WANDB__SERVICE_WAIT": "300"}}}}', and call """
+        "wandb.init on rank 0 only; upgrade wandb, since newer releases start faster. To run without W&B: "
+        "WANDB_MODE=offline",
+    ),
+    EvidenceRule(
         id="credentials-throttled",
         entries=("s3-no-credentials",),
         shows=(rf"{TRAINED}[\s\S]{{1,20000}}?(?:Unable to locate credentials|NoCredentialsError)",),

@@ -354,6 +354,16 @@ RULES: tuple[FrameRule, ...] = (
         certain=False,
     ),
     FrameRule(
+        id="script-failed",
+        title="The script's own code failed with another error",
+        raised_by="script",
+        fallback=True,
+        cause="The script's own line {where} failed: {exception}: {message}",
+        remedy="print the values of that line on this rank, and compare them with a rank or run that works; search for "
+        "the message in the documentation of the package whose function the line calls",
+        certain=False,
+    ),
+    FrameRule(
         id="package-failed",
         title="A package failed",
         raised_by="package",

@@ -136,6 +136,32 @@ RULES: tuple[FrameRule, ...] = (
         certain=False,
     ),
     FrameRule(
+        id="database-shared",
+        title="A SQLite connection is used by several processes",
+        message=r"database disk image is malformed|Recursive use of cursors|"
+        r"file is (?:encrypted or is )?not a database|SQLite objects created in a thread can only be used|"
+        r"Cannot operate on a closed database",
+        cause="{where}: {message}. Usually the SQLite file was opened in the main process, and the "
+        "DataLoader's workers share that connection after the fork; otherwise the file is damaged, or "
+        "another process still writes it.",
+        remedy="open it in each worker when it is first used (in __getitem__: if self.connection is None: "
+        "self.connection = sqlite3.connect(path)), and close it in __init__ if that needs it; "
+        "`sqlite3 FILE 'PRAGMA integrity_check'` shows whether the file itself is whole",
+        certain=False,
+    ),
+    FrameRule(
+        id="database-not-writable",
+        title="A SQLite file cannot be opened by all ranks",
+        message=r"attempt to write a readonly database|unable to open database file|"
+        r"OperationalError: (?:disk I/O error|locking protocol)",
+        cause="{where}: {message}. Even to read it, SQLite may write a journal (WAL) beside the file: this fails if "
+        "the directory is not writable for this user, and on network drives if several ranks open the file at once.",
+        remedy="build the file once before the job, and give each node a copy on its own disk (ansible-playbook "
+        "stage_data.yml); `ls -ld` its directory on that node. In your own code open it for reading only: "
+        "sqlite3.connect('file:FILE?mode=ro&immutable=1', uri=True). Upgrade {package} if the file is its own",
+        certain=False,
+    ),
+    FrameRule(
         id="lmdb-environment",
         title="An LMDB data set cannot be opened or read",
         packages=("lmdb",),

@@ -10,12 +10,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames i
     code,
     files,
     libraries,
+    python_versions,
     services,
     training,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
 
 TOPICS: dict[str, tuple[FrameRule, ...]] = {
+    python_versions.TOPIC: python_versions.RULES,
     training.TOPIC: training.RULES,
     libraries.TOPIC: libraries.RULES,
     files.TOPIC: files.RULES,
