@@ -263,12 +263,30 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"operator torchvision::\w{1,30} does not exist",
             r"No such operator torchvision::",
+            r"Couldn't load custom C\+\+ ops\b",
+            r"Could not run 'torchvision::\w{1,40}' with arguments from the 'CUDA' backend",
         ),
         cause="torchvision was built for a different release of torch, or a different CUDA, from the one that is "
-        "installed; often pip upgraded only one of them.",
+        "installed, or without CUDA; often pip upgraded only one of them.",
         remedy="ansible-playbook site.yml --tags python_env,pytorch, which installs a torchvision of torch's build; if "
         "the job's requirements name versions of both that do not match, remove them",
         source="fudan-generative-vision/hallo#98",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="operator-without-cuda",
+        title="A package's operators were built without CUDA",
+        example="NotImplementedError: Could not run 'torchaudio::_lfilter' with arguments from the 'CUDA' backend.",
+        texts=(
+            r"Could not run '(?!aten::|prim::|quantized::|c10d|torchvision::|_c10d)\w{1,40}::\w{1,60}' with arguments "
+            r"from the 'CUDA' backend",
+        ),
+        cause="The installed build of the package that the operator's name begins with has the operator for the CPU "
+        "only: a CPU wheel, or a build on a machine without nvcc or a visible GPU.",
+        remedy="install its build for torch's CUDA (for a wheel of PyTorch: --index-url "
+        "https://download.pytorch.org/whl/cuXXX), or build it on a GPU node with CUDA_HOME set and FORCE_CUDA=1: "
+        "pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir PACKAGE",
+        source="facebookresearch/sam2#220",
         recoverable=True,
     ),
     CatalogueEntry(

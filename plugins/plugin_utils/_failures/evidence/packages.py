@@ -177,6 +177,18 @@ def of_import(change: ApiChange, number: int) -> EvidenceRule:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="protobuf-libraries-mixed",
+        entries=("aborted",),
+        shows=(
+            r"This program (?:was compiled against|requires) version (?P<wanted>[\d.]{1,12}) of the Protocol Buffer "
+            r"runtime library[^\n]{0,60}installed version \(?(?P<found>[\d.]{1,12}\d)",
+        ),
+        cause="Two packages of this process bring a protobuf library of their own (often TensorFlow and another one): "
+        "one was compiled against protobuf {wanted}, {found} was loaded first, and the library aborts the process.",
+        remedy="install protobuf {wanted}, or remove the package that training does not need (often tensorflow: "
+        "tensorboard works without it); all from pip or all from conda, not mixed",
+    ),
+    EvidenceRule(
         id="attention-not-in-build",
         entries=("xformers-no-operator",),
         shows=(r"(?P<reason>[^\n]{1,100}not supported in this build[^\n]{0,60})",),

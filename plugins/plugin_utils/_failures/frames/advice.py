@@ -22,7 +22,7 @@ ADVICE = re.compile(
 NOISE = re.compile(
     r"\b(?:report|issue|bug|github|discuss|contact|for (?:more|further) (?:information|details|help)|"
     r"see (?:the )?(?:doc|log|above|full)|stack ?trace|traceback|verbose|TORCH_LOGS|TORCHDYNAMO_VERBOSE|"
-    r"CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|HYDRA_FULL_ERROR|NCCL_DEBUG|refer to|detect_anomaly)\b",
+    r"CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|HYDRA_FULL_ERROR|NCCL_DEBUG|Facebook employee|refer to|detect_anomaly)\b",
     re.IGNORECASE,
 )
 
