@@ -218,7 +218,7 @@ def explain_failure(error: str, last_lines: Iterable[str], facts: RunFacts = NOT
     explanation = explain_by_catalogue(error, lines, own)
     explanation = explain_by_frames(error, lines, own, explanation) or explanation
     if own is not None and own.entry.kind == "consequence" and explanation and explanation["id"] == own.entry.id:
-        explanation = explain_earlier_error(lines, is_reaction) or explanation
+        explanation = explain_earlier_error(lines, is_reaction, own.entry.summary) or explanation
     if explanation is None:
         return None
     selected = select_cause(explanation, error, lines, facts)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from ansible_collections.muster.training.plugins.module_utils._run.lost_peers import SECONDARY
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
@@ -19,22 +19,30 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.reaction
 
 MAX_SEEN = 300  # characters of the exception that is shown
 # Exceptions that programs raise to try another way: of an optional package, a missing key of a configuration.
-TRIED = ("ImportError", "ModuleNotFoundError", "AttributeError", "KeyboardInterrupt", "SystemExit")
+TRIED = ("ImportError", "ModuleNotFoundError", "AttributeError")
+ENDED = ("KeyboardInterrupt", "SystemExit")
 
 
-def explain_earlier_error(lines: list[str], is_reaction: Callable[[str], bool]) -> Explanation | None:
+def explain_earlier_error(
+    lines: list[str], is_reaction: Callable[[str], bool], reported: bool = False
+) -> Explanation | None:
     """Return the explanation of the last exception of a log that is not a reaction, or None if the program went on.
 
     Args:
         lines: The end of the log of a rank whose error only reacts to an earlier failure.
         is_reaction: Whether the catalogue knows the message of an exception as a reaction.
+        reported: Whether the error is the report of a launcher, so that the program did end by its last exception.
     """
     for raised in reversed(read_tracebacks(lines)):
         # Lines after the message may belong to another process.
         text = first_line(raised) if ": " in first_line(raised) else raised.text
         if SECONDARY.search(text) or REPORT.match(text) or is_reaction(text):
             continue
-        if raised.exception in TRIED or raised.user_frame is None or shows_health(lines_after(raised, lines)):
+        if (
+            raised.exception in (ENDED if reported else (*TRIED, *ENDED))
+            or raised.user_frame is None
+            or continued(raised, lines)
+        ):
             return None
         explanation = explain_chain([raised], None, fallback=True)
         if explanation is None:
@@ -48,8 +56,8 @@ def first_line(raised: RaisedError) -> str:
     return raised.text.partition("\n")[0][:MAX_SEEN]
 
 
-def lines_after(raised: RaisedError, lines: list[str]) -> Iterable[str]:
-    """Return the lines after the last one that has the message of an exception."""
+def continued(raised: RaisedError, lines: list[str]) -> bool:
+    """Return whether the program went on after the last line that has the message of an exception."""
     text = first_line(raised)
     position = next((index for index in range(len(lines) - 1, -1, -1) if text in lines[index]), len(lines) - 1)
-    return lines[position + 1 :]
+    return shows_health(lines[position + 1 :], lines[:position])

@@ -26,6 +26,7 @@ EXCEPTION = re.compile(
     rf"{LINE_PREFIX}(?:[A-Za-z_][\w.]{{0,100}}(?:Error|Exception|\.(?:errors?|exceptions?)\.\w{{1,60}}): |"
     r"terminate called after throwing an instance of ')"
 )
+BAR = re.compile(r"\d{1,3}%\|[^|\n]{0,120}\| {0,8}[\d.]{1,12}[kKMG]?/[\d.]{1,12}[kKMG]?")  # a progress bar of tqdm
 # Output of a program that went on: it connected, tries again, or trains.
 WENT_ON = re.compile(
     r"\bretry|\btrying again|\brecovered\b|Rendezvous complete|socket has connected to|Connected all (?:rings|trees)|"
@@ -130,10 +131,19 @@ def went_on(root: CatalogueEntry, lines: list[str]) -> bool:
     return is_disproved(root, lines) or shows_health(lines_after(root, lines))
 
 
-def shows_health(lines: Iterable[str]) -> bool:
-    """Return whether lines show that a program went on: it connected, tries again, or trains."""
+def shows_health(lines: Iterable[str], before: Iterable[str] = ()) -> bool:
+    """Return whether lines show that a program went on: it connected, tries again, or trains.
+
+    Args:
+        lines: The lines after a message.
+        before: Those before it: a progress bar that a program draws again when it ends shows no progress.
+    """
+    bars = {bar[0] for line in before for bar in BAR.finditer(line[-MAX_LINE:])}
     shortened = [line[:MAX_LINE] for line in lines]
-    return any(PROGRESS.search(line) or WENT_ON.search(line) for line in shortened)
+    return any(
+        WENT_ON.search(line) or (PROGRESS.search(line) and not bars.intersection(bar[0] for bar in BAR.finditer(line)))
+        for line in shortened
+    )
 
 
 def lines_after(entry: CatalogueEntry, lines: list[str]) -> list[str]:

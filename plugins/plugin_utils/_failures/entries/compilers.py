@@ -219,6 +219,38 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="triton-lang/triton#8539",
     ),
     CatalogueEntry(
+        id="compile-worker-ended",
+        title="A worker process of torch.compile ended",
+        example="RuntimeError: A compilation subprocess exited unexpectedly.",
+        texts=(
+            r"A compilation subprocess exited unexpectedly",
+            r"RuntimeError: Attempting to use a closed pool",
+            r"BrokenProcessPool: A (?:child process terminated|process in the process pool was terminated) abruptly",
+        ),
+        cause="torch.compile compiles in several worker processes, and one of them ended: it crashed, or the kernel "
+        "killed it for lack of memory, since each rank of the node starts up to 32 of them.",
+        remedy="""-e '{"launch_environment": {"TORCHINDUCTOR_COMPILE_THREADS": "1"}}' compiles in the rank's own """
+        "process; 4 instead of 1 compiles faster if memory was short. If it then crashes in the rank itself, its "
+        "message says why; upgrade torch and triton",
+        source="pytorch/pytorch#135120",
+    ),
+    CatalogueEntry(
+        id="dynamo-python",
+        title="torch.compile does not support this version of Python yet",
+        example="RuntimeError: Dynamo is not supported on Python 3.12+",
+        texts=(
+            r"(?:Dynamo|torch\.compile|Compile) is not (?:yet )?supported on Python 3\.\d{1,2}",
+            r"Python 3\.1\d\+? (?:is )?not yet supported for torch\.compile",
+        ),
+        cause="The installed torch cannot compile with this version of Python, and the script or a package calls "
+        "torch.compile.",
+        remedy="a newer torch: 2.4 or newer for Python 3.12, 2.6 for 3.13, 2.9 for 3.14 (ansible-playbook site.yml "
+        "--tags python_env,pytorch -e pytorch_version=2.6.0); or an older Python. A package that compiles when it is "
+        "imported, such as DeepSpeed, may also have a newer release that does not",
+        source="deepspeedai/DeepSpeed#7875",
+        recoverable=True,
+    ),
+    CatalogueEntry(
         id="compile-failed",
         title="torch.compile failed",
         example="torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
@@ -229,9 +261,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "compile "
         "into one cache, or an operation that this release of torch cannot compile, possibly only in combination with "
         "DDP or FSDP.",
-        remedy="""-e '{"launch_environment": {"TORCHDYNAMO_DISABLE": "1"}}' trains without compiling, which shows "
-        "whether """
-        "anything else is wrong; then upgrade torch, or compile only parts of the model (torch.compile on its blocks)",
+        remedy="""-e '{"launch_environment": {"TORCHDYNAMO_DISABLE": "1"}}' trains without compiling, which """
+        "shows whether anything else is wrong; then upgrade torch, or compile only parts of the model (torch.compile "
+        "on its blocks)",
         source="pytorch/pytorch#119054",
         weak=True,
         general=True,

@@ -111,4 +111,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "configures the engine for it",
         source="NVIDIA/nvidia-docker#1034",
     ),
+    CatalogueEntry(
+        id="user-without-name",
+        title="The user of the container has no name",
+        example="KeyError: 'getpwuid(): uid not found: 1042'",
+        texts=(r"getpwuid\(\): uid not found: \d",),
+        cause="The container runs with a user id that its /etc/passwd does not list (--user), and torch or another "
+        "package asks for the user's name, for the name of a cache directory.",
+        remedy="""-e '{"launch_environment": {"USER": "me", "HOME": "/tmp/me", "TORCHINDUCTOR_CACHE_DIR": """
+        """"/tmp/me/inductor"}}'; or mount the node's list of users: launch_container_options: """
+        "[--volume=/etc/passwd:/etc/passwd:ro]",
+        source="pytorch/pytorch#140765",
+        recoverable=True,
+    ),
 )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.entry import CatalogueEntry
 
+IN_CACHE = r"'[^'\n]{0,300}(?:/\.?triton[/']|/\.cache[/']|torchinductor_|torch_extensions|/huggingface/)"
+
 TOPIC = "Disks and files"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
@@ -50,7 +52,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="read-only",
         title="The file system is read-only",
         example="OSError: [Errno 30] Read-only file system",
-        texts=(r"Read-only file system",),
+        texts=(rf"Read-only file system(?!: {IN_CACHE})",),
         cause="The directory is on a read-only mount, on a container mount with :ro, or on a disk the kernel "
         "remounted read-only after errors.",
         remedy="save elsewhere, or set HF_HOME in launch_environment to a writable directory; a local disk that "
@@ -164,12 +166,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="cache-not-writable",
         title="A cache directory is not writable",
         example="PermissionError: [Errno 13] Permission denied: '/app/engine/.triton'",
-        texts=(
-            r"Permission denied: '[^'\n]{0,300}(?:/\.?triton[/']|/\.cache[/']|torchinductor_|torch_extensions|/hug"
-            r"gingface/)",
-        ),
+        texts=(rf"(?:Permission denied|Read-only file system): {IN_CACHE}",),
         cause="The cache belongs to another user of the machine, or to root after a job in a container; or "
-        "HOME does not exist in the container.",
+        "HOME does not exist in the container, or is mounted read-only there.",
         remedy="give the job caches of its own: "
         """-e '{"launch_environment": {"TRITON_CACHE_DIR": "/tmp/me/triton", "TORCHINDUCTOR_CACHE_DIR": """
         '"/tmp/me/inductor", "XDG_CACHE_HOME": "/tmp/me/cache"}}\', and HF_HOME on a data disk; or '

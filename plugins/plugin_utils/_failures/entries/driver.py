@@ -18,10 +18,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"forward compatibility was attempted on non supported HW",
             r"cudaErrorCompatNotSupportedOnDevice\b",
         ),
-        cause="The image or environment has a newer CUDA than the driver supports, and forward compatibility "
-        "works only on data-centre GPUs.",
-        remedy="update the driver: ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4; or"
-        " use an image with the CUDA of the current driver",
+        cause="Without a container: the driver was updated, often automatically, and the node has not been rebooted "
+        "since, so that its libraries are newer than the loaded kernel module. In a container: the image has a newer "
+        "CUDA than the driver supports, and forward compatibility works only on data-centre GPUs.",
+        remedy="compare `cat /proc/driver/nvidia/version` with `modinfo -F version nvidia` on that node: if they "
+        "differ, reboot it. In a container: update the driver (ansible-playbook site.yml --tags nvidia_driver -e "
+        "nvidia_driver_cuda=12.4), or use an image with the CUDA of the current driver",
         source="oobabooga/textgen#4407",
     ),
     CatalogueEntry(
@@ -163,6 +165,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         "extension, or another release of it. If it is always the same node: ansible-playbook preflight.yml checks its "
         "GPUs for memory errors",
         source="vllm-project/vllm#4108",
+    ),
+    CatalogueEntry(
+        id="cuda-initialization-error",
+        title="CUDA cannot be used in this process",
+        example="RuntimeError: CUDA error: initialization error",
+        texts=(r"cuda runtime error \(3\) ?: initialization error", r"CUDA error: initialization error"),
+        cause="Most likely this process was forked by another that had used CUDA before: a worker of the DataLoader, "
+        "or a rank that the script starts itself. Otherwise the driver fails on that node.",
+        remedy="do not use CUDA before the processes are started (torch.cuda.is_available() and device_count() count, "
+        "too), keep tensors in the dataset on the CPU, or start them with spawn: mp.set_start_method('spawn'), "
+        "DataLoader(multiprocessing_context='spawn'). If the error remains: ansible-playbook preflight.yml checks the "
+        "driver",
+        source="pytorch/pytorch#17357",
+        weak=True,
     ),
     CatalogueEntry(
         id="cuda-after-fork",

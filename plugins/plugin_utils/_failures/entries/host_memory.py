@@ -48,6 +48,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"std::bad_alloc\b",
             r"MemoryError(?<![\w.]MemoryError)\b",
             r"_ArrayMemoryError: Unable to allocate",
+            r"ArrowMemoryError: (?:re|m)alloc of size",
             r"\[Errno 12\] Cannot allocate memory",
         ),
         cause="The machine's own memory, or the job's memory limit, is exhausted.",

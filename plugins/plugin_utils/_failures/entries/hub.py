@@ -11,6 +11,24 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.entries.
 TOPIC = "Hugging Face Hub"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
+        id="hub-xet",
+        title="The Hub's faster download (Xet) fails",
+        example="RuntimeError: Data processing error: CAS service error : ReqwestMiddleware Error: Request failed "
+        "after 5 retries",
+        texts=(
+            r"Data processing error: (?:CAS|Cas|MerkleDB|File)\b[^\n]{0,200}[Ee]rror",
+            r"xethub\.hf\.co\b[^\n]{0,300}(?:timed out|Max retries exceeded|Connection refused|proxy auth)",
+        ),
+        cause="Large files of the Hub come from servers of their own (cas-server.xethub.hf.co and others), which this "
+        "node does not reach, for example because a firewall or proxy only allows huggingface.co, or which do not "
+        "respond.",
+        remedy="""download in the ordinary way: -e '{"launch_environment": {"HF_HUB_DISABLE_XET": "1"}}'; or """
+        "download once before the job and run it offline (HF_HUB_OFFLINE); behind a firewall, allow *.xethub.hf.co and "
+        "*.hf.co",
+        source="meta-pytorch/torchforge#109",
+        recoverable=True,
+    ),
+    CatalogueEntry(
         id="certificate-unknown",
         title="The certificate of a server is not trusted",
         example="[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate in "

@@ -120,6 +120,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="pinokiocomputer/pinokio#193",
     ),
     CatalogueEntry(
+        id="torchcodec-not-loaded",
+        title="torchcodec cannot load its library",
+        example="RuntimeError: Could not load libtorchcodec. Likely causes:",
+        texts=(r"Could not load libtorchcodec",),
+        cause="FFmpeg is not installed in this environment or image, in a release that torchcodec supports (4 to 7, "
+        "newer ones also 8); or torchcodec was built for another release of torch or another CUDA.",
+        remedy="conda install -c conda-forge 'ffmpeg<8', or sudo apt-get install ffmpeg on each node; and the release "
+        "of torchcodec for your torch, from torch's own index: pip install torchcodec --index-url "
+        "https://download.pytorch.org/whl/cu128",
+        source="huggingface/lerobot#964",
+        recoverable=True,
+        refines=("cuda-library-missing", "library-missing", "extension-abi"),
+    ),
+    CatalogueEntry(
         id="cuda-library-missing",
         title="A CUDA library is missing",
         example="ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
@@ -249,12 +263,30 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"operator torchvision::\w{1,30} does not exist",
             r"No such operator torchvision::",
+            r"Couldn't load custom C\+\+ ops\b",
+            r"Could not run 'torchvision::\w{1,40}' with arguments from the 'CUDA' backend",
         ),
         cause="torchvision was built for a different release of torch, or a different CUDA, from the one that is "
-        "installed; often pip upgraded only one of them.",
+        "installed, or without CUDA; often pip upgraded only one of them.",
         remedy="ansible-playbook site.yml --tags python_env,pytorch, which installs a torchvision of torch's build; if "
         "the job's requirements name versions of both that do not match, remove them",
         source="fudan-generative-vision/hallo#98",
+        recoverable=True,
+    ),
+    CatalogueEntry(
+        id="operator-without-cuda",
+        title="A package's operators were built without CUDA",
+        example="NotImplementedError: Could not run 'torchaudio::_lfilter' with arguments from the 'CUDA' backend.",
+        texts=(
+            r"Could not run '(?!aten::|prim::|quantized::|c10d|torchvision::|_c10d)\w{1,40}::\w{1,60}' with arguments "
+            r"from the 'CUDA' backend",
+        ),
+        cause="The installed build of the package that the operator's name begins with has the operator for the CPU "
+        "only: a CPU wheel, or a build on a machine without nvcc or a visible GPU.",
+        remedy="install its build for torch's CUDA (for a wheel of PyTorch: --index-url "
+        "https://download.pytorch.org/whl/cuXXX), or build it on a GPU node with CUDA_HOME set and FORCE_CUDA=1: "
+        "pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir PACKAGE",
+        source="facebookresearch/sam2#220",
         recoverable=True,
     ),
     CatalogueEntry(
@@ -262,7 +294,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A compiled package was built for a different torch",
         example="ImportError: .../_C.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
         "_ZN5torch3jit11parseSchemaERKSsb",
-        texts=(r"\.so[.\d]{0,12}: undefined symbol: _Z",),
+        texts=(r"\.so[.\d]{0,12}: undefined symbol: (?:_Z|_?Py[A-Z_])",),
         cause="The package's compiled part was built for a release of torch, a CUDA or a C++ ABI other than "
         "the installed ones.",
         remedy="install the release of the package that names your torch and CUDA, or build it again in this "
@@ -323,7 +355,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ImportError: .../nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: "
         "__nvJitLinkAddData_12_1, version libnvJitLink.so.12",
         texts=(
-            r"undefined symbol: (?:__nvJitLink|cublasLt)\w{1,60}",
+            r"undefined symbol: (?:__nvJitLink|cublas|cudnn|cusparse|cusolver|cufft|nvrtc)\w{1,60}",
             r"cuDNN version (?:incompatibility|mismatch): PyTorch was compiled",
         ),
         cause="LD_LIBRARY_PATH, or a CUDA toolkit of the system, puts CUDA or cuDNN libraries of a different "
@@ -425,7 +457,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="xformers-no-operator",
         title="xformers has no kernel for this attention",
         example="NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:",
-        texts=(r"No operator found for `memory_efficient_attention_forward`",),
+        texts=(r"No operator found for `memory_efficient_attention_\w{1,20}`",),
         cause="None of the installed xformers kernels can be used: it was built for a different torch or CUDA "
         "(operator wasn't built), this GPU is too old or too new, or the precision, head size or mask is not "
         "supported. The lines below the message give the reason for each kernel.",

@@ -16,6 +16,8 @@ TOPIC = "Devices, extensions and settings"
 TWO_GPUS = r"found at least two devices, cuda:(?P<first>\d{1,3}) and cuda:(?P<second>\d{1,3})"
 OWN_PACKAGES = ("torch", "torchvision", "torchaudio", "pytorch_lightning", "lightning", "accelerate", "transformers")
 
+ASSERTED = ("device-side-assert", "cublas-failed", "launch-failure")  # errors that may follow a failed assertion
+
 
 def is_extension(groups: Mapping[str, str], _facts: RunFacts) -> bool:
     """Return whether a package other than torch and frameworks of Python code raised the error."""
@@ -45,6 +47,110 @@ def not_divisible(groups: Mapping[str, str], _facts: RunFacts) -> bool:
 
 
 RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="cublas-of-path",
+        entries=("cublas-failed",),
+        shows=(
+            r"CUBLAS_STATUS_(?P<status>EXECUTION_FAILED|INVALID_VALUE|NOT_SUPPORTED)\b[^\n]{0,40} when calling "
+            r"`(?P<call>cublasSgemm\w{0,30})",
+        ),
+        unless=r"Assertion `|device-side assert|out of memory|\d%\|[^\n]{0,120}[1-9]\d{0,8}/\d|"
+        r"(?i:step|iter)\w{0,6}\W{1,4}[1-9]",
+        cause="A plain matrix product in fp32 failed ({call}) without an index out of range and before training had "
+        "made progress: most likely the cuBLAS that is loaded is not torch's, since LD_LIBRARY_PATH names another "
+        "CUDA toolkit. Otherwise an earlier error: an index outside an embedding, a label outside the classes, or "
+        "full GPU memory.",
+        remedy="""remove it: -e '{{"launch_environment": {{"LD_LIBRARY_PATH": ""}}}}', or the line in ~/.bashrc or """
+        "the module that sets it. If it fails again: -e "
+        """'{{"launch_environment": {{"CUDA_LAUNCH_BLOCKING": "1"}}}}' shows """
+        "whether an earlier operation is at fault, such as an index outside an embedding",
+    ),
+    EvidenceRule(
+        id="gpu-of-mig",
+        entries=("gpu-count-changed",),
+        shows=(r"device=(?P<device>[1-9]\d{0,2}), num_gpus=1\b",),
+        unless=r"environ\[['\"]CUDA_VISIBLE_DEVICES",
+        cause="CUDA shows this process a single GPU, although torch counted more and the process asks for number "
+        "{device}: most likely the GPUs are partitioned (MIG), where a process can only use one slice. Otherwise "
+        "CUDA_VISIBLE_DEVICES was changed after torch had counted them.",
+        remedy="`nvidia-smi -L` on that node lists MIG slices. For training on whole GPUs turn MIG off (sudo "
+        "nvidia-smi -mig 0, then a reboot); NCCL cannot connect slices of one GPU. To use one slice: "
+        "CUDA_VISIBLE_DEVICES=MIG-UUID before Python starts. Without MIG, remove lines that set CUDA_VISIBLE_DEVICES "
+        "in the script",
+    ),
+    EvidenceRule(
+        id="driver-in-image",
+        entries=("driver-combination", "driver-too-old-for-image"),
+        shows=(
+            r"The NVIDIA Driver is present, but CUDA failed to initialize|NVIDIA Release \d{2}\.\d{2}|"
+            r"/usr/local/cuda[\d.-]{0,8}/compat",
+        ),
+        cause="The image has a newer CUDA than the node's driver, and needs the compatibility libraries that it brings "
+        "(/usr/local/cuda/compat), which are not found first, mostly since LD_LIBRARY_PATH was replaced by the image, "
+        "the script or the job; or the driver is too old even for them.",
+        remedy="do not set LD_LIBRARY_PATH in launch_environment, the script or the Dockerfile, or extend it "
+        "(LD_LIBRARY_PATH=/my/lib:$LD_LIBRARY_PATH); otherwise update the driver (ansible-playbook site.yml --tags "
+        "nvidia_driver), or use an image with the CUDA of the current driver",
+    ),
+    EvidenceRule(
+        id="assert-of-label",
+        entries=ASSERTED,
+        shows=(
+            r"(?:nll_loss|NLLCriterion|Loss\.cu)[^\n]{0,300}Assertion "
+            r"`(?P<condition>[^`'\n]{0,20}t(?:arget)? ?>= ?0[^`'\n]{1,80})['`] failed",
+        ),
+        cause="A label is not below the number of classes, or is negative: the loss asserts {condition}. Labels must "
+        "be 0 to classes - 1.",
+        remedy="give the model as many classes as the data has (num_labels, num_classes), number the labels from 0, "
+        "and mark what is to be ignored with -100 (ignore_index). print(labels.min(), labels.max()) before the loss "
+        "shows the wrong ones",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="assert-of-embedding",
+        entries=ASSERTED,
+        shows=(r"Assertion `(?P<condition>srcIndex < srcSelectDimSize)['`] failed",),
+        cause="An id is not below the number of rows of an embedding ({condition}): a token of the tokenizer that the "
+        "model does not have, or a position beyond the longest text that it allows.",
+        remedy="model.resize_token_embeddings(len(tokenizer)) after adding tokens, with the model's own tokenizer; "
+        "truncation=True, max_length=... for long texts. print(input_ids.max(), model.config.vocab_size) before the "
+        "model is called shows which",
+    ),
+    EvidenceRule(
+        id="assert-of-probability",
+        entries=ASSERTED,
+        shows=(r"Assertion `(?P<condition>(?:input_val|target_val) >= zero && [^`'\n]{1,60})['`] failed",),
+        cause="The binary cross entropy got a value outside 0 to 1 ({condition}): outputs without a sigmoid, or not a "
+        "number because training diverged; or targets that are not 0 to 1.",
+        remedy="use binary_cross_entropy_with_logits on the outputs before the sigmoid; check the targets; if it "
+        "happens after many steps, the loss became NaN before: a smaller learning rate, gradient clipping",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="assert-of-sampling",
+        entries=ASSERTED,
+        shows=(
+            r"Assertion `(?P<condition>probability tensor contains[^\n]{1,80}?|[^`\n]{0,60}val >= 0[^`\n]{0,60}|"
+            r"cumdist\[size - 1\] > 0[^`\n]{0,60})['`] failed",
+        ),
+        cause="torch.multinomial got probabilities that are negative, not a number or all zero ({condition}): the "
+        "logits overflowed, or training diverged.",
+        remedy="generate in bf16 or fp32 instead of fp16; a smaller learning rate; print(torch.isfinite(logits).all()) "
+        "before sampling",
+    ),
+    EvidenceRule(
+        id="memory-access-of-kernel",
+        entries=("illegal-memory-access",),
+        shows=(
+            r'/(?:site|dist)-packages/(?P<package>(?!torch/|triton/)[A-Za-z]\w{0,60})/[^"\n]{1,200}", line \d{1,9}, in '
+            r"[^\n]{1,100}\n[^\n]{0,300}\n(?:[^\n]{0,60}[~^]{2,100}\n)?"
+            r'[^\n]{0,30}File "[^"\n]{1,300}/triton/(?:runtime|backends)/',
+        ),
+        cause="A Triton kernel of {package} most likely accessed memory beyond a tensor: a bug in this release, which "
+        "often appears only with large inputs (more than 2^31 elements overflow its 32-bit offsets).",
+        remedy="upgrade {package} and triton; until then, a smaller micro batch, shorter sequences or fewer tokens per "
+        """GPU. -e '{{"launch_environment": {{"CUDA_LAUNCH_BLOCKING": "1"}}}}' confirms which kernel it is""",
+    ),
     EvidenceRule(
         id="extension-without-kernel",
         entries=("no-kernel-image",),

@@ -139,6 +139,46 @@ RULES: tuple[EvidenceRule, ...] = (
         "in launch_environment. Remove the incomplete file from HF_HOME first, and check `df -h` there",
     ),
     EvidenceRule(
+        id="database-of-workers",
+        entries=("locks-unavailable",),
+        shows=(r"database is locked", r"in DataLoader worker process \d|/utils/data/_utils/worker\.py"),
+        cause="Several DataLoader workers use one SQLite file at once, and at least one of them writes to it: some "
+        "packages write a temporary table even to read.",
+        remedy="num_workers=1 or 0; or read without writing: open the file in each worker with "
+        "sqlite3.connect('file:FILE?mode=ro', uri=True, timeout=60); upgrade the package of the frames above "
+        "(torch_geometric's OnDiskDataset: 2.5). On a network drive, copy the file to each node's disk",
+    ),
+    EvidenceRule(
+        id="path-of-two",
+        entries=("program-missing", "file-missing", "file-not-on-node", "path-is-directory"),
+        shows=(r"No such file or directory: '(?P<path>(?!\w{1,12}://)[^'\n:]{0,200}:[^'\n:]{0,200}/[^'\n:]{1,200})'",),
+        cause="The path {path} contains a colon: a variable that must name one directory, such as CUDA_HOME, was "
+        "extended like a list (export CUDA_HOME=$CUDA_HOME:/usr/local/cuda).",
+        remedy="set it to one directory, without a colon: export CUDA_HOME=/usr/local/cuda in ~/.bashrc, the module, "
+        "the image or launch_environment, whichever sets it",
+    ),
+    EvidenceRule(
+        id="compiler-of-cuda-missing",
+        entries=("program-missing",),
+        shows=(r"No such file or directory: '(?P<path>[^'\n]{0,200}\bnvcc)'",),
+        cause="The CUDA toolkit is not installed on this node, or CUDA_HOME names another directory: a package "
+        "compiles GPU code and does not find its compiler ({path}). The driver and torch do not bring it.",
+        remedy="install a toolkit of torch's CUDA on each node and set CUDA_HOME in launch_environment; in a conda "
+        "environment: conda install -c nvidia cuda-toolkit=12.4. Or do without the op (torch.optim.AdamW instead of "
+        "FusedAdam)",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="lock-not-supported",
+        entries=("io-error", "stale-file", "package-failed"),
+        shows=(r"\bfcntl\.(?:flock|lockf)\(", r"OSError: \[Errno (?:5|22|37|38|95|524)\]"),
+        cause="A package locks a file (flock), and the drive of that directory refuses: a network drive without locks, "
+        "such as Lustre mounted without flock, NFS without lockd, or a mounted bucket.",
+        remedy="put caches on each node's own disk: "
+        """-e '{{"launch_environment": {{"HF_HOME": "/tmp/me/hf", "TRITON_CACHE_DIR": "/tmp/me/triton"}}}}'; """
+        "or have the drive mounted with locks (Lustre: -o flock)",
+    ),
+    EvidenceRule(
         id="lock-held",
         entries=UNREAD,
         shows=(r"file lock '(?P<path>[^'\n]{1,300})' could not be acquired",),

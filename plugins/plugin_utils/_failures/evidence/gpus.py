@@ -39,8 +39,9 @@ OLDEST_TOTALS = (
     r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) free; [\d.]{1,8} (?:bytes|[KMG]iB) cached"
 )
 NEW_TOTALS = (
-    r"GPU (?P<gpu>\d{1,3}) has a total capacity of (?P<total>[\d.]{1,8} [MG]iB) of which "
-    r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) is free\.[^\n]{0,400}?(?:this process|Process \d{1,10}) has "
+    r"GPU (?P<gpu>\d{1,3}) has a total capaci?ty of (?P<total>[\d.]{1,8} [MG]iB) of which "
+    r"(?P<free>[\d.]{1,8} (?:bytes|[KMG]iB)) is free\.(?:[^\n]{0,2000}?this process|"
+    r"(?![^\n]{0,2000}this process)[^\n]{0,400}?Process \d{1,10}) has "
     r"(?P<own>[\d.]{1,8} [KMG]iB) memory "
     r"in use"
 )
@@ -213,6 +214,18 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy=f"{OWN_GPU}; torch.load(..., map_location='cpu') for checkpoints",
         condition=local_rank_is_not_zero,
         certain=True,
+    ),
+    EvidenceRule(
+        id="memory-of-other-ranks",
+        entries=FULL,
+        shows=(
+            r"\bGPU 0 has a total capaci?ty of [^\n]{1,80} is free\.(?: Process \d{1,10} has (?P<share>[\d.]{1,8} "
+            r"[MG]iB) memory in use\.){2,16} Including non-PyTorch memory",
+        ),
+        cause="Several other processes hold memory on GPU 0 ({share} each or similar): most likely the other ranks of "
+        "this node, which loaded a checkpoint onto it, or used CUDA before they chose their own GPU.",
+        remedy=f"torch.load(..., map_location='cpu') for checkpoints; {OWN_GPU}. `nvidia-smi` on that node shows "
+        "whether they are this job's; ansible-playbook stop.yml ends what an earlier one left",
     ),
     *(
         EvidenceRule(

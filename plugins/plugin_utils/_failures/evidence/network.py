@@ -389,6 +389,20 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="ansible-playbook logs.yml -e rank=0 shows what ended it",
     ),
     EvidenceRule(
+        id="start-of-compiling-rank",
+        entries=("nccl-start-waits",),
+        shows=(
+            r"got error: (?:wait timeout|Socket Timeout|[Tt]imeout waiting)",
+            r", in (?P<function>\w{0,40}(?:compile|fused_kernels|build_ext|cpp_extension)\w{0,40})$",
+        ),
+        cause="Rank 0 did not reach the first collective in time: it was to compile CUDA extensions while the others "
+        "wait in {function}. Most likely it waits for a lock file that an interrupted build left; otherwise compiling "
+        "took longer than the time limit.",
+        remedy="remove the build directory with its lock on each node, then start again: rm -rf "
+        "megatron/fused_kernels/build (Megatron-LM), ~/.cache/torch_extensions (DeepSpeed, torch). To compile before "
+        "the job: start it once with one rank. ansible-playbook logs.yml -e rank=0 shows what rank 0 was doing",
+    ),
+    EvidenceRule(
         id="start-of-busy-rank",
         entries=("nccl-start-waits",),
         shows=(r"got error: (?:wait timeout|Socket Timeout|[Tt]imeout waiting)",),

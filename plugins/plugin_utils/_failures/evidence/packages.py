@@ -129,6 +129,12 @@ IMPORTS = (
         "the installed peft or transformers needs a newer accelerate",
         "the newest accelerate",
     ),
+    ApiChange(
+        "AttrsDescriptor",
+        "triton",
+        "the installed triton is newer than this torch, which brings a triton of its own",
+        "triton==3.2.0 for torch 2.6, triton==3.1.0 for torch 2.5; or do not name triton, so that torch chooses it",
+    ),
     ApiChange("packaging", "pkg_resources", "setuptools 70 removed it", "setuptools<70, or newer deepspeed and torch"),
     ApiChange("DEFAULT_CIPHERS", "urllib3", "urllib3 2 removed it", "urllib3<2, or newer botocore and requests"),
     ApiChange(
@@ -171,6 +177,38 @@ def of_import(change: ApiChange, number: int) -> EvidenceRule:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="protobuf-libraries-mixed",
+        entries=("aborted",),
+        shows=(
+            r"This program (?:was compiled against|requires) version (?P<wanted>[\d.]{1,12}) of the Protocol Buffer "
+            r"runtime library[^\n]{0,60}installed version \(?(?P<found>[\d.]{1,12}\d)",
+        ),
+        cause="Two packages of this process bring a protobuf library of their own (often TensorFlow and another one): "
+        "one was compiled against protobuf {wanted}, {found} was loaded first, and the library aborts the process.",
+        remedy="install protobuf {wanted}, or remove the package that training does not need (often tensorflow: "
+        "tensorboard works without it); all from pip or all from conda, not mixed",
+    ),
+    EvidenceRule(
+        id="attention-not-in-build",
+        entries=("xformers-no-operator",),
+        shows=(r"(?P<reason>[^\n]{1,100}not supported in this build[^\n]{0,60})",),
+        cause="The installed release of xformers has no kernel for this size of attention heads on this GPU: {reason}.",
+        remedy="upgrade xformers to the release for your torch (pip install --upgrade xformers also changes torch; "
+        "--no-deps keeps it), or train without it: omit enable_xformers_memory_efficient_attention(), "
+        'attn_implementation="sdpa" (transformers)',
+        certain=True,
+    ),
+    EvidenceRule(
+        id="attention-not-built",
+        entries=("xformers-no-operator",),
+        shows=(r"xFormers wasn't build with CUDA support|operator wasn't built",),
+        cause="The kernels of xformers are not usable: it was built for another torch or CUDA than the installed one.",
+        remedy="install the xformers release for your torch and CUDA: pip install --force-reinstall --no-deps "
+        "--no-cache-dir xformers==RELEASE --index-url https://download.pytorch.org/whl/cu124; `python -m "
+        "xformers.info` on the node shows for which torch it was built",
+        certain=True,
+    ),
+    EvidenceRule(
         id="backend-passed-twice",
         entries=("signature-differs", "packages-differ"),
         shows=(r"init_process_group\(\) got multiple values for (?:keyword )?argument 'backend'", r"/accelerate/"),
@@ -181,4 +219,18 @@ RULES: tuple[EvidenceRule, ...] = (
     ),
     *(of_argument(change, number) for number, change in enumerate(ARGUMENTS)),
     *(of_import(change, number) for number, change in enumerate(IMPORTS)),
+    EvidenceRule(
+        id="triton-of-other-torch",
+        entries=("import-name-missing", "torch-name-missing"),
+        shows=(
+            r"(?:cannot import name '(?P<name>\w{1,80})' from '(?P<module>triton[\w.]{0,60})'|"
+            r"module '(?P<owner>triton[\w.]{0,60})' has no attribute '(?P<attribute>\w{1,80})')",
+            r"/(?:site|dist)-packages/torch/_(?:inductor|dynamo)/",
+        ),
+        cause="The installed triton does not belong to this torch, whose compiler uses a name that triton does not "
+        "have ({name}{attribute}): each release of torch needs the release of triton that it brings.",
+        remedy="reinstall torch with its triton: ansible-playbook site.yml --tags python_env,pytorch, and do not name "
+        "triton in the job's requirements",
+        certain=True,
+    ),
 )

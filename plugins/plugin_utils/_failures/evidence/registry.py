@@ -22,7 +22,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence
     packages,
     removed_names,
     scheduler,
+    services,
     shared_files,
+    symbols,
     training,
     waiting,
 )
@@ -44,6 +46,8 @@ TOPICS: dict[str, tuple[EvidenceRule, ...]] = {
     gpus.TOPIC: gpus.RULES,
     memory.LATE_TOPIC: memory.LATE_RULES,
     packages.TOPIC: packages.RULES,
+    symbols.TOPIC: symbols.RULES,
+    services.TOPIC: services.RULES,
     removed_names.TOPIC: removed_names.RULES,
     shared_files.TOPIC: shared_files.RULES,
     files.TOPIC: files.RULES,

@@ -158,6 +158,18 @@ RULES: tuple[FrameRule, ...] = (
         "the same code to all nodes (ansible-playbook site.yml --tags code); or change the call",
     ),
     FrameRule(
+        id="rank-not-started",
+        title="A rank cannot be started with these objects",
+        message=r"(?i:can't pickle|cannot pickle|could not pickle|pickling)",
+        source=r"\bmp\.spawn\(|\bmultiprocessing\.spawn\(|mp_spawn_kwargs",
+        cause="{where} starts its ranks with spawn (Lightning: ddp_spawn), which sends the model and everything it "
+        "refers to as a pickle, and a part of it cannot be pickled: {message}.",
+        remedy='start each rank as a process of its own: Trainer(strategy="ddp") for Lightning, or torchrun '
+        "(muster's launcher) instead of mp.spawn in your own code. Otherwise define the function or class that the "
+        "message names at the top of a module",
+        over=("worker-not-picklable",),
+    ),
+    FrameRule(
         id="worker-not-started",
         title="A process cannot be started with these objects",
         message=r"(?i:can't pickle|cannot pickle|could not pickle|pickling)",
@@ -183,6 +195,20 @@ RULES: tuple[FrameRule, ...] = (
         cause="The process received SIGINT: somebody pressed Ctrl-C, or a scheduler or script sent it. It was at "
         "{where}.",
         remedy="launch again from the last checkpoint; if nobody pressed Ctrl-C, look in the scheduler's log",
+    ),
+    FrameRule(
+        id="own-attribute-missing",
+        title="A package's own object was not set up on this rank",
+        exceptions=("AttributeError",),
+        raised_by="package",
+        message=r"'(?P<owner>\w{1,80})' object has no attribute '(?P<name>\w{1,80})'",
+        source=r"\bself\.(?P<used>\w{1,80})\b[^\n]{0,400}\Z",
+        equal=("name", "used"),
+        cause="{package}, called at {where}, uses an attribute of its own object before it is set: {owner}.{name}. "
+        "Such objects are often set up on rank 0 only and used on all ranks; otherwise this is a bug of this release.",
+        remedy="upgrade {package}; or do without {owner} on the ranks other than 0 (if rank == 0: ...), or without the "
+        "option that enables it",
+        certain=False,
     ),
     FrameRule(
         id="packages-do-not-fit",
@@ -325,6 +351,16 @@ RULES: tuple[FrameRule, ...] = (
         cause="An operation in the script's own line {where} failed: {message}",
         remedy="print the shapes, types and devices of the tensors in that line on this rank, and compare them with a "
         "rank or run that works",
+        certain=False,
+    ),
+    FrameRule(
+        id="script-failed",
+        title="The script's own code failed with another error",
+        raised_by="script",
+        fallback=True,
+        cause="The script's own line {where} failed: {exception}: {message}",
+        remedy="print the values of that line on this rank, and compare them with a rank or run that works; search for "
+        "the message in the documentation of the package whose function the line calls",
         certain=False,
     ),
     FrameRule(

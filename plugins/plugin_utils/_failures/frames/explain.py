@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import Explanation, clean_line
+from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.advice import stated_advice
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.packages import package_pair
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.registry import RULES
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
@@ -60,10 +61,14 @@ def explain_raised(raised: RaisedError, replaceable: str | None, fallback: bool)
             continue
         fields = match_rule(rule, raised)
         if fields is not None:
+            advice = stated_advice(raised.text.partition(":")[2]) if rule.fallback else ""
+            remedy = rule.remedy.format_map(fields)
+            if advice:
+                remedy = f"as the message says: {shorten(advice, MAX_SHOWN)}. Otherwise: {remedy}"
             return {
                 "id": rule.id,
                 "cause": rule.cause.format_map(fields),
-                "remedy": rule.remedy.format_map(fields),
+                "remedy": remedy,
                 "seen": "",
                 "confidence": "error" if rule.certain else "log",
             }
@@ -101,6 +106,8 @@ def match_rule(rule: FrameRule, raised: RaisedError) -> dict[str, str] | None:
         return None
     package = next((name for name in raised.packages if not rule.packages or name in rule.packages), "")
     groups = {**source.groupdict(), **message.groupdict()}
+    if len({groups[name] for name in rule.equal}) > 1:
+        return None
     caller, callee = package_pair(raised) if rule.two_packages else ("", "")
     if rule.two_packages and not callee:
         return None

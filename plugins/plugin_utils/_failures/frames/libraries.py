@@ -42,6 +42,20 @@ RULES: tuple[FrameRule, ...] = (
         "shards, or resampled=True with a fixed epoch (webdataset: with_epoch(N))",
     ),
     FrameRule(
+        id="shards-not-enough",
+        title="A data set cannot be split among all ranks and workers",
+        exceptions=("IndexError", "ZeroDivisionError", "ValueError", "AssertionError"),
+        packages=("megatron", "webdataset", "wids", "streaming", "litdata", "datasets", "torchdata"),
+        source=r"(?i:shard|slice|partition|split)\w{0,40}(?:\(|\[|\s{0,2}(?:[<>]=?|[=!]=|//|%))",
+        message=r"out of (?:bounds|range)|division|modulo|by zero|empty",
+        raised_by="package",
+        cause="{package} could not split the data set among the ranks and their DataLoader workers ({inner}): a part "
+        "of the data has fewer samples or files than there are workers on all ranks.",
+        remedy="use fewer workers (num_workers), give each data set of a blend at least as many samples as ranks times "
+        "workers, or upgrade {package}",
+        certain=False,
+    ),
+    FrameRule(
         id="data-files-missing",
         title="A data set has no files",
         exceptions=("DataFilesNotFoundError", "EmptyDatasetError", "FileNotFoundError"),
@@ -98,16 +112,53 @@ RULES: tuple[FrameRule, ...] = (
         certain=False,
     ),
     FrameRule(
+        id="hdf5-filter-missing",
+        title="The plugin for the compression of an HDF5 file is missing",
+        packages=("h5py",),
+        message=r"Can't (?:synchronously )?(?:read|write) data \((?:can't open directory|required filter|filter)|"
+        r"can't dlopen|unable to (?:load|find) (?:the )?filter",
+        cause="{where}: the HDF5 file is compressed with a filter (Blosc, Zstd, LZ4, Bitshuffle) that h5py itself does "
+        "not contain: {message}.",
+        remedy="add hdf5plugin to the job's requirements (ansible-playbook site.yml --tags python_env) and `import "
+        "hdf5plugin` in the file of the data set, so that each worker has it",
+    ),
+    FrameRule(
         id="hdf5-shared",
         title="An HDF5 file is used by several processes",
         packages=("h5py",),
         message=r"Can't (?:synchronously )?read data|bad object header|addr overflow|Can't (?:synchronously )?open "
-        r"object|wrong B-tree|"
-        r"inflate\(\) failed|unable to open object|bad local heap",
+        r"object|[Uu]nable to (?:synchronously )?open object|wrong B-tree|bad symbol table|inflate\(\) failed|"
+        r"bad local heap",
         cause="{where}: h5py reads garbage: a file that was opened in the main process is used by several DataLoader "
         "workers, or another process still writes it.",
         remedy="open it in each worker when it is first used (in __getitem__: if self.file is None: self.file = "
         "h5py.File(path, 'r')); try num_workers=0; `h5ls FILE` shows whether the file itself is whole",
+        certain=False,
+    ),
+    FrameRule(
+        id="database-shared",
+        title="A SQLite connection is used by several processes",
+        message=r"database disk image is malformed|Recursive use of cursors|"
+        r"file is (?:encrypted or is )?not a database|SQLite objects created in a thread can only be used|"
+        r"Cannot operate on a closed database",
+        cause="{where}: {message}. Usually the SQLite file was opened in the main process, and the "
+        "DataLoader's workers share that connection after the fork; otherwise the file is damaged, or "
+        "another process still writes it.",
+        remedy="open it in each worker when it is first used (in __getitem__: if self.connection is None: "
+        "self.connection = sqlite3.connect(path)), and close it in __init__ if that needs it; "
+        "`sqlite3 FILE 'PRAGMA integrity_check'` shows whether the file itself is whole",
+        certain=False,
+    ),
+    FrameRule(
+        id="database-not-writable",
+        title="A SQLite file cannot be opened by all ranks",
+        message=r"attempt to write a readonly database|unable to open database file|"
+        r"OperationalError: (?:disk I/O error|locking protocol)",
+        cause="{where}: {message}. Even to read it, SQLite may write a journal (WAL) beside the file: this fails if "
+        "the directory is not writable for this user, and on network drives if several ranks open the file at once.",
+        remedy="build the file once before the job, and give each node a copy on its own disk (ansible-playbook "
+        "stage_data.yml); `ls -ld` its directory on that node. In your own code open it for reading only: "
+        "sqlite3.connect('file:FILE?mode=ro&immutable=1', uri=True). Upgrade {package} if the file is its own",
         certain=False,
     ),
     FrameRule(

@@ -11,6 +11,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames i
     files,
     libraries,
     parallel,
+    python_versions,
     services,
     training,
 )
@@ -18,6 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.r
 
 TOPICS: dict[str, tuple[FrameRule, ...]] = {
     parallel.TOPIC: parallel.RULES,
+    python_versions.TOPIC: python_versions.RULES,
     training.TOPIC: training.RULES,
     libraries.TOPIC: libraries.RULES,
     files.TOPIC: files.RULES,

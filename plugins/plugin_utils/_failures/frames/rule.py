@@ -30,6 +30,7 @@ class FrameRule:
         fallback: Whether any rule that is not a fallback, for an exception that led to this one, is preferred.
         two_packages: Whether the call must be one of a package to another, with arguments that the latter refuses.
         over: Entries of the catalogue that say less than this rule.
+        equal: Two groups of `message` and `source` that must have the same text, or ().
     """
 
     id: str
@@ -45,3 +46,4 @@ class FrameRule:
     fallback: bool = False
     two_packages: bool = False
     over: tuple[str, ...] = ()
+    equal: tuple[str, str] | tuple[()] = ()

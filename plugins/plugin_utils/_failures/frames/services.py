@@ -32,6 +32,18 @@ RULES: tuple[FrameRule, ...] = (
         """-e '{{"launch_pass_environment": ["{name}"]}}'; the job does not get other variables of your shell""",
     ),
     FrameRule(
+        id="tracked-value-too-long",
+        title="MLflow refuses a parameter that is too long",
+        message=r"(?:Param|Tag|Metric|Parameter)s?(?: value| key| name)? [^\n]{0,2000}(?:had length \d{1,9}, "
+        r"which exceeded length limit of|exceeds the maximum length)",
+        packages=("mlflow",),
+        cause="{where} logs a parameter that is longer than MLflow allows: {message}. A dictionary of the "
+        "configuration (id2label, task_specific_params) is logged as one value.",
+        remedy="upgrade mlflow: newer releases allow 6000 characters and cut longer values; or log it as a file "
+        "(mlflow.log_dict). transformers' Trainer: MLFLOW_FLATTEN_PARAMS=True in launch_environment, or report_to "
+        "without mlflow",
+    ),
+    FrameRule(
         id="launcher-variable-missing",
         title="A variable of another launcher is not set",
         exceptions=("KeyError",),

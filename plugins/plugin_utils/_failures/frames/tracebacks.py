@@ -32,7 +32,7 @@ FAULT = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]{1,20}[^\n]{0,100}\(mos
 FAULT_FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"\n]{1,500})", line (?P<line>\d{1,9}) in (?P<function>[^\n]{1,200})')
 # Code of Python, of installed packages and of launchers, as opposed to the user's own.
 INSTALLED = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python\d\.\d{1,2}/|^<(?!stdin>)|"
+    r"/(?:site|dist)-packages/|/lib/python\d\.\d{1,2}/|^<(?!stdin>)|^[^/\n]{1,300}/[^\n]{1,300}\.(?:pyx|pxi|pxd)$|"
     r"/bin/[\w-]{1,40}$"
 )
 # Parts of Python that read files or connect to servers.
@@ -40,7 +40,11 @@ STANDARD = re.compile(
     r"/lib/python\d\.\d{1,2}/(?P<name>tarfile|zipfile|gzip|bz2|lzma|pickle|csv|xml|sqlite3|json|urllib|http|ssl|socket|"
     r"smtplib|multiprocessing)\b"
 )
-PACKAGE = re.compile(r"/(?:site|dist)-packages/(?P<name>[A-Za-z_]\w{0,60})")
+# Cython names its files relative to the directory in which a package was built.
+PACKAGE = re.compile(
+    r"/(?:site|dist)-packages/(?P<name>[A-Za-z_]\w{0,60})|"
+    r"^(?P<compiled>[A-Za-z_]\w{0,60})/(?:[\w.-]{1,80}/){0,8}[\w.-]{1,80}\.(?:pyx|pxi|pxd)$"
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,10 @@ class Frame:
     @property
     def package(self) -> str:
         """The package of the file; "" if it belongs to none, "Python" for most of the standard library."""
-        match = PACKAGE.search(self.path) or STANDARD.search(self.path)
+        match = PACKAGE.search(self.path)
+        if match is not None:
+            return match["name"] or match["compiled"]
+        match = STANDARD.search(self.path)
         if match is not None:
             return match["name"]
         return "" if self.is_user_code else "Python"
