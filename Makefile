@@ -261,7 +261,8 @@ lint-then-units:
 	@$(MAKE) --no-print-directory CONCURRENT= lint-and-pylint unit unit-newest
 
 # Skips tests that do not depend on the ansible-core version (oracles, programs on nodes, code that uses nothing from Ansible except
-# its errors, tests marked one_core), and tests that need other collections.
+# its errors, tests marked one_core), and tests that need other collections. Each process imports all tests, which takes longer than the
+# few that run, so there is no more than one for each core.
 .PHONY: unit-newest
 unit-newest: IGNORED := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories \
   $(addprefix plugins/plugin_utils/,checks cluster clouds experiments failures keep page plan profile project record report s3 \
@@ -270,7 +271,7 @@ unit-newest: IGNORED := $(addprefix --ignore=tests/unit/,oracles roles plugins/m
 unit-newest: ## Unit tests with the newest ansible-core, if a suitable Python is installed
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  $(NEWEST_VENV)/bin/python -m pytest --numprocesses $(PROCESSES) --dist worksteal -m "not one_core and not thorough" $(IGNORED) $(PYTEST_ARGS); \
+	  $(NEWEST_VENV)/bin/python -m pytest --numprocesses $$(nproc) --dist worksteal -m "not one_core and not thorough" $(IGNORED) $(PYTEST_ARGS); \
 	else \
 	  echo "unit-newest: not run: $$(grep ansible-core= tests/requirements-newest.txt) needs Python 3.12 or 3.13, which is missing"; \
 	fi

@@ -78,31 +78,32 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
     [
         (("-e", "cluster=bert", *NODES), "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster"),
         (("-e", "cluster=bert", *NODES, "-e", "provision_disk=500"), "did you mean provision_disk_gb?"),
-        *(
-            pytest.param(("-e", "cluster=bert", *NODES, *more), message, marks=pytest.mark.thorough)
-            for more, message in (
-                (("-e", "idle_watch_afer=2h"), "did you mean idle_watch_after?"),
-                (
-                    ("--check", "-e", "idle_watch_enabled=true", "-e", "idle_watch_ttl=5m"),
-                    "ttl is '5m'. Use a number with a unit",
-                ),
-                (
-                    ("--check", "-e", "provision_provider=lambda"),
-                    "unknown provider 'lambda'. Known providers: ec2, paperspace",
-                ),
-                (
-                    ("--check", "-e", "region=mars1"),
-                    "unknown Paperspace region 'mars1'. Choose one of: ny2 (East Coast (NY2))",
-                ),
-                (
-                    ("--check", "-e", "provision_ssh_public_key=~/.ssh/none.pub"),
-                    ".ssh/none.pub: No such file or directory. Create a pair with `ssh-keygen -t ed25519`",
-                ),
-                (
-                    ("--check", "-e", "provision_ssh_public_key=-----BEGIN"),
-                    "ssh_public_key is not an SSH public key",
-                ),
-            )
+        # the same plugins check names and durations in rows of other tests
+        pytest.param(
+            ("-e", "cluster=bert", *NODES, "-e", "idle_watch_afer=2h"),
+            "did you mean idle_watch_after?",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "idle_watch_enabled=true", "-e", "idle_watch_ttl=5m"),
+            "ttl is '5m'. Use a number with a unit",
+            marks=pytest.mark.thorough,
+        ),
+        (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_provider=lambda"),
+            "unknown provider 'lambda'. Known providers: ec2, paperspace",
+        ),
+        (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "region=mars1"),
+            "unknown Paperspace region 'mars1'. Choose one of: ny2 (East Coast (NY2))",
+        ),
+        (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=~/.ssh/none.pub"),
+            ".ssh/none.pub: No such file or directory. Create a pair with `ssh-keygen -t ed25519`",
+        ),
+        (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=-----BEGIN"),
+            "ssh_public_key is not an SSH public key",
         ),
         (
             ("-e", "cluster=../../etc", *NODES, "-e", "max_usd_per_hour=20"),

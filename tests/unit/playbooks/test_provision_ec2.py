@@ -123,16 +123,11 @@ def test_plan_cost_and_teardown_use_the_ec2_inventory(server: EC2Server, directo
     ("arguments", "message"),
     [
         ((*NODES, *KEYS), "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster"),
+        ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is set, so no one could log in"),
         ((*NODES, *KEYS, "-e", "max_usd_per_hour=5", "-e", "region=us-east-9"), "did you mean us-east-"),
-        pytest.param(
-            (*NODES, "-e", "max_usd_per_hour=5"),
-            "no SSH key is set, so no one could log in",
-            marks=pytest.mark.thorough,
-        ),
-        pytest.param(
+        (
             (*NODES, *KEYS, "--check", "-e", "provision_own_network=true", "-e", "provision_subnet_id=subnet-1"),
             "both a new network and the existing subnet subnet-1 are requested",
-            marks=pytest.mark.thorough,
         ),
     ],
 )

@@ -92,9 +92,7 @@ def test_nodes_are_those_that_slurm_has_chosen(tmp_path: Path) -> None:
     ("chosen", "variables", "expected"),
     [
         ("n1\n", {}, "Slurm cannot choose the nodes without knowing how many to choose: add -e nnodes=N"),
-        pytest.param(
-            "n1\n", {"nnodes": 1, "launch_slurm_requeue": 2}, "cannot be requeued", marks=pytest.mark.thorough
-        ),
+        ("n1\n", {"nnodes": 1, "launch_slurm_requeue": 2}, "cannot be requeued"),
         ("n9\n", {"nnodes": 1}, "Slurm has chosen n9 at 10.9.9.9, which is not in the inventory"),
     ],
 )
