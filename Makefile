@@ -60,8 +60,9 @@ IMPORT_TREE := build/tree/ansible_collections/muster/training
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL = -m pip install --no-compile --quiet --disable-pip-version-check
 # In CI, Python searches for unreachable cycles less often: with its default thresholds, that takes a tenth of the CPU time of
-# ansible-playbook and pytest. Call as: $(call FEWER_COLLECTIONS,VENV)
-FEWER_COLLECTIONS = echo 'import gc, os; "CI" in os.environ and gc.set_threshold(100_000, 50, 1_000)' \
+# ansible-playbook and pytest. It does not search everything again when it exits, which takes 0.17 s of each ansible-playbook.
+# Call as: $(call FEWER_COLLECTIONS,VENV)
+FEWER_COLLECTIONS = echo 'import atexit, gc, os; "CI" in os.environ and (gc.set_threshold(100_000, 50, 1_000), atexit.register(gc.freeze))' \
   >"$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/fewer_collections.pth"
 
 # The targets of `make test` run one after another, even with -j. CONCURRENT is set for targets that run concurrently.
