@@ -207,7 +207,14 @@ environments: # concurrently: each pip keeps one core busy
 # first, because it fails most often and takes the least time
 .PHONY: lint-and-pylint
 lint-and-pylint: $(TEST_READY) $(GALAXY_READY) $(IMPORT_TREE)
-	@$(MAKE) --no-print-directory --jobs --output-sync CONCURRENT=yes lint-python lint-ansible lint-docs lint-galaxy sanity-pylint
+	@$(MAKE) --no-print-directory --jobs --output-sync CONCURRENT=yes lint-python lint-ansible lint-docs lint-galaxy sanity-pylint \
+	  compiled-tests
+
+# pytest rewrites the assertions of each file, which takes as long as all else that it does before the first test. Its processes would otherwise
+# do so at the same time, each for all files.
+.PHONY: compiled-tests
+compiled-tests: $(TEST_READY)
+	@errors=$$($(BIN)/python -m pytest --collect-only --quiet --quiet 2>&1) || { echo "$$errors"; exit 1; }
 
 .PHONY: lint
 lint: $(TEST_READY) $(GALAXY_READY) $(IMPORT_TREE) ## All linters; make -k lint continues after a failure
