@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 CHECKOUT = Path(__file__).resolve().parents[2]
 # The duration of an example depends on the load of this machine, not on the code.
 # `make test` generates fewer examples than `make test-all`.
-FEW = {} if os.environ.get("ROWS") == "all" else {"max_examples": 40}
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], **FEW)
+EXAMPLES = 100 if os.environ.get("ROWS") == "all" else 40
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES)
 settings.load_profile("busy")
 
 
