@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from hypothesis import HealthCheck, settings
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # The duration of an example depends on the load of this machine, not on the code.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# `make test` generates fewer examples than `make test-all`.
+EXAMPLES = 100 if os.environ.get("ROWS") == "all" else 40
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES)
 settings.load_profile("busy")
 
 

@@ -450,6 +450,15 @@ def test_roles_that_can_end_early_import_no_role(role: str) -> None:
     assert not imported or f"{role}_enabled" not in load(CHECKOUT / "roles" / role / "defaults" / "main.yml")
 
 
+def test_parts_of_the_launch_role_are_imported_without_its_variables() -> None:
+    """Ansible would copy all variables of the role for each part, and merge them for each task and node."""
+    texts = [path.read_text(encoding="utf-8") for path in (CHECKOUT / "roles" / "launch" / "tasks").glob("*.yml")]
+    imports = [item for text in texts for item in re.findall(r"import_role:\n((?: +\w+: .*\n)+)", text)]
+    parts = [item for item in imports if "name: muster.training.launch\n" in item]
+    assert len(parts) > 20
+    assert [item for item in parts if "defaults_from: none\n" not in item or "vars_from: none\n" not in item] == []
+
+
 # --- Pages ------------------------------------------------------------------------------------------------------------
 
 

@@ -190,7 +190,7 @@ def paperspace() -> Iterator[PaperspaceServer]:
         pytest.param("aws_ec2", "my-project", "my-project", marks=pytest.mark.one_core),
         pytest.param("static", "~/my-project", "../home/my-project", marks=pytest.mark.one_core),
         ("local", "{home}/my-project", "../home/my-project"),
-        *(pytest.param(name, "", ".", marks=pytest.mark.one_core) for name in OTHER_CLOUDS),
+        *(pytest.param(name, "", ".", marks=[pytest.mark.one_core, pytest.mark.thorough]) for name in OTHER_CLOUDS),
     ],
 )
 def test_project_is_written_completely(shell: Shell, source: str, directory: str, where: str) -> None:
@@ -265,7 +265,11 @@ def test_check_mode_lists_files_and_writes_nothing(shell: Shell) -> None:
             "-e source=hostfile -e hostfile=none",
             "/none: name the file that lists your machines with -e hostfile=hosts.txt",
         ),
-        ("-e source=static -e machines=a,a", "-e machines: host 2: a is listed twice. List each machine once"),
+        pytest.param(
+            "-e source=static -e machines=a,a",
+            "-e machines: host 2: a is listed twice. List each machine once",
+            marks=pytest.mark.thorough,
+        ),
         ("-e source=azure", "unknown source azure: choose the source of your machines with -e source=paperspace"),
         ("-e source=local -e directory=file", "/file is not a directory: remove it, or choose another directory with"),
         (

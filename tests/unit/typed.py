@@ -1,4 +1,4 @@
-"""Commands as a person types them who has this collection and nothing beside it: no ansible.cfg, an empty home."""
+"""Commands as a person types them who has this collection and nothing beside it: an empty home, default settings."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ def give_collection(directory: Path) -> None:
     namespace = directory / "collections" / "ansible_collections" / "muster"
     namespace.mkdir(parents=True)
     (namespace / "training").symlink_to(CHECKOUT)
+    # By default, a playbook looks for results of its processes a thousand times a second, a twentieth of a core.
+    (directory / ".ansible.cfg").write_text("[defaults]\ninternal_poll_interval = 0.01\n")
 
 
 def own_environment(directory: Path) -> dict[str, str]:

@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster.hostfile_
     render_deepspeed,
     render_openmpi,
 )
-from tests.unit.generated import clusters, hostfile_like
+from tests.unit.generated import clusters, examples, hostfile_like
 from tests.unit.oracles.open_mpi_map import open_mpi_map
 
 needs_deepspeed = pytest.mark.skipif(
@@ -125,7 +125,7 @@ def read_by_us(text: str) -> list[tuple[str, int]]:
 
 
 @needs_deepspeed
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(hosts=clusters(six=False), use=uses)
 def test_deepspeed_reads_hosts_and_slots_of_the_rank_table(
     deepspeed: DeepSpeed, hosts: list[HostSpec], use: str
@@ -136,7 +136,7 @@ def test_deepspeed_reads_hosts_and_slots_of_the_rank_table(
 
 
 @needs_deepspeed
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(text=hostfile_like)
 def test_deepspeed_agrees_with_musters_parser(deepspeed: DeepSpeed, text: str) -> None:
     hosts = read_by_us(text)
@@ -144,7 +144,7 @@ def test_deepspeed_agrees_with_musters_parser(deepspeed: DeepSpeed, text: str) -
 
 
 @needs_orterun
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(hosts=clusters(six=False), use=uses)
 def test_open_mpi_maps_the_ranks_like_the_table(open_mpi: OpenMpi, hosts: list[HostSpec], use: str) -> None:
     table = build_rank_table(hosts, order="name")
@@ -154,7 +154,7 @@ def test_open_mpi_maps_the_ranks_like_the_table(open_mpi: OpenMpi, hosts: list[H
 
 
 @needs_orterun
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(text=hostfile_like)
 def test_open_mpi_agrees_with_musters_parser(open_mpi: OpenMpi, text: str) -> None:
     hosts = read_by_us(text)

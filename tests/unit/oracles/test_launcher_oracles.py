@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.torchrun_static import TORCHRUN
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
-from tests.unit.generated import clusters
+from tests.unit.generated import clusters, examples
 from tests.unit.supervised import make_job
 
 needs_torch = pytest.mark.skipif(
@@ -143,7 +143,7 @@ arguments = st.lists(
 programs = st.sampled_from(["train.py", "/srv/my project/train.py", "$x/train.py", "tr'ain.py", "a.py\n"])
 modules = st.sampled_from(["train", "package.module", "torch.distributed.run"])
 run_ids = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", fullmatch=True)
-many = settings(max_examples=200)
+many = settings(max_examples=examples(200))
 
 
 @st.composite

@@ -34,7 +34,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.progra
 from ansible_collections.muster.training.plugins.plugin_utils._plan.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._plan.launchers.base import common_network
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
-from tests.unit.generated import clusters
+from tests.unit.generated import clusters, examples
 from tests.unit.oracles.open_mpi_map import open_mpi_map
 from tests.unit.supervised import make_job
 
@@ -231,7 +231,7 @@ def test_deepspeed_passes_no_local_rank_if_the_job_does_not_accept_it(deepspeed:
 
 
 @needs("torch", "deepspeed")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(hosts=clusters())
 def test_deepspeed_on_each_node_starts_the_ranks_of_the_table(
     deepspeed: Reader, runs: Path, hosts: list[HostSpec]
@@ -245,7 +245,7 @@ def test_deepspeed_on_each_node_starts_the_ranks_of_the_table(
 
 @needs("torch", "deepspeed")
 @pytest.mark.skipif(shutil.which("pdsh") is None, reason="pdsh is not installed (Debian and Ubuntu: pdsh)")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(hosts=clusters(six=False))
 def test_deepspeed_with_pdsh_starts_the_ranks_of_the_table(
     deepspeed: Reader, runs: Path, hosts: list[HostSpec]
@@ -264,7 +264,7 @@ def test_deepspeed_with_pdsh_starts_the_ranks_of_the_table(
 @needs("torch", "deepspeed")
 @needs_orterun
 @pytest.mark.skipif(shutil.which("pdsh") is None, reason="pdsh is not installed (Debian and Ubuntu: pdsh)")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     variables=st.dictionaries(
         st.from_regex(r"X_[A-Z0-9_]{0,8}", fullmatch=True), st.text("aZ09_@+=:,./-$\"'` \\%^\n", max_size=8), max_size=4
@@ -296,7 +296,7 @@ def test_deepspeed_env_variables_arrive_unchanged(deepspeed: Reader, runs: Path,
 
 @needs("torch", "deepspeed")
 @needs_orterun
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(hosts=clusters(six=False))
 def test_deepspeed_with_open_mpi_uses_same_options_as_mpirun_launcher(
     deepspeed: Reader, runs: Path, hosts: list[HostSpec]
@@ -313,7 +313,7 @@ def test_deepspeed_with_open_mpi_uses_same_options_as_mpirun_launcher(
 
 
 @needs_orterun
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(hosts=clusters(six=False))
 def test_open_mpi_maps_mpirun_command_like_the_rank_table(runs: Path, hosts: list[HostSpec]) -> None:
     table, plans = planned(runs / "map", job_of("mpirun"), hosts)
@@ -329,7 +329,7 @@ def test_open_mpi_maps_mpirun_command_like_the_rank_table(runs: Path, hosts: lis
 
 
 @needs("torch", "accelerate")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(hosts=clusters(), slots=st.integers(1, 16), precision=st.sampled_from([{}, {"mixed_precision": "bf16"}]))
 def test_accelerate_starts_the_ranks_of_the_table(
     accelerate: Reader, runs: Path, hosts: list[HostSpec], slots: int, precision: dict[str, str]
@@ -378,7 +378,7 @@ def test_accelerate_starts_a_single_rank_like_any_other_launcher(tmp_path: Path)
 
 
 @needs("torch", "deepspeed")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     batch=st.none() | st.integers(1, 96),
     micro=st.none() | st.integers(1, 12),

@@ -81,6 +81,20 @@ def measured(directory: Path, run_id: str) -> set[str]:
     return set(json.loads(path.read_text())["seconds"]) if path.exists() else set()
 
 
+def test_only_the_slow_node_is_named(directory: Path) -> None:
+    code, output = run(directory, "-e", "run_id=now", "-e", "baseline=before", "-e", "benchmark_fail_on_slow=true")
+    assert "run now succeeded" in output, output
+    assert "problem: slow rank 0 is slow:" in output and "swift rank 0 is slow" not in output, output
+    assert "matmul on swift rank 0: " in output and " TFLOP/s, but 1e+03 in before" in output, output
+    assert code == 2 and "benchmark_fail_on_slow is set" in output, output
+    record = directory / "runs" / "now"
+    result = json.loads((record / "benchmark.json").read_text())
+    assert result["complete"] and {item["op"] for item in result["collectives"]} == {"all_reduce"}
+    assert output.count(f"\nreport: {record}/report.html") == 1, output
+    assert "Figures of the benchmark" in (record / "report.html").read_text()
+
+
+@pytest.mark.thorough  # the test above, and test_sweep.py for an interrupted sequence
 def test_killed_benchmark_resumes_and_names_only_the_slow_node(directory: Path) -> None:
     more = ["-e", "run_id=now", "-e", "baseline=before", "-e", "benchmark_fail_on_slow=true"]
     process = begun(directory, words(*more))
@@ -104,6 +118,7 @@ def test_killed_benchmark_resumes_and_names_only_the_slow_node(directory: Path) 
     assert code == 2 and "now is a finished benchmark: choose another name" in " ".join(output.split()), output
 
 
+@pytest.mark.thorough  # test_two_jobs.py launches on busy nodes, with the same checks
 def test_benchmark_is_refused_on_busy_nodes(directory: Path) -> None:
     (directory / "job.py").write_text("import time\ntime.sleep(600)\n")
     job = {"launch_script": f"{directory}/job.py", "launch_launcher": "env", "detach": True, "run_id": "job"}

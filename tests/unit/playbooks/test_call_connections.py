@@ -242,8 +242,15 @@ def alive(pids: list[str]) -> list[str]:
     return [pid for pid in pids if state(pid) not in ("X", "Z")]
 
 
-@pytest.mark.parametrize("password", [{}, {"ansible_password": "s3cr3t"}], ids=["key", "password"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
+@pytest.mark.parametrize(
+    ("number", "password"),
+    [
+        pytest.param(signal.SIGINT, {}, id="ctrl-c-key"),
+        pytest.param(signal.SIGTERM, {"ansible_password": "s3cr3t"}, id="terminated-password"),
+        pytest.param(signal.SIGINT, {"ansible_password": "s3cr3t"}, id="ctrl-c-password", marks=pytest.mark.thorough),
+        pytest.param(signal.SIGTERM, {}, id="terminated-key", marks=pytest.mark.thorough),
+    ],
+)
 def test_interrupted_calls_leave_no_process(tmp_path: Path, password: dict[str, str], number: signal.Signals) -> None:
     """With a password, ssh is in a session of its own, so that no signal for the process group reaches it."""
     write_play(tmp_path, *({**password, "ansible_host": f"silent{name}"} for name in "abc"))
@@ -266,7 +273,7 @@ def test_interrupted_calls_leave_no_process(tmp_path: Path, password: dict[str, 
         process.kill()
 
 
-@pytest.mark.parametrize("playbook", ["status", "stop"])
+@pytest.mark.parametrize("playbook", [pytest.param("status", marks=pytest.mark.thorough), "stop"])
 def test_interrupted_command_explains_what_to_do(tmp_path: Path, playbook: str) -> None:
     """The calls of all nodes are interrupted as those of each node were."""
     write_play(tmp_path, {}, {"ansible_host": "silent"})

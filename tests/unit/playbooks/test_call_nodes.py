@@ -105,12 +105,16 @@ def test_failed_node_fails_in_its_own_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("host_b", "play"),
     [
-        ({"name_of_run": "b"}, {}),
-        ({}, {"vars": {"name_of_run": "{{ inventory_hostname }}"}}),
-        ({}, {"vars": {"ansible_user": "other"}}),
-        ({}, {"vars": {"ansible_python_interpreter": "/usr/bin/../bin/python3"}}),
+        pytest.param({"name_of_run": "b"}, {}, id="option-of-a-host"),
+        *(
+            pytest.param({}, {"vars": variables}, id=name, marks=pytest.mark.thorough)
+            for name, variables in (
+                ("option-with-the-host's-name", {"name_of_run": "{{ inventory_hostname }}"}),
+                ("connection-of-the-play", {"ansible_user": "other"}),
+                ("interpreter-of-the-play", {"ansible_python_interpreter": "/usr/bin/../bin/python3"}),
+            )
+        ),
     ],
-    ids=["option-of-a-host", "option-with-the-host's-name", "connection-of-the-play", "interpreter-of-the-play"],
 )
 def test_nodes_have_their_own_processes_if_they_differ(
     tmp_path: Path, host_b: dict[str, Any], play: dict[str, Any]
@@ -122,7 +126,7 @@ def test_nodes_have_their_own_processes_if_they_differ(
     assert all(('User="other"' in line) == ("ansible_user" in play.get("vars", {})) for line in result["ssh"])
 
 
-@pytest.mark.parametrize("where", ["play", "block"])
+@pytest.mark.parametrize("where", [pytest.param("play", marks=pytest.mark.thorough), "block"])
 def test_keyword_that_a_play_or_block_renders_for_each_node_applies(tmp_path: Path, where: str) -> None:
     user: dict[str, Any] = {"remote_user": "{{ login }}"}
     result = called(

@@ -35,7 +35,7 @@ def test_playbook_always_enables_docker_engine() -> None:
     }
 
 
-@pytest.mark.parametrize("expected_text", ["", "--limit a"])
+@pytest.mark.parametrize("expected_text", [pytest.param("", marks=pytest.mark.thorough), "--limit a"])
 def test_delete_old_without_data_root_path_is_refused(directory: Path, expected_text: str) -> None:
     output = said(directory, "-e", "docker_data_root_delete_old=true", *expected_text.split())
     assert "docker_data_root_delete_old is true, and docker_data_root_path is not set, for a." in output, output
@@ -46,7 +46,7 @@ def test_delete_old_without_data_root_path_is_refused(directory: Path, expected_
     assert "is not set" not in with_path and "Connection refused" in with_path, with_path
 
 
-@pytest.mark.parametrize("expected_text", ["", "--limit a"])
+@pytest.mark.parametrize("expected_text", [pytest.param("", marks=pytest.mark.thorough), "--limit a"])
 def test_tags_and_variables_without_effect_are_refused_with_limit_too(directory: Path, expected_text: str) -> None:
     output = said(directory, "--tags", "docker_engine", "-e", "container_image_name=b", *expected_text.split())
     assert "--tags docker_engine: this playbook has no tags; remove the option" in output, output

@@ -37,7 +37,7 @@ if os.environ["NODE_RANK"] == "1":
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The collection, an inventory of two nodes, and a job."""
-    two_nodes(tmp_path, 11, NODES, launch_launcher="env")
+    two_nodes(tmp_path, 11, NODES, launch_launcher="env", launch_report=False)
     (tmp_path / "job.py").write_text(JOB)
     return tmp_path
 
@@ -54,6 +54,18 @@ def launched(directory: Path, script: str, *more: str) -> tuple[int, str]:
     return done.returncode, " ".join(done.stdout.split())
 
 
+def test_largest_batch_is_found_and_used_by_a_launch(directory: Path) -> None:
+    done = typed(directory, words(directory, "-e", "fit_start=8", "-e", "fit_max=12"))
+    assert done.returncode == 0, done.stdout
+    assert "[fit] batch 8 fits" in done.stdout and "[fit] batch 12 does not fit: MemoryError" in done.stdout
+    assert "fit: the largest batch size per rank is 4, after 3 probes" in done.stdout, done.stdout
+    code, output = launched(directory, "job.py", "-e", '{"launch_args": ["{batch_size}", "--lr", 1e-5]}')
+    assert code == 0 and "[fit] batch 4, found by fit" in output, output
+    plan = json.loads((directory / "runs" / "whole" / "plan.json").read_text())
+    assert plan["command"][-4:] == [f"{directory}/job.py", "4", "--lr", "1e-5"], "all else is as it was written"
+
+
+@pytest.mark.thorough  # the test above, and test_sweep.py for an interrupted sequence
 def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) -> None:
     (directory / "wait").touch()
     command = words(directory, "-e", "fit_start=8", "-e", "fit_max=12")
@@ -105,7 +117,7 @@ def test_interrupted_search_resumes_and_finds_the_memory_limit(directory: Path) 
             "batch size, such as ",
         ),
         ("fitted=fit", "fitted is the result of a search and cannot be used in another search: remove it"),
-        ("fit_strat=4", "did you mean fit_start?"),
+        pytest.param("fit_strat=4", "did you mean fit_start?", marks=pytest.mark.thorough),
         ("fit_start=9000", "fit_start is 9000, but must be between 1 and fit_max, which is 4096"),
     ],
 )

@@ -80,10 +80,9 @@ def searched(directory: Path, launcher: str, how: str) -> str:
     ("launcher", "how", "message"),
     [
         ("torchrun", "torch", "DefaultCPUAllocator: can't allocate memory"),
-        ("mpirun", "plain", "MemoryError"),
         *(
             pytest.param(one, "plain", "MemoryError", marks=pytest.mark.thorough)
-            for one in ("env", "accelerate", "deepspeed", "pdsh", "openmpi")
+            for one in ("mpirun", "env", "accelerate", "deepspeed", "pdsh", "openmpi")
         ),
     ],
 )

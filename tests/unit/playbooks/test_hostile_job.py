@@ -74,6 +74,7 @@ def test_launch_whose_output_is_not_read_ends_and_the_run_continues(directory: P
     eventually(lambda: state_of(directory, "first") == "succeeded")
 
 
+@pytest.mark.thorough  # unit/plugins/module_utils/supervisor checks the supervisor
 @pytest.mark.one_core
 def test_launch_continues_when_its_job_removes_the_run_directory(directory: Path) -> None:
     (directory / "job.py").write_text(REMOVE)

@@ -45,7 +45,7 @@ def query(directory: Path, playbook: str, *arguments: str) -> subprocess.Complet
     ("playbook", "question", "answer"),
     [
         ("status", "nodes[?state=='no run'].node", ["a", "b"]),
-        ("runs", "length(runs)", 0),
+        pytest.param("runs", "length(runs)", 0, marks=pytest.mark.thorough),
         ("preflight", "nodes[].{name:name,rank:node_rank}|[1]", {"name": "b", "rank": 1}),
     ],
 )

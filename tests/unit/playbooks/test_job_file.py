@@ -81,7 +81,7 @@ def test_command_line_overrides_job_file(directory: Path) -> None:
     [
         pytest.param(("code_source=/somewhere/project",), "/project", marks=pytest.mark.thorough),
         (("code_source=/somewhere/project", "code_directory=other"), "/other"),
-        (("code_source=.",), "/home"),
+        pytest.param(("code_source=.",), "/home", marks=pytest.mark.thorough),
         ((), ""),
     ],
 )

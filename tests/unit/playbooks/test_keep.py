@@ -59,6 +59,7 @@ def log(directory: Path, node: str, attempt: int) -> str:
     return path.read_text() if path.exists() else ""
 
 
+@pytest.mark.thorough  # test_keep_provision.py adds a machine in the same way; test_keeper.py
 @pytest.mark.one_core
 def test_machine_of_the_inventory_replaces_a_lost_node(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"launch_restarts": 2, "launch_restart_wait": "30m", "launch_report": False}

@@ -45,7 +45,7 @@ def directory(tmp_path: Path) -> Path:
         ("-e rank=4", 2, GONE.format(4)),
         ("-e rank=4 -e fetch=true", 0, "a has no run first in"),  # fetches the logs of the nodes that have the run
         ("-e rank=3", 2, "b: run first does not exist on this node"),  # node b was queried
-        ("-e rank=6", 2, NO_RANK.format(6)),
+        pytest.param("-e rank=6", 2, NO_RANK.format(6), marks=pytest.mark.thorough),
         ("-e rank=abc", 2, NO_RANK.format("abc")),
     ],
 )

@@ -116,7 +116,17 @@ def test_misspelt_variable_gets_a_suggestion(directory: Path) -> None:
     assert "--skip-tags" not in printed, "which stands in no option that was typed"
 
 
-@pytest.mark.parametrize("playbook", each_once(READ))
+@pytest.mark.parametrize(
+    "playbook",
+    [
+        *each_once(["launch", "provision"]),
+        *(
+            pytest.param(item, marks=[pytest.mark.one_core, pytest.mark.thorough])
+            for item in READ
+            if item not in ("launch", "provision")
+        ),
+    ],
+)
 def test_variables_the_playbook_reads_are_accepted(directory: Path, playbook: str) -> None:
     arguments = [word for pair in READ[playbook].split() for word in ("-e", pair.replace("~", " "))]
     printed = said(directory, f"muster.training.{playbook}", *arguments, "-e", "@settings.yml", "-e", "warmupsteps=1")
@@ -128,7 +138,7 @@ def test_variables_the_playbook_reads_are_accepted(directory: Path, playbook: st
     ("playbook", "typed_words", "hints"),
     [
         ("launch", "script=a.py image=b", ["script", "launch_script", "image", "launch_image"]),
-        ("stop", "run=first", ["run", "run_id"]),
+        pytest.param("stop", "run=first", ["run", "run_id"], marks=pytest.mark.thorough),
     ],
 )
 def test_near_miss_gets_the_intended_variable_as_suggestion(
@@ -139,7 +149,7 @@ def test_near_miss_gets_the_intended_variable_as_suggestion(
         assert f"{name} is set (with -e), but nothing reads it; did you mean {meant}?" in printed, printed
 
 
-@pytest.mark.parametrize("playbook", ["mine.yml", "tagged.yml"])
+@pytest.mark.parametrize("playbook", ["mine.yml", pytest.param("tagged.yml", marks=pytest.mark.thorough)])
 def test_tags_and_variables_of_users_own_playbooks_are_accepted(directory: Path, playbook: str) -> None:
     printed = said(directory, playbook, "-e", "own=1 warmup_steps=3", "--tags", "own")
     assert "this playbook has no tags" not in printed and "nothing reads it" not in printed

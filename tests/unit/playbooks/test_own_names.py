@@ -36,7 +36,7 @@ def directory(tmp_path: Path) -> Path:
     ("playbook", "expected_text"),
     [
         ("status", "no node has a run of-own-names"),
-        ("stop", "no node has a run of-own-names"),
+        pytest.param("stop", "no node has a run of-own-names", marks=pytest.mark.thorough),
         ("logs", "run of-own-names does not exist on this node"),
     ],
 )

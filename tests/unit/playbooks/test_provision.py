@@ -78,10 +78,16 @@ def test_check_mode_shows_plan_price_and_diff(server: PaperspaceServer, tmp_path
     [
         (("-e", "cluster=bert", *NODES), "max_usd_per_hour is not set. Set a limit for the hourly cost of the cluster"),
         (("-e", "cluster=bert", *NODES, "-e", "provision_disk=500"), "did you mean provision_disk_gb?"),
-        (("-e", "cluster=bert", *NODES, "-e", "idle_watch_afer=2h"), "did you mean idle_watch_after?"),
-        (
+        # the same plugins check names and durations in rows of other tests
+        pytest.param(
+            ("-e", "cluster=bert", *NODES, "-e", "idle_watch_afer=2h"),
+            "did you mean idle_watch_after?",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
             ("-e", "cluster=bert", *NODES, "--check", "-e", "idle_watch_enabled=true", "-e", "idle_watch_ttl=5m"),
             "ttl is '5m'. Use a number with a unit",
+            marks=pytest.mark.thorough,
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_provider=lambda"),
@@ -114,7 +120,10 @@ def test_wrong_arguments_are_refused_with_a_message(
 
 @pytest.mark.parametrize(
     ("key", "message"),
-    [("", "no API key in the option api_key, PAPERSPACE_API_KEY, "), ("wrong", "The API key is wrong or was deleted")],
+    [
+        pytest.param("", "no API key in the option api_key, PAPERSPACE_API_KEY, ", marks=pytest.mark.thorough),
+        ("wrong", "The API key is wrong or was deleted"),
+    ],
 )
 def test_missing_or_wrong_api_key_is_refused(server: PaperspaceServer, tmp_path: Path, key: str, message: str) -> None:
     code, output = play(

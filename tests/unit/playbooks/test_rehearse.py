@@ -58,6 +58,18 @@ def words(directory: Path, *more: str) -> list[str]:
     return ["ansible-playbook", "muster.training.rehearse", "-i", "machines.yml", "-e", json.dumps(job), *more]
 
 
+def test_job_that_resumes_is_approved(directory: Path) -> None:
+    done = typed(directory, words(directory))
+    assert done.returncode == 0, done.stdout
+    assert "the second start continued the curve of the first" in done.stdout
+    assert "the whole job, 900 steps: about 0:30:36, 1.53 USD" in done.stdout, done.stdout
+    assert "rehearsal rehearsal: go" in done.stdout
+    known = json.loads((directory / "runs" / "rehearsal" / "rehearsal.json").read_text())
+    assert [start["run_id"] for start in known["starts"]] == ["rehearsal-all", "rehearsal-resumed"]
+    assert known["starts"][1]["steps"][0] == 21 and known["checkpoint_bytes"] >= 100000 and known["go"] is True
+
+
+@pytest.mark.thorough  # the test above, and test_sweep.py for an interrupted sequence
 def test_killed_rehearsal_resumes_and_approves_a_job_that_resumes(directory: Path) -> None:
     (directory / "wait").touch()
     status = directory / "nodes" / "rehearsal-resumed" / "node1" / "status.json"
@@ -84,6 +96,7 @@ def test_killed_rehearsal_resumes_and_approves_a_job_that_resumes(directory: Pat
     assert done.returncode == 2 and "rehearsal is a rehearsal that has ended: choose another name" in done.stdout
 
 
+@pytest.mark.thorough  # unit/plugins/plugin_utils/experiments/rehearse judges starts
 def test_job_that_does_not_resume_is_rejected(directory: Path) -> None:
     (directory / "broken").touch()
     done = typed(directory, words(directory))

@@ -70,6 +70,7 @@ def test_failed_run_writes_its_report_and_still_fails(directory: Path) -> None:
     assert "the report of failing-again could not be created" in " ".join(done.stdout.split())
 
 
+@pytest.mark.thorough  # unit/plugins/plugin_utils/report; test_record.py has such a run
 def test_status_writes_the_report_of_a_detached_run_once(directory: Path) -> None:
     job = ["-e", "run_id=detached", "-e", "detach=true", "-e", f"launch_script={directory}/good.py"]
     done = typed(directory, [*PLAYBOOK.format("launch").split(), *job])

@@ -30,9 +30,12 @@ def inventory(directory: Path, hosts: dict[str, str]) -> None:
     "playbook",
     [
         "launch",
-        *(pytest.param(one, marks=pytest.mark.one_core) for one in ("preflight", "site", "status")),
-        # As preflight and site, by the same modules
-        *(pytest.param(one, marks=[pytest.mark.one_core, pytest.mark.thorough]) for one in ("ping", "docker")),
+        *(pytest.param(one, marks=pytest.mark.one_core) for one in ("preflight", "site")),
+        # As preflight and site, by the same modules, and as launch
+        *(
+            pytest.param(one, marks=[pytest.mark.one_core, pytest.mark.thorough])
+            for one in ("ping", "docker", "status")
+        ),
     ],
 )
 def test_same_problem_on_64_nodes_is_printed_once(tmp_path: Path, playbook: str) -> None:
@@ -45,7 +48,11 @@ def test_same_problem_on_64_nodes_is_printed_once(tmp_path: Path, playbook: str)
 
 
 @pytest.mark.parametrize(
-    "playbook", ["preflight", *(pytest.param(one, marks=pytest.mark.one_core) for one in ("ping", "launch"))]
+    "playbook",
+    [
+        "preflight",
+        *(pytest.param(one, marks=[pytest.mark.one_core, pytest.mark.thorough]) for one in ("ping", "launch")),
+    ],
 )
 def test_unreachable_nodes_share_one_finding_when_others_respond(tmp_path: Path, playbook: str) -> None:
     here = f"{{ansible_connection: local, node_address: 10.0.0.9, launch_node_directory: {tmp_path}/node}}"
@@ -78,7 +85,9 @@ exit 255
 """
 
 
-@pytest.mark.parametrize("playbook", ["launch", pytest.param("ping", marks=pytest.mark.one_core)])
+@pytest.mark.parametrize(
+    "playbook", ["launch", pytest.param("ping", marks=[pytest.mark.one_core, pytest.mark.thorough])]
+)
 def test_error_of_ssh_that_exits_immediately_is_shown(tmp_path: Path, playbook: str) -> None:
     (tmp_path / "ssh").write_text(DEAF)
     (tmp_path / "ssh").chmod(0o755)

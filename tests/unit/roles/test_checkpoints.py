@@ -246,7 +246,9 @@ def test_version_copied_last_is_kept_even_if_its_files_are_older(
         assert copied_files(s3) == {"last.pt": b"%d" % number}
 
 
-@pytest.mark.parametrize("lost", [None, b"cut"], ids=["gone", "shorter"])
+@pytest.mark.parametrize(
+    "lost", [pytest.param(None, id="gone", marks=pytest.mark.thorough), pytest.param(b"cut", id="shorter")]
+)
 def test_checkpoint_lost_in_s3_is_kept_locally_and_copied_again(
     settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     lost: bytes | None,
@@ -282,7 +284,7 @@ def test_file_added_during_local_removal_is_kept(
     assert (folder / "step" / "deep" / "late").read_bytes() == b"late"
 
 
-@pytest.mark.parametrize("name", ["step", "last.pt"])
+@pytest.mark.parametrize("name", ["step", pytest.param("last.pt", marks=pytest.mark.thorough)])
 def test_failed_local_removal_is_reported_once(  # noqa: PLR0913
     settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], name: str,

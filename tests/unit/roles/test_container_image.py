@@ -139,7 +139,7 @@ def cluster(tmp_path: Path) -> ImageCluster:
     return ImageCluster(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["docker", "podman"])
+@pytest.mark.parametrize("name", [pytest.param("docker", marks=pytest.mark.thorough), "podman"])
 def test_image_is_pulled_once_and_passed_on_to_all_nodes(tmp_path: Path, name: str) -> None:
     cluster = ImageCluster(tmp_path, name)
     results = cluster.distribute()

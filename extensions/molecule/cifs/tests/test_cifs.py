@@ -152,6 +152,7 @@ def test_changed_password_is_stored_and_share_remounted(bench: Bench) -> None:
     assert changes(bench.mount()) == 0
 
 
+@pytest.mark.thorough  # molecule/data: buckets are mounted by the same module
 def test_mount_in_use_is_left_unchanged(bench: Bench) -> None:
     bench.machine.sh(f"cd {PATH}; sleep 300 >/dev/null 2>&1 & echo $! > /run/user-of-the-mount")
     play = bench.module(drive_options={"seal": True})

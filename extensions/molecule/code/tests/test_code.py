@@ -148,6 +148,7 @@ def test_joining_node_copies_code_from_the_first_node(lab: Lab) -> None:
     assert tree(lab, "node4") == before
 
 
+@pytest.mark.thorough  # molecule/trust runs the role for another user
 def test_code_can_be_copied_for_another_user(lab: Lab) -> None:
     play = drive.run(CONVERGE, lab.inventory, options=TWO, code_user="trainer", code_directory="")
     assert play.rc == 0, play.output

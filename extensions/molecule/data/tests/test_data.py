@@ -184,6 +184,7 @@ def test_mounts_return_after_reboot_and_dead_server_does_not_block_login(
     assert data.read("node1", f"{PATH}/1.csv") and data.read("node1", f"{AMAZON}/1.csv")
 
 
+@pytest.mark.thorough  # tests/unit/roles/test_data_mounts.py; preflight above names mounts that differ
 def test_nodes_that_see_different_contents_are_named(data: Data, mounted: drive.Play, package: Repository) -> None:
     other = "data{{ ':/large' if inventory_hostname == 'node2' else '' }}"
     asked = {"bucket": other, "path": "/mnt/differs", "endpoint": data.s3.url, "read_only": True}

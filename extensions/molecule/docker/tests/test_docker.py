@@ -236,6 +236,7 @@ def test_engine_from_another_package_is_kept(engine: Lab, tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.thorough  # tests/unit/roles/test_root_paths.py
 def test_image_directory_owned_by_a_user_is_refused(engine: Lab, tmp_path: Path) -> None:
     there = "/home/muster/images"
     play = role(engine, tmp_path, "container_image", container_image_name="team/a:1", container_image_directory=there)
@@ -246,6 +247,7 @@ def test_image_directory_owned_by_a_user_is_refused(engine: Lab, tmp_path: Path)
     assert engine.exec("node1", ["test", "-e", there]).returncode != 0
 
 
+@pytest.mark.thorough  # tests/unit/roles/test_docker_engine_key.py
 def test_package_key_not_from_nvidia_is_refused(engine: Lab, tmp_path: Path) -> None:
     lab = engine
     key = "/usr/share/keyrings/debian-archive-keyring.gpg"

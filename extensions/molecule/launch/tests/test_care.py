@@ -37,7 +37,8 @@ FAULTS: dict[str, tuple[Callable[[Lab, str], None], str, str]] = {
 
 
 @pytest.mark.parametrize(
-    "name", ["first-off", "off", "first-reboots", pytest.param("reboots", marks=pytest.mark.thorough)]
+    "name",
+    ["first-off", "off", *(pytest.param(item, marks=pytest.mark.thorough) for item in ("first-reboots", "reboots"))],
 )
 def test_one_message_reports_the_end(lab: Lab, nodes: list[str], webhook: Any, name: str) -> None:
     fault, node, state = FAULTS[name]
@@ -122,6 +123,7 @@ def test_page_and_metrics_show_a_run(lab: Lab, nodes: list[str]) -> None:
     assert lab.exec("node2", ["ls", textfiles]).stdout == "", "the series end with the run"
 
 
+@pytest.mark.thorough  # tests/unit/playbooks/test_profile.py profiles the same job
 def test_profile_of_a_running_job_names_the_late_rank(lab: Lab, nodes: list[str]) -> None:
     over = "/home/muster/over"
     options: dict[str, Any] = {"nnodes": 2, "launch_launcher": "torchrun", "launch_nproc_per_node": 1}
@@ -154,6 +156,7 @@ def connect(port: int) -> DebugClient:
     return clients[0]
 
 
+@pytest.mark.thorough  # test_debug_rank.py in tests/unit/playbooks and in supervisor
 def test_debugger_follows_its_rank_to_another_node(lab: Lab, nodes: list[str]) -> None:
     port = free_port()
     options: dict[str, Any] = {"nnodes": 2, "launch_launcher": "env", "launch_restarts": 1, "launch_spares": 1}

@@ -51,6 +51,7 @@ def test_successful_run_leaves_a_record_and_no_secrets(lab: Lab, nodes: list[str
         assert lab.exec(name, ["find", "/run/muster", "-mindepth", "2"]).stdout == ""
 
 
+@pytest.mark.thorough  # molecule/launchers has exceptions under torchrun and mpirun
 def test_exception_in_a_rank_ends_run_and_is_reported(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "loop.py", "--raise-on", "2", run_id="raises", nnodes=3)
     play.wait_for(r"step 5 ")
@@ -67,7 +68,8 @@ def test_exception_in_a_rank_ends_run_and_is_reported(lab: Lab, nodes: list[str]
 @pytest.mark.parametrize(
     ("victim", "node"),
     [
-        ("rank", MASTER),
+        # other tests here kill a rank: the one of a lost mount, and the one of a closed terminal
+        pytest.param("rank", MASTER, marks=pytest.mark.thorough),
         pytest.param("rank", OTHER, marks=pytest.mark.thorough),
         ("launcher", OTHER),
         ("supervisor", MASTER),
@@ -432,6 +434,7 @@ def test_elastic_run_fails_when_its_store_host_is_lost(lab: Lab, nodes: list[str
     assert play.rc == 2 and f"node {MASTER}" in play.last_lines(), play.output
 
 
+@pytest.mark.thorough  # tests/unit/playbooks/test_two_jobs.py ends a run beside another
 def test_failed_run_does_not_affect_another_run(lab: Lab, nodes: list[str]) -> None:
     first = drive.launch(lab, "ticks.py", run_id="left", nodes="node1,node2", launch_launcher="env")
     second = drive.launch(lab, "ticks.py", run_id="right", nodes="node3,node4", launch_launcher="env")

@@ -106,7 +106,8 @@ def test_nodes_with_passwords_in_a_vault_behind_a_bastion(lab: Lab, passwords: N
     drive.nothing_left(lab, TWO, within=60)
 
 
-@pytest.mark.parametrize("login", ["key", "password"])
+# tests/unit/playbooks/test_call_connections.py interrupts calls with keys
+@pytest.mark.parametrize("login", [pytest.param("key", marks=pytest.mark.thorough), "password"])
 def test_interrupted_calls_leave_nothing_here_and_on_nodes(
     lab: Lab, nodes: list[str], tmp_path: Path, login: str, request: pytest.FixtureRequest
 ) -> None:

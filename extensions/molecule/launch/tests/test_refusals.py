@@ -198,5 +198,6 @@ def test_inventory_can_set_the_number_of_nodes(lab: Lab, nodes: list[str], tmp_p
     assert "node2" in play.output and "node3" not in play.output, play.output
 
 
+@pytest.mark.thorough  # tests/unit/plugins/plugin_utils/plan
 def test_elastic_needs_c10d(lab: Lab, nodes: list[str]) -> None:
     refused(lab, nodes, "needs launch_rdzv_backend: c10d", launch_rdzv_backend="static", nnodes="2:4")

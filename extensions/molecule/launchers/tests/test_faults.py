@@ -17,7 +17,7 @@ LAUNCHERS: dict[str, dict[str, Any]] = {
     "openmpi": {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "openmpi"},
     "accelerate": {"launch_launcher": "accelerate", "nproc_per_node": 1},
 }
-FEW = ("mpirun", "accelerate")  # the other launchers end like one of these; pdsh is stopped below
+FEW = ("mpirun",)  # the others end like this one or torchrun, which has a test of its own; pdsh is stopped below
 
 
 def running(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:
@@ -76,7 +76,8 @@ def test_stop_ends_run_on_all_nodes(lab: Lab, nodes: list[str], launcher: str) -
     assert drive.record(lab, f"stop-{launcher}")["state"] == "stopped"
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("pdsh", marks=pytest.mark.thorough)])
+@pytest.mark.thorough  # molecule/launch cuts a node off; in molecule/recovery, mpirun loses a node
+@pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
 def test_powered_off_node_ends_the_run(lab: Lab, nodes: list[str], launcher: str) -> None:
     play = running(lab, launcher, f"off-{launcher}")
     lab.power_off("node3")

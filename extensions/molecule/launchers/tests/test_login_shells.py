@@ -8,7 +8,9 @@ from tests.lab import Lab
 from tests.support import drive
 
 
-@pytest.mark.parametrize("shell", ["", "/bin/dash", "/bin/bash"])
+@pytest.mark.parametrize(
+    "shell", ["", *(pytest.param(shell, marks=pytest.mark.thorough) for shell in ("/bin/dash", "/bin/bash"))]
+)
 def test_machines_respond_with_any_login_shell(lab: Lab, nodes: list[str], shell: str) -> None:
     before = drive.said(lab, "node3", "getent", "passwd", "muster").strip().rpartition(":")[2]
     try:

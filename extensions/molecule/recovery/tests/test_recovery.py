@@ -139,11 +139,19 @@ def test_loss_of_the_first_of_two_nodes_ends_the_run_with_a_command_to_continue(
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("c10d", {"launch_launcher": "torchrun", "launch_rdzv_backend": "c10d"}),
         # tests/unit/plugins/module_utils/supervisor/test_attempt_plan.py checks the attempts of all launchers
+        pytest.param(
+            "c10d",
+            {"launch_launcher": "torchrun", "launch_rdzv_backend": "c10d"},
+            marks=pytest.mark.thorough,
+        ),
         pytest.param("accelerate", {"launch_launcher": "accelerate"}, marks=pytest.mark.thorough),
         pytest.param("deepspeed", {"launch_launcher": "deepspeed"}, marks=pytest.mark.thorough),
-        ("pdsh", {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "pdsh"}),
+        pytest.param(
+            "pdsh",
+            {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "pdsh"},
+            marks=pytest.mark.thorough,
+        ),
         ("mpirun", {"launch_launcher": "mpirun"}),
     ],
 )

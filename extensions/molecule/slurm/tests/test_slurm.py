@@ -149,6 +149,7 @@ def test_node_joins_while_a_job_runs(lab: Lab, cluster: Path) -> None:
     drive.eventually("the job has ended", lambda: states(lab)["node2"] == "idle", 60)
 
 
+@pytest.mark.thorough  # a node that joins gets both in the same way
 def test_replaced_node_gets_the_key_and_its_configuration(lab: Lab, cluster: Path) -> None:
     assert site(lab).rc == 0  # all three, even if this test runs alone
     root(
@@ -186,6 +187,7 @@ def test_run_waits_for_its_nodes_and_then_runs(lab: Lab, occupied: str) -> None:
     drive.nothing_left(lab, ["node1", "node2"], within=60)
 
 
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/slurm/test_queue.py
 def test_waiting_run_is_shown_and_can_be_stopped(lab: Lab, occupied: str) -> None:
     assert in_queue(lab, "never", detach=True).wait().rc == 0
     play = drive.run("status.yml", lab.inventory, run_id="never")
