@@ -80,6 +80,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="charent/ChatLM-mini-Chinese#36",
     ),
     CatalogueEntry(
+        id="data-loader-seed",
+        title="Ranks do not begin a pass over their data at the same time",
+        example="RuntimeError: Timed out receiving the shared seed from the distribtued store on Rank 2. "
+        "(world_size=4, timeout=1800)",
+        texts=(r"Timed out receiving the shared seed from the distri\w{1,10} store",),
+        cause="This rank began a new pass over its DataLoader, which agrees on a seed with rank 0, and rank 0 had not "
+        "begun it: the ranks have different numbers of batches, so that this one finished its epoch earlier, or rank 0 "
+        "is still busy (loading, saving, evaluating).",
+        remedy="give all ranks the same number of batches: drop_last=True, or datapipe.fullsync() at the end of a "
+        "DataPipe; create and iterate the loader on all ranks, not inside `if rank == 0`. For work that takes longer: "
+        "init_process_group(timeout=timedelta(hours=1))",
+        source="pytorch/pytorch#85775",
+    ),
+    CatalogueEntry(
         id="ranks-at-different-lines",
         title="Ranks wait at different lines of the script",
         example="ranks wait at different lines: rank 0 in train (trainer.py:1536): dist.barrier(), rank 1 in "

@@ -353,8 +353,33 @@ RULES: tuple[EvidenceRule, ...] = (
         "to which no route leads.",
         remedy="name the network of the nodes: "
         """-e '{{"launch_environment": {{"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24", """
-        """"OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24"}}}}' with its range instead of 10.0.0.0/24. If {address} is a """
-        "node's own address, a firewall blocks it: ansible-playbook preflight.yml",
+        """"OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24"}}}}' with its range instead of 10.0.0.0/24. If {address} """
+        "is a node's own address, a firewall blocks it: ansible-playbook preflight.yml",
+    ),
+    EvidenceRule(
+        id="ray-disk-full",
+        entries=("package-failed",),
+        shows=(
+            r"(?P<path>/[\w./-]{1,200}) is over 9\d(?:\.\d{1,3})?% full",
+            r"(?:ActorDiedError|RayActorError|WorkerCrashedError|ObjectStoreFullError|OutOfDiskError)\b",
+        ),
+        cause="A worker of Ray died after its disk had filled up ({path} is over 95 % full): Ray then creates no more "
+        "objects on that node.",
+        remedy="free space there (old sessions: rm -r /tmp/ray/session_* while Ray is stopped), or start Ray with a "
+        "larger disk: ray start --temp-dir=/DISK/ray. `ray logs` shows whether the worker had an error of its own",
+    ),
+    EvidenceRule(
+        id="ray-worker-died",
+        entries=("package-failed",),
+        shows=(
+            r"(?:ActorDiedError|RayActorError|WorkerCrashedError)\b",
+            r"[Ww]orker unexpectedly exits with a connection error code 2\. End of file",
+        ),
+        cause="A worker process of Ray ended without a Python error: it was killed, most often since the node ran out "
+        "of memory, or crashed in native code.",
+        remedy="`sudo dmesg -T | grep -iE 'killed process|segfault|xid'` on its node tells them apart, and its own log "
+        "(/tmp/ray/session_latest/logs/worker-*PID*) ends with the reason. For memory: fewer workers per node, smaller "
+        "batches, no CPU offload",
     ),
     EvidenceRule(
         id="launcher-waits-for-nodes",

@@ -165,6 +165,41 @@ RULES: tuple[EvidenceRule, ...] = (
         "than they.",
         remedy=SKIP_TOGETHER,
     ),
+    EvidenceRule(
+        id="data-exhausted",
+        entries=("rank-had-finished", "rank-ended-early"),
+        shows=(
+            r"its last output: (?P<output>(?=[^\n;]{0,160}(?i:exhaust|StopIteration|\bno more (?:data|batch|sample)|"
+            r"\bend of (?:data|epoch)|\bepoch \d{1,6} (?:is )?(?:done|finished|ended|complete)))[^\n;]{1,160});",
+        ),
+        cause="This rank ran out of batches before the others ({output}) and no longer calls the collective in which "
+        "they wait: the ranks have different numbers of batches.",
+        remedy=SAME_STEPS,
+    ),
+    EvidenceRule(
+        id="horovod-tensors-differ",
+        entries=("rank-failed", "horovod-stalled"),
+        shows=(
+            r"submitted to be reduced, gathered or broadcasted by subset of ranks",
+            r"[Mm]issing ranks:\s{1,4}\d{1,6}: \[(?P<first>[\w./]{1,80})[^\n]{0,2000}\n[^\n]{0,40}?\d{1,6}: \["
+            r"(?!(?P=first)\b)(?P<second>[\w./]{1,80})",
+        ),
+        cause="Each rank waits with a tensor that another one does not exchange ({first}, {second}): the nodes run "
+        "different code, configurations or models, or the ranks take different branches.",
+        remedy="use the same code and configuration on all nodes, and compare the releases of the packages (ansible-playbook preflight.yml); build the same layers on all ranks",
+    ),
+    EvidenceRule(
+        id="horovod-ranks-missing",
+        entries=("rank-failed",),
+        shows=(
+            r"submitted to be reduced, gathered or broadcasted by subset of ranks",
+            r"\[missing ranks: (?P<ranks>\d[\d, ]{0,40})\]|[Mm]issing ranks:\s{1,4}(?P<rank>\d{1,6}): ",
+        ),
+        cause="Before the end, Horovod waited for rank {ranks}{rank}, which did not exchange the same tensors: most "
+        "likely it had ended, hung, had fewer batches, or took a different branch.",
+        remedy="read the log of that rank: ansible-playbook logs.yml -e rank={ranks}{rank}; make the same calls on "
+        "every rank, with the same number of batches (drop_last, hvd.join())",
+    ),
     of_last_work(SAVING, "saved", SAVE_ON_ALL),
     of_last_work(
         EVALUATING,

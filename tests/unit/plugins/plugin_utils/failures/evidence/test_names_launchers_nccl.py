@@ -29,6 +29,18 @@ SYSTEM = (
 COMPLETION = "n1:9:19 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.0.5<5101> with {}"
 
 
+ACTOR_DIED = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+RAY_GET = [
+    "Traceback (most recent call last):",
+    '  File "/job/main.py", line 128, in main',
+    "    ray.get(runner.run.remote(config))",
+    '  File "/opt/env/lib/python3.11/site-packages/ray/_private/worker.py", line 921, in get_objects',
+    "    raise value",
+    ACTOR_DIED,
+]
+KILLED_WORKER = "Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."
+
+
 def last(text: str, code: int = 2) -> str:
     """Return the error of a process that ended with an exit code after a line."""
     return f"ended with exit code {code}, its last output: {text}"
@@ -66,6 +78,13 @@ CASES: list[tuple[str, str, list[str], RunFacts]] = [
             "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/4",
             "srun: error: node1: task 0: Exited with exit code 1",
         ],
+        NOTHING,
+    ),
+    ("ray-worker-died", ACTOR_DIED, [*RAY_GET, KILLED_WORKER], NOTHING),
+    (
+        "ray-disk-full",
+        ACTOR_DIED,
+        ["(raylet) /tmp/ray/session_1 is over 95% full, available", *RAY_GET],
         NOTHING,
     ),
     (
