@@ -12,15 +12,15 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.explanation import clean_line
 
+# A name may mean the same as an address, so that names are not compared.
+ADDRESS = r"(?P<value>(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3})\b"
 # What a rank says about a setting that must be the same on all ranks, by the wording for an error.
 SETTINGS = {
     "NCCL uses different networks": re.compile(
         r"\[\d{1,2}\] NCCL INFO Using network (?P<value>[\w.-]{1,40})\s{0,4}$", re.MULTILINE
     ),
-    "the first node's address differs": re.compile(
-        r"(?:--master[_-]addr[= ]|--rdzv[_-]endpoint[= ]|\bMASTER_ADDR[=:] ?)['\"]?"
-        r"(?P<value>(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3})\b"  # a name may mean the same as an address
-    ),
+    "the first node's address differs": re.compile(rf"(?:--master[_-]addr[= ]|\bMASTER_ADDR[=:] ?)['\"]?{ADDRESS}"),
+    "the rendezvous' address differs": re.compile(rf"--rdzv[_-]endpoint[= ]['\"]?{ADDRESS}"),
     "NCCL's versions differ": re.compile(r"\b[NR]CCL version (?P<value>\d{1,2}\.\d{1,3}\.\d{1,3})(?=[+-])"),
 }
 FRAME = re.compile(

@@ -265,6 +265,9 @@ def name_different_collectives(first: dict[str, Any], failures: list[dict[str, A
 def at_different_lines(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the first failure with the lines of code at which ranks wait if these differ, or None."""
     waiting = waiting_failures(failures)
+    works = {(work.group, work.number, work.name, work.elements) for work in read_works(waiting)}
+    if len(works) == 1 and next(iter(works))[1] is not None:
+        return None  # in the same collective: Python runs ahead of the GPU, so that lines differ anyway
     places = describe_places(waiting) if len(waiting) > 1 else ""
     return {**waiting[0], "error": f"{places}; {waiting[0]['error']}"} if places else None
 

@@ -186,7 +186,8 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="Each rank waits with a tensor that another one does not exchange ({first}, {second}): the nodes run "
         "different code, configurations or models, or the ranks take different branches.",
-        remedy="use the same code and configuration on all nodes, and compare the releases of the packages (ansible-playbook preflight.yml); build the same layers on all ranks",
+        remedy="use the same code and configuration on all nodes, and compare the releases of the packages "
+        "(ansible-playbook preflight.yml); build the same layers on all ranks",
     ),
     EvidenceRule(
         id="horovod-ranks-missing",

@@ -76,7 +76,7 @@ RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
         id="addresses-of-ranks-differ",
         entries=("ranks-missing", "rendezvous-unreached", "store-time-out"),
-        shows=(r"; the first node's address differs: (?P<list>[^\n;]{1,160})",),
+        shows=(r"; the (?:first node's|rendezvous') address differs: (?P<list>[^\n;]{1,160})",),
         cause="The nodes were given different addresses of the first node ({list}): unless both are its own, they look "
         "for each other in different places.",
         remedy="give all nodes the same --master_addr (MASTER_ADDR, --rdzv_endpoint): {first_address}, an address of "
