@@ -31,7 +31,7 @@ STEP = re.compile(
 # Only a training step reports the norm of its gradients.
 GRADIENTS = re.compile(r"\bgrad(?:ient)?_norm\b['\"]?\s{0,3}[=:]?\s{0,3}\d")
 END = re.compile(
-    r"\b(?:finished|completed|done|exiting|stopped)\b(?! (?:consolidat|load|sav|download|tokeni|in \d))|"
+    r"\b(?:finished|completed|done|exiting|stopped|exhausted)\b(?! (?:consolidat|load|sav|download|tokeni|in \d))|"
     r"\bend of training\b",
     re.IGNORECASE,
 )

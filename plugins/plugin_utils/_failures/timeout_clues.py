@@ -130,7 +130,8 @@ SHARDED = Clue(
 )
 POINT_TO_POINT = Clue(
     "The ranks waited to send to or receive from another pipeline stage: that stage is the one to look at.",
-    "ansible-playbook logs.yml -e rank=N for the ranks of the stages before and after this one",
+    "ansible-playbook logs.yml -e rank=N for the ranks of the stages before and after this one. If all stages wait, "
+    "they communicate in different orders: Megatron's interleaved schedule with --no-overlap-p2p-communication",
 )
 EXPERTS = Clue(
     "The ranks waited in an all-to-all, as used by mixtures of experts and sharded embeddings: most likely a rank had "

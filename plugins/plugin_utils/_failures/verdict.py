@@ -47,7 +47,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.nccl_dif
 from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import MAX_LINE, last_lines_of
 from ansible_collections.muster.training.plugins.plugin_utils._failures.root_rank import with_stated_cause
 from ansible_collections.muster.training.plugins.plugin_utils._failures.scheduler_end import ended_by_scheduler
+from ansible_collections.muster.training.plugins.plugin_utils._failures.settings_of_ranks import describe_settings
 from ansible_collections.muster.training.plugins.plugin_utils._failures.waiting import (
+    at_different_lines,
     exited_early,
     left_early,
     name_different_collectives,
@@ -305,17 +307,17 @@ def without_reactions(
         named = name_different_collectives(best, failures)
         culprit = named if named is not best else still_running(result, failures)
         culprit = culprit or with_stated_cause(best, [*failures, *ended_ranks(of_last_attempt(result), failures)])
-        culprit = culprit or with_agreement(result, best, failures)
+        culprit = culprit or with_agreement(result, best, failures) or at_different_lines(failures)
     return {**best, **(culprit or {})}
 
 
 def with_agreement(
     result: Mapping[str, Any], best: dict[str, Any], failures: list[dict[str, Any]]
 ) -> dict[str, Any] | None:
-    """Return the first failure with the collective in which all ranks of the run wait, or None."""
+    """Return the first failure with the collective in which all ranks wait, and settings that differ, or None."""
     ranks = sum(len((node["report"] or {}).get("ranks", [])) for node in result["nodes"])
-    agreement = describe_agreement(read_works(failures), ranks)
-    return {**best, "error": f"{best['error']}; {agreement}"} if agreement else None
+    clauses = [describe_settings(failures), describe_agreement(read_works(failures), ranks)]
+    return {**best, "error": "; ".join([best["error"], *filter(None, clauses)])} if any(clauses) else None
 
 
 def with_difference(

@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.collecti
 )
 from ansible_collections.muster.training.plugins.plugin_utils._failures.loops import describe_loops
 from ansible_collections.muster.training.plugins.plugin_utils._failures.node_output import last_lines_of
+from ansible_collections.muster.training.plugins.plugin_utils._failures.settings_of_ranks import describe_places
 
 TIMEOUT = re.compile(r"timed[ -]?out|time-?out", re.IGNORECASE)
 # What NCCL's watchdog writes about the operation in which a rank waited, in the error or, after an abort, in its log.
@@ -259,6 +260,16 @@ def name_different_collectives(first: dict[str, Any], failures: list[dict[str, A
     activity, output = works[culprit["rank"]]
     shown = f", its last output: {output}" if activity not in ("", TRAINING) else ""
     return {**culprit, "error": f"{difference}{shown}; {culprit['error']}"}
+
+
+def at_different_lines(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the first failure with the lines of code at which ranks wait if these differ, or None."""
+    waiting = waiting_failures(failures)
+    works = {(work.group, work.number, work.name, work.elements) for work in read_works(waiting)}
+    if len(works) == 1 and next(iter(works))[1] is not None:
+        return None  # in the same collective: Python runs ahead of the GPU, so that lines differ anyway
+    places = describe_places(waiting) if len(waiting) > 1 else ""
+    return {**waiting[0], "error": f"{places}; {waiting[0]['error']}"} if places else None
 
 
 def work_beside(failure: Mapping[str, Any], waiting: list[dict[str, Any]]) -> tuple[str, str]:

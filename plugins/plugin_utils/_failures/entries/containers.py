@@ -73,6 +73,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         '"exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json and restart Docker, '
         "and stop unattended upgrades",
         source="NVIDIA/nvidia-container-toolkit#1227",
+        refines=("cuda-unknown-error", "no-gpu"),
     ),
     CatalogueEntry(
         id="container-cuda-too-new",

@@ -68,6 +68,45 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="hiyouga/LlamaFactory#6269",
     ),
     CatalogueEntry(
+        id="accelerate-shapes-differ",
+        title="Ranks gather tensors of different shapes (accelerate)",
+        example="DistributedOperationException: Cannot apply desired operation due to shape mismatches. All shapes "
+        "across devices must be valid.",
+        texts=(r"Cannot apply desired operation due to shape mismatches",),
+        cause="gather, reduce or broadcast needs tensors of the same shape on all ranks, and the batches of the ranks "
+        "were padded to different lengths, or the last one is smaller on one rank. The message lists the shapes.",
+        remedy="pad first: tensor = accelerator.pad_across_processes(tensor, dim=1, pad_index=PAD_TOKEN), or pad all "
+        'batches to one length (padding="max_length"); for metrics: accelerator.gather_for_metrics',
+        source="charent/ChatLM-mini-Chinese#36",
+    ),
+    CatalogueEntry(
+        id="data-loader-seed",
+        title="Ranks do not begin a pass over their data at the same time",
+        example="RuntimeError: Timed out receiving the shared seed from the distribtued store on Rank 2. "
+        "(world_size=4, timeout=1800)",
+        texts=(r"Timed out receiving the shared seed from the distri\w{1,10} store",),
+        cause="This rank began a new pass over its DataLoader, which agrees on a seed with rank 0, and rank 0 had not "
+        "begun it: the ranks have different numbers of batches, so that this one finished its epoch earlier, or rank 0 "
+        "is still busy (loading, saving, evaluating).",
+        remedy="give all ranks the same number of batches: drop_last=True, or datapipe.fullsync() at the end of a "
+        "DataPipe; create and iterate the loader on all ranks, not inside `if rank == 0`. For work that takes longer: "
+        "init_process_group(timeout=timedelta(hours=1))",
+        source="pytorch/pytorch#85775",
+    ),
+    CatalogueEntry(
+        id="ranks-at-different-lines",
+        title="Ranks wait at different lines of the script",
+        example="ranks wait at different lines: rank 0 in train (trainer.py:1536): dist.barrier(), rank 1 in "
+        "training_step (trainer.py:2002): loss.backward(); ...",
+        texts=(r"ranks wait at different lines: ",),
+        cause="The ranks are at different points of the script, so that each waits for the others in vain: one left "
+        "its loop earlier (fewer batches, or a decision to stop that only it made), or only some run that code.",
+        remedy="compare the two lines: the call that only some ranks reach belongs outside its branch, or must be "
+        "decided alike on all ranks. Give all ranks the same number of batches (drop_last=True, model.join())",
+        source="huggingface/transformers#17478",
+        weak=True,
+    ),
+    CatalogueEntry(
         id="rank-behind",
         title="A rank has completed fewer collectives than the others",
         example="ranks are not at the same step: rank 0 in ALLREDUCE 1582, rank 3 in ALLREDUCE 1580, behind: rank 3; "

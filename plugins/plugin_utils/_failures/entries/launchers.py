@@ -68,6 +68,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="open-mpi/ompi#8870",
     ),
     CatalogueEntry(
+        id="colossalai-node-unreached",
+        title="colossalai cannot log in to a node",
+        example="Error: failed to run torchrun --nproc_per_node=4 ... train.py on node2, is localhost: False, "
+        "exception: No authentication methods available",
+        texts=(r"is localhost: False, exception: (?!Encountered a bad command exit code)",),
+        cause="colossalai run starts the job on the other nodes over SSH, and that failed on the node that the message "
+        "names before `is localhost`, so that the first node waits for it in vain. No authentication methods "
+        "available, or not a valid RSA private key file: there is no key that it can use.",
+        remedy="ansible-playbook site.yml --tags ssh_mesh gives the nodes keys for each other; by hand: ssh-keygen -t "
+        "rsa -m PEM && ssh-copy-id NODE. Or start with torchrun, which needs no SSH (leave launch_launcher out)",
+        source="hpcaitech/ColossalAI#3066",
+        refines=("rendezvous-unreached", "ranks-missing", "store-time-out"),
+    ),
+    CatalogueEntry(
         id="mpi-slots",
         title="Open MPI counts fewer slots than processes",
         example="There are not enough slots available in the system to satisfy the 2 slots that were requested",

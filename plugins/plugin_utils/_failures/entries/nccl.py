@@ -182,6 +182,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"[Mm]essage truncated : receiv(?:ing|ed) \d{1,12} bytes instead of",
             r"NCCL WARN Mismatched collective detected",
+            r"NET/IB : collective mismatch error",
         ),
         cause="The ranks call NCCL with different sizes or in a different order, or their NCCL versions or settings "
         "differ.",
@@ -248,6 +249,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Some NCCL operations have failed or timed out",
             r"Received a dump signal due to a collective timeout from",
         ),
+        refines=("nccl-peer-gone",),  # the watchdog aborts the communicator
         cause="This rank waited for a rank that never arrived: it failed, hangs, is still loading or saving, had fewer "
         "batches, or is elsewhere in the script.",
         remedy="find the rank that is not waiting: -e debug=true makes torch log what each rank was doing. Avoid "
@@ -314,6 +316,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ncclInternalError\b",
             r"internal error - please report this issue to the NCCL",
             r"NCCL Error 3: internal error",
+            r"NCCL error in: [^\n]{1,200}:\d{1,5}, internal error, NCCL version",
         ),
         cause="Not necessarily a bug: NCCL 2.18 reports each network error this way; other reasons are "
         "different NCCL versions on the nodes and a wrong interface.",

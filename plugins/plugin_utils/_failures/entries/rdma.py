@@ -96,6 +96,25 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         source="aws/aws-ofi-nccl#663",
     ),
     CatalogueEntry(
+        id="efa-libfabric-differs",
+        title="The EFA plug-in of NCCL was built for another libfabric",
+        example="NCCL WARN NET/OFI Couldn't set FI_OPT_EFA_SENDRECV_IN_ORDER_ALIGNED_128_BYTES. RC: -92, ERROR: "
+        "Protocol not available",
+        texts=(
+            r"NET/OFI (?:Could(?:n't| not)|Failed to) (?:set|get) FI_OPT_[^\n]{0,120}not (?:available|supported|"
+            r"implemented)",
+            r"libnccl-(?:net|ofi)[^\n]{0,120}undefined symbol: fi_\w{1,60}",
+            r"libfabric\.so[^\n]{0,80}version [`']FABRIC_[\d.]{1,9}' not found",
+        ),
+        cause="The libfabric that is loaded is older than the one for which the plug-in (aws-ofi-nccl) was built: it "
+        "does not know an option or function that the plug-in uses.",
+        remedy="install plug-in and libfabric together with the EFA installer of one release, in the image and on all "
+        "nodes, and put /opt/amazon/efa/lib first in LD_LIBRARY_PATH; `fi_info --version` shows the one that is used. "
+        """Until then, over TCP: -e '{"launch_environment": {"NCCL_NET": "Socket"}}'""",
+        source="aws/aws-ofi-nccl#241",
+        refines=("nccl-system-error", "nccl-internal-error", "nccl-peer-gone"),
+    ),
+    CatalogueEntry(
         id="efa-registration",
         title="EFA cannot register memory for RDMA",
         example="NCCL WARN NET/OFI Unable to register memory (type = 2) for device 4. RC: -22, Error: Invalid argument",

@@ -58,7 +58,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         id="rccl-no-peer-access",
         title="RCCL cannot copy directly between two GPUs",
         example="/src/rccl/build/hipify/src/transport/p2p.cc:237 NCCL WARN Cuda failure 'invalid argument'",
-        texts=(r"hipify/src/transport/p2p\.cc:\d{1,5} NCCL WARN (?:Cuda|HIP) failure",),
+        texts=(
+            r"hipify/src/transport/p2p\.cc:\d{1,5} NCCL WARN (?:Cuda|HIP) failure",
+            r"NCCL WARN hipIpc\w{1,40} failed",
+        ),
         cause="Direct copies between the GPUs of a node (P2P) fail: the IOMMU translates them, the machine's "
         "PCI bridges "
         "redirect them (ACS), or the cards do not support them.",

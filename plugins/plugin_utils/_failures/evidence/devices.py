@@ -170,6 +170,23 @@ RULES: tuple[EvidenceRule, ...] = (
         certain=True,
     ),
     EvidenceRule(
+        id="direct-copies-refused",
+        entries=("invalid-device-ordinal", "nccl-cuda-error"),
+        # Other errors may have arisen before and be reported there: an illegal access, a full memory.
+        shows=(
+            r"(?<!hipify/src/)transport/(?P<way>p2p|shm)\.cc:\d{1,5} NCCL WARN Cuda failure (?:\d{1,4} )?'(?P<reason>"
+            r"invalid device ordinal|invalid argument|invalid resource handle|invalid device context|"
+            r"operation not (?:supported|permitted)|OS call failed or operation not supported on this OS|"
+            r"mapping of buffer object failed)'",
+        ),
+        cause="CUDA refuses to share GPU memory between the processes of this node ({reason}), which NCCL needs for "
+        "direct copies: in a virtual machine without NVLink or a container, IPC between processes is blocked, or each "
+        "process sees only its own GPU.",
+        remedy="""-e '{{"launch_environment": {{"NCCL_P2P_DISABLE": "1"}}}}' goes through the host's memory; if that """
+        """fails as well, also "NCCL_CUMEM_ENABLE": "0" and "NCCL_SHM_DISABLE": "1" (sockets). In a container use """
+        "--ipc=host, and let each process see all GPUs (no CUDA_VISIBLE_DEVICES per process)",
+    ),
+    EvidenceRule(
         id="one-gpu-per-task",
         entries=("invalid-device-ordinal", "device-id-invalid"),
         shows=(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.nccl import TRAINED
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
 
@@ -106,6 +107,18 @@ def frame_in(pattern: str) -> str:
 
 
 RULES: tuple[EvidenceRule, ...] = (
+    EvidenceRule(
+        id="container-without-devices",
+        entries=("container-lost-gpus",),
+        shows=(r"No CUDA GPUs are available|_lazy_init|\b_cuda_init\b",),
+        unless=TRAINED,
+        cause="The container had no access to the GPUs from the start, although the node has them: the container "
+        "toolkit does not allow their devices (no-cgroups = true in its configuration), or systemd reloaded its units "
+        "after the container had been created.",
+        remedy="on that node: sudo sed -i 's/^#\\?no-cgroups *=.*/no-cgroups = false/' "
+        "/etc/nvidia-container-runtime/config.toml && sudo systemctl restart docker (rootless Docker needs true), then "
+        "start a new container",
+    ),
     EvidenceRule(
         id="barrier-on-first-gpu",
         entries=("nccl-first-collective", "nccl-time-out", "nccl-watchdog-stuck"),

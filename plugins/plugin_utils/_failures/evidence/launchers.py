@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.network import not_of_a_node
 from ansible_collections.muster.training.plugins.plugin_utils._failures.evidence.rule import EvidenceRule
 from ansible_collections.muster.training.plugins.plugin_utils._failures.facts import RunFacts
 
@@ -321,6 +322,93 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="ansible-playbook site.yml --tags ssh_mesh gives the nodes keys for each other and for themselves; "
         "`ssh {host} hostname` on the first node shows ssh's message. torchrun needs no SSH between nodes (leave "
         "launch_launcher out)",
+    ),
+    EvidenceRule(
+        id="mpi-daemon-connects-back",
+        entries=("mpi-daemon-missing",),
+        shows=(
+            r"tcp_peer_(?:send|recv)_blocking: |"
+            r"tcp_peer_\w{1,40}: [^\n]{0,80}(?:refused|timed out|reset|[Bb]roken pipe)|"
+            r"complete_connect: [^\n]{0,80}connection failed",
+        ),
+        cause="Open MPI's daemon started on the other node but could not keep a connection to mpirun: mpirun announces "
+        "an address that does not lead back to it, such as one of Docker's bridge (172.17.0.0/16), or a firewall "
+        "blocks its ports.",
+        remedy="start containers with the host's network (--network=host), and name the network of the nodes: "
+        """-e '{{"launch_environment": {{"OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24", """
+        """"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24"}}}}'; ansible-playbook preflight.yml tests the connections""",
+    ),
+    EvidenceRule(
+        id="mpi-address-of-bridge",
+        entries=("mpi-network",),
+        # Bridges of Docker and libvirt have the first address of their network, and no route leads to it from outside.
+        shows=(
+            r"connect\(\) to (?P<address>(?:172\.(?:1[7-9]|2\d|3[01])|192\.168)\.\d{1,3}\.\d{1,3})\b"
+            r"[^\n]{0,20} failed",
+            r"No route to host|Network is unreachable|Connection refused",
+        ),
+        condition=not_of_a_node,
+        cause="Open MPI tried {address}, most likely the address of a virtual network on the other node (virbr0, "
+        "docker0), "
+        "to which no route leads.",
+        remedy="name the network of the nodes: "
+        """-e '{{"launch_environment": {{"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24", """
+        """"OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24"}}}}' with its range instead of 10.0.0.0/24. If {address} """
+        "is a node's own address, a firewall blocks it: ansible-playbook preflight.yml",
+    ),
+    EvidenceRule(
+        id="ray-disk-full",
+        entries=("package-failed",),
+        shows=(
+            r"(?P<path>/[\w./-]{1,200}) is over 9\d(?:\.\d{1,3})?% full",
+            r"(?:ActorDiedError|RayActorError|WorkerCrashedError|ObjectStoreFullError|OutOfDiskError)\b",
+        ),
+        cause="A worker of Ray died after its disk had filled up ({path} is over 95 % full): Ray then creates no more "
+        "objects on that node.",
+        remedy="free space there (old sessions: rm -r /tmp/ray/session_* while Ray is stopped), or start Ray with a "
+        "larger disk: ray start --temp-dir=/DISK/ray. `ray logs` shows whether the worker had an error of its own",
+    ),
+    EvidenceRule(
+        id="ray-worker-died",
+        entries=("package-failed",),
+        shows=(
+            r"(?:ActorDiedError|RayActorError|WorkerCrashedError)\b",
+            r"[Ww]orker unexpectedly exits with a connection error code 2\. End of file",
+        ),
+        cause="A worker process of Ray ended without a Python error: it was killed, most often since the node ran out "
+        "of memory, or crashed in native code.",
+        remedy="`sudo dmesg -T | grep -iE 'killed process|segfault|xid'` on its node tells them apart, and its own log "
+        "(/tmp/ray/session_latest/logs/worker-*PID*) ends with the reason. For memory: fewer workers per node, smaller "
+        "batches, no CPU offload",
+    ),
+    EvidenceRule(
+        id="launcher-waits-for-nodes",
+        entries=("store-time-out", "ranks-missing"),
+        # The launcher itself, before it starts any rank; afterwards it waits in _exit_barrier.
+        shows=(
+            r'elastic/agent/server/api\.py", line \d{1,9}, in (?:_assign_worker_ranks|_share_and_gather|_rendezvous)\b',
+        ),
+        unless=r"\b_exit_barrier\b",
+        cause="The launcher (torchrun, accelerate) started no rank: it waited in vain for the launchers of the other "
+        "nodes. Either one is missing, or two have the same --node_rank (accelerate: --machine_rank), as with srun if "
+        "$SLURM_NODEID or $SLURM_PROCID is expanded in the batch script, where it is 0.",
+        remedy="start one launcher per node, each with its own --node_rank from 0 and the same --nnodes; with srun: "
+        "srun --ntasks-per-node=1 bash -c 'torchrun --node_rank=$SLURM_NODEID ...' in single quotes. muster numbers "
+        "the nodes itself (leave --node_rank and --machine_rank out)",
+    ),
+    EvidenceRule(
+        id="slurm-starts-too-few",
+        entries=("ranks-missing",),
+        shows=(
+            UNDER_SLURM,
+            r"GLOBAL_RANK: \d{1,6}, MEMBER: \d{1,6}/\d",
+            r"world_size=(?P<size>\d{1,6}), worker_count=(?P<count>\d{1,6})\b",
+        ),
+        cause="Only {count} of {size} processes joined: under Slurm, Lightning starts none itself, so that the tasks "
+        "of the job must be as many as devices x num_nodes of the Trainer.",
+        remedy="in the batch script: #SBATCH --nodes=N (num_nodes) and --ntasks-per-node=M (devices), and start with "
+        "srun python ...; in an interactive shell: unset SLURM_NTASKS SLURM_JOB_NAME. If the tasks were as many, one "
+        "of them ended before: ansible-playbook logs.yml -e fetch=true",
     ),
     EvidenceRule(
         id="rank-beyond-world",

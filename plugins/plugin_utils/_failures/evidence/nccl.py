@@ -133,6 +133,15 @@ RULES: tuple[EvidenceRule, ...] = (
         certain=True,
     ),
     EvidenceRule(
+        id="hip-handle-refused",
+        entries=("rccl-no-peer-access",),
+        shows=(r"NCCL WARN (?P<call>hipIpc\w{1,40}) failed",),
+        cause="The processes of this node cannot share GPU memory ({call} failed), as RCCL needs for direct copies: "
+        "usually in a container, or with a driver that does not support it there.",
+        remedy="""-e '{{"launch_environment": {{"NCCL_P2P_DISABLE": "1"}}}}' goes through the host's memory instead; """
+        "with --ipc=host, --device=/dev/kfd and --device=/dev/dri (launch_container_options), try without it",
+    ),
+    EvidenceRule(
         id="shm-not-writable",
         entries=("nccl-shared-memory",),
         shows=(r"NCCL WARN [^\n]{0,80}(?:shm_open|shared memory)[^\n]{0,200}Permission denied",),

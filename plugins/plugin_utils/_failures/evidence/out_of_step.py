@@ -165,6 +165,42 @@ RULES: tuple[EvidenceRule, ...] = (
         "than they.",
         remedy=SKIP_TOGETHER,
     ),
+    EvidenceRule(
+        id="data-exhausted",
+        entries=("rank-had-finished", "rank-ended-early"),
+        shows=(
+            r"its last output: (?P<output>(?=[^\n;]{0,160}(?i:exhaust|StopIteration|\bno more (?:data|batch|sample)|"
+            r"\bend of (?:data|epoch)|\bepoch \d{1,6} (?:is )?(?:done|finished|ended|complete)))[^\n;]{1,160});",
+        ),
+        cause="This rank ran out of batches before the others ({output}) and no longer calls the collective in which "
+        "they wait: the ranks have different numbers of batches.",
+        remedy=SAME_STEPS,
+    ),
+    EvidenceRule(
+        id="horovod-tensors-differ",
+        entries=("rank-failed", "horovod-stalled"),
+        shows=(
+            r"submitted to be reduced, gathered or broadcasted by subset of ranks",
+            r"[Mm]issing ranks:\s{1,4}\d{1,6}: \[(?P<first>[\w./]{1,80})[^\n]{0,2000}\n[^\n]{0,40}?\d{1,6}: \["
+            r"(?!(?P=first)\b)(?P<second>[\w./]{1,80})",
+        ),
+        cause="Each rank waits with a tensor that another one does not exchange ({first}, {second}): the nodes run "
+        "different code, configurations or models, or the ranks take different branches.",
+        remedy="use the same code and configuration on all nodes, and compare the releases of the packages "
+        "(ansible-playbook preflight.yml); build the same layers on all ranks",
+    ),
+    EvidenceRule(
+        id="horovod-ranks-missing",
+        entries=("rank-failed",),
+        shows=(
+            r"submitted to be reduced, gathered or broadcasted by subset of ranks",
+            r"\[missing ranks: (?P<ranks>\d[\d, ]{0,40})\]|[Mm]issing ranks:\s{1,4}(?P<rank>\d{1,6}): ",
+        ),
+        cause="Before the end, Horovod waited for rank {ranks}{rank}, which did not exchange the same tensors: most "
+        "likely it had ended, hung, had fewer batches, or took a different branch.",
+        remedy="read the log of that rank: ansible-playbook logs.yml -e rank={ranks}{rank}; make the same calls on "
+        "every rank, with the same number of batches (drop_last, hvd.join())",
+    ),
     of_last_work(SAVING, "saved", SAVE_ON_ALL),
     of_last_work(
         EVALUATING,
@@ -180,6 +216,20 @@ RULES: tuple[EvidenceRule, ...] = (
         "that step, and its next collective met theirs, so that the ranks have been out of step since then.",
         remedy=SKIP_TOGETHER,
     ),
+    EvidenceRule(
+        id="evaluates-before-others",
+        entries=DIFFER,
+        # Code for one rank only runs on rank 0: another rank that is alone got there because its loop ended earlier.
+        shows=(
+            rf"\b(?:alone|behind|apart): rank (?P<rank>[1-9]\d{{0,6}})\b, its last output: "
+            rf"(?P<output>(?=[^\n;]{{0,160}}(?:{EVALUATING.output}))[^\n;]{{1,160}});",
+        ),
+        unless=SKIP,
+        cause="Rank {rank} already evaluates ({output}) while the others still train: it had fewer batches, so that "
+        "its "
+        "epoch ended earlier, or it decided alone to evaluate.",
+        remedy=f"{SAME_STEPS}; decide when to evaluate by the number of the step, which is the same on all ranks",
+    ),
     *map(of_own_work, (SAVING_SHARDED, SAVING)),  # also a line such as "new best val loss, saving"
     *map(of_own_work, (activity for activity in ACTIVITIES if activity not in (SERVING, SAVING_SHARDED, SAVING))),
     EvidenceRule(
@@ -191,6 +241,32 @@ RULES: tuple[EvidenceRule, ...] = (
         remedy="model.generate(..., synced_gpus=True) (ds3_gather_for_generation=True in trl), which keeps all ranks "
         "in "
         "step until the last one has finished",
+    ),
+    EvidenceRule(
+        id="logged-by-some-ranks",
+        entries=(*DIFFER, "ranks-at-different-lines"),
+        shows=(
+            r'File "[^"\n]{1,300}", line \d{1,9}, in (?P<function>\w{1,80})\n[^\n]{0,40}?self\.'
+            r"(?P<call>log(?:_dict)?)\(",
+        ),
+        cause="A rank waits in self.{call} in {function}, which averages the value over all ranks, while others are "
+        "elsewhere: they do not log the same keys there, for example because the metric exists on rank 0 only.",
+        remedy="log the same keys on all ranks (a value of 0 where a rank has none), or outside any branch for one "
+        "rank; "
+        "what only rank 0 knows: self.log(..., sync_dist=False, rank_zero_only=True)",
+    ),
+    EvidenceRule(
+        id="left-the-loop-alone",
+        entries=("ranks-at-different-lines",),
+        shows=(
+            r"ranks wait at different lines: [^\n]{0,300}\brank (?P<rank>\d{1,7}) in [^\n:;]{1,80}:\d{1,9}\): "
+            r"[^\n;`]{0,60}\bbarrier\(",
+            r"ranks wait at different lines: [^\n]{0,400}(?:\bbackward\(|training_step|train_step|forward\()",
+        ),
+        cause="Rank {rank} has left the training loop and waits in a barrier, while another rank is still in a "
+        "training step: it stopped alone, by early stopping or a limit that it computed from values that differ "
+        "between the ranks, or it had fewer batches.",
+        remedy=f"{STOP_TOGETHER}. {SAME_STEPS[0].upper()}{SAME_STEPS[1:]}",
     ),
     EvidenceRule(
         id="forward-against-backward",

@@ -54,6 +54,47 @@ def of_stack(activity: Activity) -> EvidenceRule:
 
 RULES: tuple[EvidenceRule, ...] = (
     EvidenceRule(
+        id="networks-of-ranks-differ",
+        entries=("nccl-time-out", "nccl-first-collective", "nccl-start-waits"),
+        shows=(r"; NCCL uses different networks: (?P<list>[^\n;]{1,160})",),
+        cause="The nodes use different networks for NCCL ({list}), which cannot be connected: only some of them load a "
+        "plug-in (libnccl-net.so, from HPC-X, EFA or a cloud provider) or have an adapter that NCCL can use.",
+        remedy="""use NCCL's own network on all nodes: -e '{{"launch_environment": {{"NCCL_NET_PLUGIN": "none"}}}}'; """
+        "or install the same plug-in, with the same LD_LIBRARY_PATH, on all of them. `grep 'Using network'` in the "
+        """logs shows the network of each node. Sockets work everywhere: -e '{{"launch_environment": """
+        """{{"NCCL_NET": "Socket"}}}}'""",
+        certain=True,
+    ),
+    EvidenceRule(
+        id="nccl-versions-of-ranks",
+        entries=("nccl-time-out", "nccl-first-collective", "nccl-start-waits"),
+        shows=(r"; NCCL's versions differ: (?P<list>[^\n;]{1,160})",),
+        cause="The ranks have different releases of NCCL ({list}), which need not be able to talk to each other.",
+        remedy="install the same torch on all nodes, or use the same image: ansible-playbook site.yml --tags "
+        "python_env,pytorch; remove a libnccl of the system from LD_LIBRARY_PATH and LD_PRELOAD",
+    ),
+    EvidenceRule(
+        id="addresses-of-ranks-differ",
+        entries=("ranks-missing", "rendezvous-unreached", "store-time-out"),
+        shows=(r"; the (?:first node's|rendezvous') address differs: (?P<list>[^\n;]{1,160})",),
+        cause="The nodes were given different addresses of the first node ({list}): unless both are its own, they look "
+        "for each other in different places.",
+        remedy="give all nodes the same --master_addr (MASTER_ADDR, --rdzv_endpoint): {first_address}, an address of "
+        "the node with node rank 0 that the others reach. muster does so (leave launch_launcher out)",
+    ),
+    EvidenceRule(
+        id="peer-access-hangs",
+        entries=("nccl-time-out", "nccl-first-collective"),
+        # All ranks are connected through their GPUs only, and none is late.
+        shows=(r"\bvia P2P/(?P<way>\w{1,12})", r"; all (?P<count>\d{1,7}) ranks wait in \w{1,40} (?:\d|10)$"),
+        unless=r"\bvia (?:NET|SHM)/|\[(?:send|receive)\] via",
+        cause="All {count} ranks are on one node and wait in their first collective: data that a GPU sends directly to "
+        "another one (P2P/{way}) does not arrive, usually since the IOMMU or PCIe's ACS redirects it.",
+        remedy="""-e '{{"launch_environment": {{"NCCL_P2P_DISABLE": "1"}}}}' goes through the host's memory instead. """
+        "To keep P2P: disable ACS and the IOMMU (VT-d, AMD-Vi) in the BIOS, or boot with iommu=pt; `sudo lspci -vvv | "
+        "grep ACSCtl` must not show SrcValid+",
+    ),
+    EvidenceRule(
         id="all-ranks-wait",
         entries=("nccl-time-out", "nccl-first-collective"),
         shows=(r"; all (?P<count>\d{1,7}) ranks wait in (?P<operation>\w{1,40}) (?P<number>\d|10)$",),

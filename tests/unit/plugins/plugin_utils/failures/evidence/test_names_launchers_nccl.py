@@ -29,6 +29,18 @@ SYSTEM = (
 COMPLETION = "n1:9:19 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.0.5<5101> with {}"
 
 
+ACTOR_DIED = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+RAY_GET = [
+    "Traceback (most recent call last):",
+    '  File "/job/main.py", line 128, in main',
+    "    ray.get(runner.run.remote(config))",
+    '  File "/opt/env/lib/python3.11/site-packages/ray/_private/worker.py", line 921, in get_objects',
+    "    raise value",
+    ACTOR_DIED,
+]
+KILLED_WORKER = "Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."
+
+
 def last(text: str, code: int = 2) -> str:
     """Return the error of a process that ended with an exit code after a line."""
     return f"ended with exit code {code}, its last output: {text}"
@@ -40,6 +52,48 @@ def unresolved(name: str, reason: str = UNKNOWN, seconds: int = 60) -> tuple[str
 
 CASES: list[tuple[str, str, list[str], RunFacts]] = [
     # the id of the rule, the error, the log, the facts of the run
+    (
+        "launcher-waits-for-nodes",
+        "RuntimeError: Socket Timeout",
+        ['  File "/opt/env/torch/distributed/elastic/agent/server/api.py", line 621, in _assign_worker_ranks'],
+        NOTHING,
+    ),
+    (
+        "mpi-daemon-connects-back",
+        "ORTE was unable to reliably start one or more daemons.",
+        ["[node2:10032] [[43400,0],2] tcp_peer_send_blocking: send() to socket 9 failed: Broken pipe (32)"],
+        TWO,
+    ),
+    (
+        "mpi-address-of-bridge",
+        "WARNING: Open MPI failed to TCP connect to a peer MPI process.",
+        ["[node2][[9281,1],1][btl_tcp_endpoint.c:796] connect() to 192.168.122.1 failed: No route to host (113)"],
+        TWO,
+    ),
+    (
+        "slurm-starts-too-few",
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: "
+        "store_based_barrier_key:1 (world_size=4, worker_count=1, timeout=0:30:00)",
+        [
+            "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/4",
+            "srun: error: node1: task 0: Exited with exit code 1",
+        ],
+        NOTHING,
+    ),
+    ("ray-worker-died", ACTOR_DIED, [*RAY_GET, KILLED_WORKER], NOTHING),
+    (
+        "ray-disk-full",
+        ACTOR_DIED,
+        ["(raylet) /tmp/ray/session_1 is over 95% full, available", *RAY_GET],
+        NOTHING,
+    ),
+    (
+        "hip-handle-refused",
+        "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:94, unhandled cuda error\n"
+        "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'invalid argument'",
+        ["pod-0:402:502 [0] transport/p2p.cc:256 NCCL WARN hipIpcGetMemHandle failed : invalid argument"],
+        NOTHING,
+    ),
     ("name-of-variable", *unresolved("$MASTER_ADDR"), NOTHING),
     ("name-of-variable", *unresolved("<master_ip>"), NOTHING),
     ("name-of-pod-wrong", *unresolved("pytorch-workers-0-0.pytorch-workers", seconds=1800), NOTHING),
