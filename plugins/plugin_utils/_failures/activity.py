@@ -65,19 +65,26 @@ EVALUATING = Activity(
     r"(?i:\bmAP@|\bmAP50|\bmIoU\b|\bevaluat|validat|\beval\b|\beval_|\[eval|\bvalid\b|\bval\b|\btesting\b|\btest:|predict|generat|inference|"
     r"\bsampling\b|rollout)",
     r"(?i:eval|valid|\btest|predict|generate|inference|sample_images|rollout)",
-    "The other ranks do not take part, or have finished their part and wait at the next collective; this takes longer "
-    "than their timeout.",
-    "let all ranks evaluate, each its own part of the data, with the same number of batches; or evaluate less, or "
-    f"{LIMIT}. If only rank 0 evaluates, it must not call the wrapped model (DDP, FSDP, ZeRO), whose forward waits for "
-    "all ranks: with DDP use model.module; a longer timeout does not help there",
+    (
+        "The other ranks are not taking part, or have finished their part and are waiting at the next collective; "
+        "the wait is longer than their timeout."
+    ),
+    (
+        "have every rank evaluate its own part of the data, with the same number of batches on each; or evaluate "
+        f"less, or {LIMIT}. If only rank 0 evaluates, it must not call the wrapped model (DDP, FSDP, ZeRO), whose "
+        "forward waits for all ranks: with DDP use model.module; a longer timeout does not help there"
+    ),
 )
 SAVING_SHARDED = Activity(
     "saving a sharded model",
     r"(?i:\bsav(?:e|ing)\b[^\n;]{0,80}(?:FSDP|sharded|zero|deepspeed|full state)|"
     r"(?:FSDP|sharded|zero|deepspeed)[^\n;]{0,60}\bsav(?:e|ing)\b)",
     r"(?i:save_fsdp|full_state_dict|summon_full_params|zero_gather|_zero3_consolidated|gather_full)",
-    "Saving a sharded model (FSDP, ZeRO 3) needs all ranks, and most likely only this rank calls the function, inside "
-    "`if rank == 0` or `if accelerator.is_main_process`; or saving merely takes longer than the timeout of the others.",
+    (
+        "Saving a sharded model (FSDP, ZeRO 3) needs all ranks, and most likely only this rank calls the function, "
+        "inside `if rank == 0` or `if accelerator.is_main_process`; or saving merely takes longer than the other "
+        "ranks' timeout."
+    ),
     "call save_state, save_checkpoint or state_dict() on all ranks, outside any branch for the main process; a longer "
     f"timeout does not help in that case. Only if the file is still growing, {LIMIT}",
 )
@@ -86,8 +93,10 @@ SAVING = Activity(
     r"(?i:\bsav(?:e|ed|ing)\b|writing (?:the )?(?:model|checkpoint|weights|shard)|\bcheckpoint(?:ing|s)?\b(?! shards)|"
     r"consolidat|state[_ ]dict|\bupload|pushing|\bmerging|files written|\bexport)",
     r"(?i:save|checkpoint|consolidat|upload|torch_save|serializ|\bwrite|push_to_hub|export)",
-    "It writes the model alone, which takes longer than the timeout of the ranks that wait at a barrier; or only "
-    "this rank calls a function that needs all ranks.",
+    (
+        "It is writing the model alone, which takes longer than the timeout of the ranks waiting at a barrier; or "
+        "only this rank is calling a function that needs all ranks."
+    ),
     f"{LIMIT}; or save less or faster: sharded or asynchronous checkpoints (torch.distributed.checkpoint), or a local "
     "disk. With FSDP and ZeRO 3, call the function that saves on all ranks, not inside `if rank == 0`",
 )
@@ -96,7 +105,7 @@ DOWNLOADING = Activity(
     r"(?i:\bdownload|\bfetching \d|\bcloning|\bpulling\b|"
     r"\.(?:safetensors|bin|parquet|zip|tar(?:\.gz)?):\s{0,9}\d{1,3}%)",
     r"(?i:download|http_get|snapshot|urlretrieve|fetch_url|hf_hub)",
-    "It downloads while the others already wait, which takes longer than their timeout.",
+    "It is downloading while the others are already waiting, which takes longer than their timeout.",
     "download before the job: huggingface-cli download NAME on each node, or ansible-playbook stage_data.yml; then set "
     f"HF_HUB_OFFLINE=1 in launch_environment. Otherwise {LIMIT}",
 )
@@ -105,8 +114,10 @@ COMPILING = Activity(
     r"(?i:\bcompil|building extension|\bninja\b|\bnvcc\b|loading extension module|autotun|cuda ?graph|torch_extensions|"
     r"tracing graph|inductor|warm(?:ing)?[- ]?up)",
     r"(?i:compil|build_ext|jit_load|cpp_extension|inductor|triton|autotun|cuda_graph)",
-    "It compiles code while the others wait; a lock file that an earlier job left in the cache makes a rank wait "
-    "forever.",
+    (
+        "It is compiling code while the others wait; a lock file that an earlier job left in the cache makes a rank "
+        "wait forever."
+    ),
     "remove leftover locks: rm -rf ~/.cache/torch_extensions on each node; compile once before the job, or give each "
     'node a cache on its own disk: -e \'{{"launch_environment": {{"TORCH_EXTENSIONS_DIR": "/tmp/extensions", '
     f'"TRITON_CACHE_DIR": "/tmp/triton"}}}}}}}}\'. Otherwise {LIMIT}',
@@ -127,7 +138,7 @@ PREPARING = Activity(
     r"\bconvert|\bcach|\bpack|\bfilter|\bgroup|\bshuffl|\bcopy|\bcollect|\bcount|\bcomput)",
     r"(?i:tokeni|preprocess|\bmap\b|_map_single|build_\w{0,20}(?:index|indices|dataset|data|cache)|\bload\b|read_|extract|"
     r"collate|__getitem__|__next__|dataset|dataloader)",
-    "It prepares data alone while the others wait, which takes longer than their timeout.",
+    "It is preparing data alone while the others wait, which takes longer than their timeout.",
     "prepare the data once before the job and load the result; or let the others wait at a barrier until it is ready, "
     f"and {LIMIT}",
 )
@@ -136,21 +147,29 @@ SERVING = Activity(
     r"(?i:waiting for (?:new )?(?:requests?|work|jobs?|tasks?|messages?|rollouts?|prompts)|\blistening on\b|"
     r"uvicorn running|application startup complete|\bidle\b)",
     r"(?i:serve_forever|run_busy_loop|event_loop|uvicorn|recv_multipart|zmq)",
-    "It serves others, such as an inference or rollout worker, and never calls the collective in which they wait: the "
-    "process group of that collective also contains ranks that do other work.",
-    "make the group of that collective from the ranks that take part: torch.distributed.new_group(ranks=[...]); or "
-    "turn "
-    "off the option that makes all ranks take part (Megatron's checkpoints: fully_parallel_save=False). A longer "
-    "timeout does not help",
+    (
+        "It serves other ranks, as an inference or rollout worker does, and never calls the collective that they are "
+        "waiting in: the process group of that collective also contains ranks that do other work."
+    ),
+    (
+        "create that collective's process group from only the ranks that take part: "
+        "torch.distributed.new_group(ranks=[...]); or turn off the option that makes all ranks take part (Megatron's "
+        "checkpoints: fully_parallel_save=False). A longer timeout does not help"
+    ),
 )
 TRACKING = Activity(
     "connecting to a tracker",
     r"(?i:\bwandb: |weights & biases|\bmlflow\b|\bcomet(?:_ml)?\b|\bneptune\b|\bswanlab\b|\bclearml\b)",
     r"(?i:wandb|mlflow|comet_ml|neptune|swanlab|clearml|init_trackers)",
-    "The tracker (Weights & Biases, MLflow ...) does not answer this rank, and the others wait for it meanwhile.",
-    'without Internet on the node: -e \'{{"launch_environment": {{"WANDB_MODE": "offline"}}}}\' (wandb sync DIRECTORY '
-    "uploads it later); otherwise `curl -I https://api.wandb.ai` on that node, and a barrier after wandb.init, which "
-    "only rank 0 should call",
+    (
+        "The tracker (Weights & Biases, MLflow ...) is not responding to this rank, and the others are waiting for "
+        "this rank in the meantime."
+    ),
+    (
+        'if the node has no Internet access: -e \'{{"launch_environment": {{"WANDB_MODE": "offline"}}}}\' (wandb '
+        "sync DIRECTORY uploads it later); otherwise run `curl -I https://api.wandb.ai` on that node, and add a "
+        "barrier after wandb.init, which only rank 0 should call"
+    ),
 )
 ACTIVITIES = (SERVING, TRACKING, EVALUATING, SAVING_SHARDED, DOWNLOADING, COMPILING, LOADING_MODEL, SAVING, PREPARING)
 

@@ -105,8 +105,10 @@ NODE_SHUT_DOWN: Explanation = {
 }
 SUPERVISOR_ENDED: Explanation = {
     "id": "supervisor-died",
-    "cause": "The machine stayed up, but muster's supervisor on it was killed by a person or for lack of memory, or "
-    "hung, for example on a file system that does not respond, and was stopped.",
+    "cause": (
+        "The machine stayed up, but muster's supervisor on it was killed by a person or for lack of memory, or hung, "
+        "for example on a file system that was not responding, and was stopped."
+    ),
     "remedy": "sudo dmesg on it names processes that were killed for lack of memory; sudo journalctl --boot "
     "--unit='muster-*' says what systemd stopped. Launch again from the last checkpoint",
     "seen": "",

@@ -43,17 +43,21 @@ SHARED_CHECKPOINT = (
 SLURM = Surroundings(
     re.compile(r"\bsrun\b|\bslurmstepd\b|\bSLURM_\w|\bsbatch\b"),
     {
-        "Connections between ranks": "Under Slurm, take the first node of the job's own list: MASTER_ADDR=$(scontrol "
-        "show hostnames $SLURM_JOB_NODELIST | head -n 1), and a MASTER_PORT that no other job uses",
+        "Connections between ranks": (
+            "Under Slurm, take the first node from the job's own list: MASTER_ADDR=$(scontrol show hostnames "
+            "$SLURM_JOB_NODELIST | head -n 1), and a MASTER_PORT that no other job uses"
+        ),
         "Host names": "Under Slurm, `scontrol show hostnames $SLURM_JOB_NODELIST` lists the names that the nodes know",
-        "Host memory": "Under Slurm, the limit is what the job asked for: raise --mem or --mem-per-gpu; --mem=0 asks "
-        "for "
-        "all memory of a node. `sacct -j JOB -o MaxRSS,ReqMem` shows both",
+        "Host memory": (
+            "Under Slurm, the limit is what the job asked for: raise --mem or --mem-per-gpu; --mem=0 asks for all of "
+            "a node's memory. `sacct -j JOB -o MaxRSS,ReqMem` shows both"
+        ),
         "killed": "Under Slurm, the limit is what the job asked for: raise --mem or --mem-per-gpu; `sacct -j JOB -o "
         "State,MaxRSS,ReqMem` shows whether it was reached",
-        "threads-exhausted": "Under Slurm, ask for the cores of the DataLoader workers: --cpus-per-task",
-        "rdma-locked-memory": "Under Slurm, tasks inherit the limit of slurmd: LimitMEMLOCK=infinity in its systemd "
-        "unit",
+        "threads-exhausted": "Under Slurm, request cores for the DataLoader workers: --cpus-per-task",
+        "rdma-locked-memory": (
+            "Under Slurm, tasks inherit slurmd's limit: set LimitMEMLOCK=infinity in its systemd unit"
+        ),
         "invalid-device-ordinal": RANKS_SEE_ONE_GPU,
         "nccl-duplicate-gpu": RANKS_SEE_ONE_GPU,
         "nccl-invalid-usage": RANKS_SEE_ONE_GPU,
@@ -85,9 +89,11 @@ KUBERNETES = Surroundings(
         "mpi-daemon-missing": NETWORK,
         "nccl-connection-failed": NETWORK,
         "nccl-system-error": NETWORK,
-        "Shared memory (/dev/shm)": "In Kubernetes, mount an emptyDir with medium: Memory at /dev/shm of the pod",
-        "bus-error": "In Kubernetes, mount an emptyDir with medium: Memory at /dev/shm of the pod",
-        "Host memory": "In Kubernetes, raise resources.limits.memory of the pod (kubectl describe pod shows OOMKilled)",
+        "Shared memory (/dev/shm)": "In Kubernetes, mount an emptyDir with medium: Memory at /dev/shm in the pod",
+        "bus-error": "In Kubernetes, mount an emptyDir with medium: Memory at /dev/shm in the pod",
+        "Host memory": (
+            "In Kubernetes, raise the pod's resources.limits.memory (kubectl describe pod shows OOMKilled)"
+        ),
         "killed": "In Kubernetes, `kubectl describe pod` shows whether it was OOMKilled or evicted",
         "no-gpu": "In Kubernetes, the container needs resources.limits nvidia.com/gpu",
         "rdma-locked-memory": "In Kubernetes, the pod needs the capability IPC_LOCK",
@@ -103,9 +109,10 @@ SHARED_DRIVE = Surroundings(
         "checkpoint-file-missing": SHARED_CHECKPOINT,
         "checkpoint-on-one-node": SHARED_CHECKPOINT,
         "checkpoint-not-found": SHARED_CHECKPOINT,
-        "file-missing": "The path is on a shared file system, so the nodes see the same files: check the path "
-        "itself, and "
-        "whether another rank or job removes or still writes the file",
+        "file-missing": (
+            "The path is on a shared file system, so the nodes see the same files: check the path itself, and "
+            "whether another rank or job removes the file or is still writing it"
+        ),
     },
 )
 ALL = (SLURM, KUBERNETES, SHARED_DRIVE)

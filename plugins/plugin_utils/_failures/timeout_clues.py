@@ -64,9 +64,11 @@ OUTPUT_CLUES = (
             r"`?Trainer\.fit`? stopped|\b[Tt]raining (?:is )?(?:complete|finished|done|ended)|[Ee]nd of training"
         ),
         Clue(
-            "The training was over: most likely another rank still tests, saves or uploads alone, or has already "
-            "exited, while this one waits at a final barrier.",
-            f"make the calls after the training on all ranks, or end without a barrier; if rank 0 is busy, {LIMIT}",
+            (
+                "The training was over: most likely another rank is still testing, saving or uploading alone, or has "
+                "already exited, while this one is waiting at a final barrier."
+            ),
+            f"make the calls after training on all ranks, or end without a barrier; if rank 0 is busy, {LIMIT}",
         ),
     ),
     (
@@ -76,8 +78,10 @@ OUTPUT_CLUES = (
         Clue(
             "The last output is about saving: most likely only some ranks call the function that saves a sharded "
             "model, or saving takes longer than the timeout.",
-            "call the function that saves on all ranks (FSDP, ZeRO), outside any `if rank == 0`; if all of them do "
-            f"and the file still grows, {LIMIT}",
+            (
+                "call the save function on all ranks (FSDP, ZeRO), outside any `if rank == 0`; if all of them do and "
+                f"the file is still growing, {LIMIT}"
+            ),
         ),
     ),
     (
@@ -95,8 +99,10 @@ OUTPUT_CLUES = (
     (
         re.compile(r"\b(?:evaluat|validat|eval\b|eval_|valid\b|testing\b|generat)", re.I),
         Clue(
-            "The last output is from an evaluation: most likely only some ranks evaluate, or they have different "
-            "numbers of batches or lengths to generate there.",
+            (
+                "The last output is from an evaluation: most likely only some ranks evaluate, or they have different "
+                "numbers of batches or generation lengths there."
+            ),
             "let all ranks evaluate with the same number of batches (drop_last=True, or pad; synced_gpus=True for "
             f"generate with ZeRO 3 or FSDP); if only rank 0 is to evaluate, with model.module, {LIMIT}",
         ),
@@ -111,9 +117,11 @@ OUTPUT_CLUES = (
     ),
 )
 BARRIER = Clue(
-    "The ranks waited in a barrier or an all_reduce of a single number: most likely one rank, often rank 0 or the "
-    "first of a node, was still busy alone (preparing data, saving, evaluating), had no more batches, or takes another "
-    "branch.",
+    (
+        "The ranks waited in a barrier or an all_reduce of a single number: most likely one rank, often rank 0 or "
+        "the first of a node, was still busy alone (preparing data, saving, evaluating), had no more batches, or "
+        "took another branch."
+    ),
     f"check what the rank that is not waiting did last; if it was still busy, {LIMIT}; otherwise {EQUAL_BATCHES}",
 )
 FIRST_BROADCAST = Clue(
@@ -125,8 +133,10 @@ FIRST_BROADCAST = Clue(
 SHARDED = Clue(
     "The ranks waited for the weights or gradients of a sharded model (FSDP, ZeRO 3): most likely a rank did not run "
     "the same layers in this step, had no batch, or runs code for rank 0 only.",
-    f"{EQUAL_BATCHES}; run the same layers on all ranks (a dummy input for a part without data, "
-    "set_z3_leaf_modules for a mixture of experts), and no forward pass or save inside `if rank == 0`",
+    (
+        f"{EQUAL_BATCHES}; run the same layers on all ranks (a dummy input for a part without data, "
+        "set_z3_leaf_modules for a mixture of experts), and run no forward pass or save inside `if rank == 0`"
+    ),
 )
 POINT_TO_POINT = Clue(
     "The ranks waited to send to or receive from another pipeline stage: that stage is the one to look at.",
@@ -136,7 +146,7 @@ POINT_TO_POINT = Clue(
 EXPERTS = Clue(
     "The ranks waited in an all-to-all, as used by mixtures of experts and sharded embeddings: most likely a rank had "
     "no more batches, or did not reach the same layer in this step.",
-    f"{EQUAL_BATCHES}; call the layer on all ranks, also without tokens for it",
+    f"{EQUAL_BATCHES}; call the layer on all ranks, even those without tokens for it",
 )
 BY_OPERATION = {
     "_ALLGATHER_BASE": SHARDED,

@@ -41,9 +41,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ERROR: Could not consume arg: ",
             r"ValueError: Unsupported nproc_per_node value: ",
         ),
-        cause="The parser that the message names does not recognize the argument, lacks a required one, or got a "
-        "value that is not allowed: a typo, an argument of a different release (older torchrun versions spell options "
-        "with _), or an argument of the script that is placed before the script's name, or vice versa.",
+        cause=(
+            "The parser named in the message does not recognize the argument, is missing a required one, or got a "
+            "value that is not allowed: a typo, an argument from a different release (older torchrun versions spell "
+            "options with _), or a script argument placed before the script's name, or vice versa."
+        ),
         remedy="compare the script's arguments (launch_args, or args in a job file) with `python SCRIPT --help`, in "
         "the job's environment; they go to the script, not to the launcher",
         source="rosinality/ocr-pytorch#1",
@@ -54,8 +56,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A Hugging Face script does not recognize an argument",
         example="ValueError: Some specified arguments are not used by the HfArgumentParser: ['--neft_alpha', '0']",
         texts=(r"Some specified arguments are not used by the HfArgumentParser: \[",),
-        cause="None of the script's dataclasses has the arguments in the list: they were renamed or removed in this "
-        "release, are misspelt, or have no leading --.",
+        cause=(
+            "None of the script's dataclasses defines the listed arguments: they were renamed or removed in this "
+            "release, are misspelled, or have no leading --."
+        ),
         remedy="`python SCRIPT --help` lists the known ones; correct launch_args, or install the release that the "
         "command was written for (ansible-playbook site.yml --tags python_env)",
         source="hiyouga/LlamaFactory#1906",
@@ -73,8 +77,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"You must specify '[^'\n]{1,100}', e\.g",
             r"In '[^'\n]{1,200}': Could not (?:find|load) '",
         ),
-        cause="An argument sets a key that the configuration does not have (a typo, or a different release of the "
-        "project or of Hydra), or a required key has no value, or the quotes of a value were lost.",
+        cause=(
+            "An argument sets a key that the configuration does not have (a typo, or a different release of the "
+            "project or of Hydra), or a required key has no value, or the quotes around a value were lost."
+        ),
         remedy="correct the key: `python SCRIPT --cfg job` prints all of them; a new key needs a +: +KEY=VALUE; values "
         "with special characters need their own quotes: 'KEY=\"a=b\"'",
         source="taokz/BiomedGPT#75",

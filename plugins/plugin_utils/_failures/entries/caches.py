@@ -12,7 +12,7 @@ TOPIC = "Caches"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="dataset-cache-raced",
-        title="Several processes build the same data set cache",
+        title="Several processes are building the same dataset cache",
         example="FileNotFoundError: [Errno 2] No such file or directory: '.../dataset_info.json'",
         texts=(
             r"Failed to open local file '[^'\n]{0,300}\.incomplete/",
@@ -34,7 +34,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="dataset-cache-missing",
-        title="The data set cache is on one node only",
+        title="The dataset cache is on one node only",
         example="FileNotFoundError: [Errno 2] Failed to open local file "
         "'.../cache-66a5cd42fef01eaa_00000_of_00032.arrow'",
         texts=(

@@ -12,7 +12,7 @@ TOPIC = "Checkpoints"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="checkpoint-of-other-ranks",
-        title="The part of a checkpoint for this rank is missing",
+        title="This rank's part of a checkpoint is missing",
         example="FileNotFoundError: [Errno 2] No such file or directory: "
         "'.../global_step001/zero_pp_rank_4_mp_rank_00_optim_states.pt'",
         texts=(
@@ -90,7 +90,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="checkpoint-world-size",
-        title="The checkpoint is from a different number of ranks",
+        title="The checkpoint was saved by a different number of ranks",
         example="The checkpoint being loaded used a DP world size of 8 but the current world size is 16",
         texts=(r"used a DP world size of \d{1,7} but the current world size is \d",),
         cause="ZeRO saves the optimizer in one part per rank, so a checkpoint can be resumed only with the same"
@@ -121,10 +121,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="Rank 0 writes the checkpoints, on the first node of the run. The nodes share no disk, so the others "
         "lack the file that trainer.test or ckpt_path loads.",
-        remedy="leave the test out (test=False in a Hydra template), and test in a separate launch on the first "
-        "node: ./muster launch -n 1 train.py ARGUMENTS; or save to a directory that all nodes mount: ./muster site "
-        "--tags data. To resume on all nodes, copy the checkpoint to them: ./muster stage-data -e "
-        "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY",
+        remedy=(
+            "skip the test (test=False in a Hydra template), and test in a separate launch on the first node: "
+            "./muster launch -n 1 train.py ARGUMENTS; or save to a directory that all nodes mount: ./muster site "
+            "--tags data. To resume on all nodes, copy the checkpoint to them: ./muster stage-data -e "
+            "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY"
+        ),
         source="Lightning-AI/pytorch-lightning#18413",
         recoverable=True,
     ),
@@ -135,7 +137,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Error\(s\) in loading state_dict for", r"(?:Missing|Unexpected) key\(s\) in state_dict"),
         cause="The checkpoint is from a different model or different settings, or its keys have a prefix: 'module.' "
         "from DistributedDataParallel, '_orig_mod.' from torch.compile.",
-        remedy="save model.module.state_dict() and load before wrapping; strip the prefix from the keys of an old one",
+        remedy=(
+            "save model.module.state_dict() and load before wrapping; strip the prefix from the keys of an old "
+            "checkpoint"
+        ),
         source="aks2203/deep-thinking#5",
         recoverable=True,
     ),
@@ -154,8 +159,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The file is truncated or damaged: a job ended while saving, a download was interrupted, or several "
         "ranks wrote the same file at once, such as local rank 0 of each node on a shared drive.",
-        remedy="use the previous checkpoint and remove this one (for a download: from the cache). Save only on rank 0 "
-        "of the whole job, not on local rank 0 of each node, under a temporary name that is renamed when complete",
+        remedy=(
+            "use the previous checkpoint and remove this one (if it was downloaded, from the cache). Save only on "
+            "rank 0 of the whole job, not on local rank 0 of each node, under a temporary name that is renamed when "
+            "complete"
+        ),
         source="JizhiziLi/P3M#13",
     ),
     CatalogueEntry(
@@ -163,8 +171,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="torch.load refuses the contents of a checkpoint",
         example="_pickle.UnpicklingError: Weights only load failed",
         texts=(r"Weights only load failed",),
-        cause="Since torch 2.6, torch.load accepts only tensors and plain types, but this checkpoint contains objects "
-        "of a class.",
+        cause=(
+            "Since torch 2.6, torch.load accepts only tensors and plain types, but this checkpoint contains objects "
+            "of other classes."
+        ),
         remedy="if you trust the file, use torch.load(..., weights_only=False), or "
         "torch.serialization.add_safe_globals([CLASS])",
         source="0Xiaohei0/LocalAIVtuber#51",
@@ -172,7 +182,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="checkpoint-file-missing",
-        title="A file of a checkpoint is missing on this node",
+        title="A checkpoint file is missing on this node",
         example="FileNotFoundError: [Errno 2] No such file or directory: '.../checkpoint-100/pytorch_model.bin'",
         texts=(
             r"No such file or directory: '[^'\n]{0,300}(?:checkpoint|ckpt|epoch[-_]\d|"
@@ -221,17 +231,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="checkpoint-directory-race",
-        title="Several ranks write one checkpoint directory at once",
+        title="Several ranks write to one checkpoint directory at once",
         example="OSError: [Errno 39] Directory not empty: '/results/tmp-checkpoint-1' -> '/results/checkpoint-50'",
         texts=(
             r"\[Errno 39\] Directory not empty: ",
             r"FileExistsError: \[Errno 17\] File exists: '[^\n]{0,300}(?:checkpoint|ckpt|output|global_step|save)",
         ),
-        cause="Each rank creates, renames or removes the same directory, and one was faster; on a network "
-        "drive even os.makedirs with exist_ok=True fails in this way.",
-        remedy="let one rank do it and the others wait: if rank == 0: os.makedirs(...), then "
-        "torch.distributed.barrier(). With the Trainer, upgrade transformers (4.49 saved from each "
-        "rank), and set save_on_each_node only if the nodes share no drive",
+        cause=(
+            "Each rank creates, renames or removes the same directory, and one got there first; on a network drive "
+            "even os.makedirs with exist_ok=True fails in this way."
+        ),
+        remedy=(
+            "let one rank do it while the others wait: if rank == 0: os.makedirs(...), then "
+            "torch.distributed.barrier(). With the Trainer, upgrade transformers (4.49 saved from each rank), and "
+            "set save_on_each_node only if the nodes share no drive"
+        ),
         source="huggingface/transformers#36076",
         weak=True,
     ),
@@ -244,10 +258,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No valid checkpoint found in output directory",
             r"Error no file named [^\n]{1,120} found in directory",
         ),
-        cause="The directory does not exist on this node, or lacks the weights under the names that the "
-        "loader looks for; or rank 0 has not finished writing them, if this rank did not wait at a barrier. "
-        "Without a shared drive, only the first node has what rank 0 saved; and a "
-        "checkpoint of another framework or strategy (ZeRO, FSDP, LoRA) has different files.",
+        cause=(
+            "The directory does not exist on this node, or lacks the weights under the names that the loader looks "
+            "for; or rank 0 has not finished writing them, if this rank did not wait at a barrier. Without a shared "
+            "drive, only the first node has what rank 0 saved; and a checkpoint from another framework or strategy "
+            "(ZeRO, FSDP, LoRA) has different files."
+        ),
         remedy="save to a drive that all nodes share (ansible-playbook site.yml --tags data), or copy the "
         "checkpoint to every node before you resume (ansible-playbook stage_data.yml); then pass the "
         "directory of one step, such as checkpoint-500, and resume with the same strategy that saved "
@@ -257,7 +273,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="checkpoint-directory-missing",
-        title="The directory of a checkpoint does not exist on this node",
+        title="A checkpoint directory does not exist on this node",
         example="RuntimeError: Parent directory ... does not exist.",
         texts=(r"RuntimeError: Parent directory [^\n]{1,400} does not exist",),
         cause="torch.save does not create directories. Rank 0 creates it only on its own node, or other "
@@ -285,7 +301,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="torch-load-refused",
-        title="transformers refuses torch.load of an older torch",
+        title="transformers refuses to use torch.load from an older torch version",
         example="ValueError: Due to a serious vulnerability issue in `torch.load`, even with "
         "`weights_only=True`, we now require users to upgrade torch to at least v2.6",
         texts=(r"serious vulnerability issue in `?torch\.load",),
@@ -305,8 +321,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Missing key in checkpoint state_dict: ",
             r"Missing optimizer state for parameter '[^'\n]{1,200}' in checkpoint",
         ),
-        cause="The checkpoint was saved by a different model or release of torch, or without the optimizer, "
-        "or some parameters had no gradient yet.",
+        cause=(
+            "The checkpoint was saved from a different model or by a different torch release, or without the "
+            "optimizer, or some parameters had no gradient yet."
+        ),
         remedy="load what exists: dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)), or "
         "StateDictOptions(strict=False); or resume with the model and the torch that saved it",
         source="pytorch/pytorch#148252",

@@ -21,10 +21,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="Triton, and therefore torch.compile, links its kernels with the driver's library but cannot find "
         "libcuda.so: the container was started without the driver's files, the linker's cache does not list them, or "
         "only libcuda.so.1 exists.",
-        remedy="`ldconfig -p | grep libcuda` in the job's environment must list it. On the node or in the image: "
-        "sudo ldconfig, and a link libcuda.so to libcuda.so.1 in the same directory; in Apptainer start with --nv. "
-        'Or name its directory: -e \'{"launch_environment": {"TRITON_LIBCUDA_PATH": '
-        '"/usr/lib/x86_64-linux-gnu", "LIBRARY_PATH": "/usr/lib/x86_64-linux-gnu"}}\'',
+        remedy=(
+            "`ldconfig -p | grep libcuda` in the job's environment must list it. On the node or in the image, run "
+            "sudo ldconfig and create a link from libcuda.so to libcuda.so.1 in the same directory; with Apptainer, "
+            'start the container with --nv. Or specify its directory: -e \'{"launch_environment": '
+            '{"TRITON_LIBCUDA_PATH": "/usr/lib/x86_64-linux-gnu", "LIBRARY_PATH": "/usr/lib/x86_64-linux-gnu"}}\''
+        ),
         source="unslothai/unsloth#679",
         recoverable=True,
     ),
@@ -38,10 +40,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The op was not built: its compilation failed earlier, on this or another rank, because nvcc, "
         "ninja, a compiler or header files are missing on the node.",
-        remedy="read the first error of the build further up in the logs of all ranks (ansible-playbook logs.yml"
-        " -e fetch=true); install a CUDA toolkit of torch's version and set CUDA_HOME in "
-        "launch_environment; or do without the op (torch.optim.AdamW instead of FusedAdam). Remove "
-        "~/.cache/torch_extensions before the next try",
+        remedy=(
+            "read the first error of the build further up in the logs of all ranks (ansible-playbook logs.yml -e "
+            "fetch=true); install the CUDA toolkit version that torch was built with and set CUDA_HOME in "
+            "launch_environment; or do without the op (torch.optim.AdamW instead of FusedAdam). Remove "
+            "~/.cache/torch_extensions before trying again"
+        ),
         source="deepspeedai/DeepSpeed#5723",
     ),
     CatalogueEntry(
@@ -52,10 +56,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Installed CUDA version \S{1,20} does not match the version torch was compiled with",
             r"The detected CUDA version \(\S{1,12}\) mismatches the version that was used",
         ),
-        cause="DeepSpeed compiles an op for this job with the node's nvcc, which has a different CUDA version from "
-        "torch.",
-        remedy="install torch for that CUDA (ansible-playbook site.yml --tags python_env,pytorch -e "
-        "pytorch_cuda=12.4), or set CUDA_HOME in launch_environment to a toolkit of torch's version",
+        cause="DeepSpeed compiles an op for this job with the node's nvcc, whose CUDA version differs from torch's.",
+        remedy=(
+            "install a torch build for that CUDA version (ansible-playbook site.yml --tags python_env,pytorch -e "
+            "pytorch_cuda=12.4), or set CUDA_HOME in launch_environment to the CUDA toolkit version that torch was "
+            "built with"
+        ),
         source="JIA-Lab-research/MGM#91",
         recoverable=True,
     ),
@@ -65,8 +71,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="MissingCUDAException: CUDA_HOME does not exist, unable to compile CUDA op(s)",
         texts=(r"CUDA_HOME does not exist", r"CUDA_HOME environment variable is not set"),
         cause="DeepSpeed, or another package, compiles GPU code on first use and finds no nvcc on the node.",
-        remedy="install a toolkit of torch's CUDA on each node and set CUDA_HOME in launch_environment; or do without "
-        "the op (torch.optim.AdamW instead of FusedAdam)",
+        remedy=(
+            "install the CUDA toolkit version that torch was built with on each node and set CUDA_HOME in "
+            "launch_environment; or do without the op (torch.optim.AdamW instead of FusedAdam)"
+        ),
         source="thinhlpg/vixtts-demo#12",
         recoverable=True,
     ),
@@ -132,19 +140,23 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="cuda-toolkit-too-old",
-        title="The CUDA toolkit does not know this GPU",
+        title="The CUDA toolkit does not support this GPU",
         example="nvcc fatal   : Unsupported gpu architecture 'compute_89'",
         texts=(r"nvcc fatal[ \t]{0,8}: Unsupported gpu architecture",),
-        cause="An extension is compiled for a GPU that the node's nvcc does not know: the toolkit is older "
-        "than the GPU, or so new that it no longer supports the GPU.",
-        remedy="set CUDA_HOME in launch_environment to a toolkit of torch's CUDA version; or compile for an "
-        "architecture that both know, such as "
-        """-e '{"launch_environment": {"TORCH_CUDA_ARCH_LIST": "8.0+PTX"}}'""",
+        cause=(
+            "An extension is being compiled for a GPU that the node's nvcc does not support: the toolkit is older "
+            "than the GPU, or so new that it has dropped support for it."
+        ),
+        remedy=(
+            "set CUDA_HOME in launch_environment to the CUDA toolkit version that torch was built with; or compile "
+            'for an architecture that both support, such as -e \'{"launch_environment": {"TORCH_CUDA_ARCH_LIST": '
+            '"8.0+PTX"}}\''
+        ),
         source="facebookresearch/3detr#59",
     ),
     CatalogueEntry(
         id="deepspeed-libaio-missing",
-        title="DeepSpeed's offload to disk lacks libaio",
+        title="libaio is missing for DeepSpeed's disk offload",
         example="RuntimeError: Unable to JIT load the async_io op due to it not being compatible due to "
         "hardware/software issue.",
         texts=(
@@ -166,9 +178,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"object has no attribute 'ds_opt_\w{1,20}'",
             r"Unable to JIT load the \w{1,40} op due to it not being compatible",
         ),
-        cause="DeepSpeed compiles its ops (fused_adam, cpu_adam and so on) when they are first used, and the "
-        "build failed earlier, usually because nvcc or the CUDA toolkit of torch's version, a compiler "
-        "or Python.h is missing on the node.",
+        cause=(
+            "DeepSpeed compiles its ops (fused_adam, cpu_adam and so on) when they are first used, and the build "
+            "failed earlier, usually because nvcc or the CUDA toolkit version that torch was built with, a compiler "
+            "or Python.h is missing on the node."
+        ),
         remedy="find the first error of the build further up in the log. Remove its leftovers: rm -rf "
         "~/.cache/torch_extensions on each node; ds_report there lists what is missing. Or do without "
         "the op: torch.optim.AdamW instead of FusedAdam",
@@ -182,9 +196,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="error: #error -- unsupported GNU version! gcc versions later than 12 are not supported!",
         texts=(r"unsupported GNU version! gcc versions later than",),
         cause="nvcc accepts only C++ compilers up to a certain release, and the one that it found is newer.",
-        remedy="install the last accepted release on the nodes (sudo apt-get install g++-12) and use it: "
-        """-e '{"launch_environment": {"CC": "gcc-12", "CXX": "g++-12", "NVCC_PREPEND_FLAGS": "-ccbin g++-12"}}';"""
-        " or a newer CUDA toolkit",
+        remedy=(
+            "install the newest accepted release on the nodes (sudo apt-get install g++-12) and use it: -e "
+            '\'{"launch_environment": {"CC": "gcc-12", "CXX": "g++-12", "NVCC_PREPEND_FLAGS": "-ccbin g++-12"}}\'; '
+            "or install a newer CUDA toolkit"
+        ),
         source="tianzhi0549/FCOS#37",
     ),
     CatalogueEntry(
@@ -196,17 +212,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"h file",
             r"cannot find -l(?:cuda|cudart|curand|cublas|cublasLt|cusparse|cusolver|nvrtc|cudnn|nccl)\b",
         ),
-        cause="A package compiles CUDA code, and the toolkit that it finds has no development files: it is "
-        "only partly installed, or CUDA_HOME names the wrong directory.",
-        remedy="install the whole toolkit of torch's CUDA version on the nodes (sudo apt-get install "
-        "cuda-toolkit-12-4) and name it: "
-        """-e '{"launch_environment": {"CUDA_HOME": "/usr/local/cuda-12.4"}}', and LIBRARY_PATH to its """
-        "lib64; or use an image with `devel` in its tag",
+        cause=(
+            "A package compiles CUDA code, and the toolkit that it finds has no development files: it is only partly "
+            "installed, or CUDA_HOME points to the wrong directory."
+        ),
+        remedy=(
+            "install the full CUDA toolkit on the nodes, in the version that torch was built with (sudo apt-get "
+            'install cuda-toolkit-12-4) and point to it: -e \'{"launch_environment": {"CUDA_HOME": '
+            '"/usr/local/cuda-12.4"}}\', and set LIBRARY_PATH to its lib64; or use an image with `devel` in its tag'
+        ),
         source="deepspeedai/DeepSpeed#2684",
     ),
     CatalogueEntry(
         id="triton-too-old",
-        title="triton does not know this GPU",
+        title="triton does not support this GPU",
         example="ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
         texts=(
             r"ptxas\S{0,20} fatal {1,4}: Value '",
@@ -255,12 +274,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="torch.compile failed",
         example="torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
         texts=(r"BackendCompilerFailed: backend='[^'\n]{1,40}' raised", r"\bInductorError: "),
-        cause="A part of the model could not be compiled: the error after `raised:` says why. Usual reasons are a C "
-        "compiler, "
-        "Triton or header files that the node lacks, a GPU that Triton does not know, several processes that "
-        "compile "
-        "into one cache, or an operation that this release of torch cannot compile, possibly only in combination with "
-        "DDP or FSDP.",
+        cause=(
+            "A part of the model could not be compiled: the error after `raised:` says why. Usual reasons are a C "
+            "compiler, Triton or header files that the node lacks, a GPU that Triton does not support, several "
+            "processes that compile into one cache, or an operation that this release of torch cannot compile, "
+            "possibly only in combination with DDP or FSDP."
+        ),
         remedy="""-e '{"launch_environment": {"TORCHDYNAMO_DISABLE": "1"}}' trains without compiling, which """
         "shows whether anything else is wrong; then upgrade torch, or compile only parts of the model (torch.compile "
         "on its blocks)",

@@ -12,14 +12,18 @@ TOPIC = "Containers"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="image-other-processor",
-        title="The image is for another kind of processor",
+        title="The image is for a different CPU architecture",
         example="exec /usr/local/bin/python3: exec format error",
         texts=(r"exec (?:/\S{1,255}|user process caused):? \"?exec format error",),
-        cause="The image was built for x86-64 and the node has an ARM processor (Grace, Jetson, Graviton), "
-        "or the other way round.",
-        remedy="use an image for both, or build it for the node: docker buildx build --platform "
-        "linux/arm64,linux/amd64; images of NVIDIA (nvcr.io) exist for both. `uname -m` on the node "
-        "says what it is",
+        cause=(
+            "The image was built for x86-64 and the node has an ARM processor (Grace, Jetson, Graviton), or the "
+            "other way around."
+        ),
+        remedy=(
+            "use an image that supports both, or build it for the node: docker buildx build --platform "
+            "linux/arm64,linux/amd64; NVIDIA's images (nvcr.io) exist for both. `uname -m` on the node shows its "
+            "architecture"
+        ),
         source="yiqingxyq/RepoST#2",
     ),
     CatalogueEntry(
@@ -41,12 +45,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="docker-not-running",
-        title="Docker does not run on a node",
+        title="Docker is not running on a node",
         example="docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker "
         "daemon running?",
         texts=(r"Cannot connect to the Docker daemon at ",),
-        cause="The Docker engine is not installed on that node, has failed, or listens elsewhere (rootless "
-        "Docker, DOCKER_HOST).",
+        cause=(
+            "The Docker engine is not installed on that node, has failed, or is listening elsewhere (rootless "
+            "Docker, DOCKER_HOST)."
+        ),
         remedy="ansible-playbook site.yml --tags docker_engine installs and starts it; `systemctl status "
         "docker` on the node says why it failed, often a mistake in /etc/docker/daemon.json",
         source="microsoft/unilm#226",
@@ -67,11 +73,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A container has lost its GPUs",
         example="Failed to initialize NVML: Unknown Error",
         texts=(r"Failed to initialize NVML: Unknown Error",),
-        cause="systemd reloaded its units (systemctl daemon-reload, or an upgrade of packages), and "
-        "since then the running container has no access to the GPUs. The node itself is healthy.",
-        remedy="launch again: a new container has its GPUs. To prevent this, set "
-        '"exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json and restart Docker, '
-        "and stop unattended upgrades",
+        cause=(
+            "systemd reloaded its units (systemctl daemon-reload, or a package upgrade), and since then the running "
+            "container has no access to the GPUs. The node itself is healthy."
+        ),
+        remedy=(
+            'launch again: a new container has access to its GPUs. To prevent this, set "exec-opts": '
+            '["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json and restart Docker, and stop unattended '
+            "upgrades"
+        ),
         source="NVIDIA/nvidia-container-toolkit#1227",
         refines=("cuda-unknown-error", "no-gpu"),
     ),
@@ -81,9 +91,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="nvidia-container-cli: requirement error: unsatisfied condition: cuda>=11.0, please update "
         "your driver to a newer version",
         texts=(r"nvidia-container-cli: requirement error: unsatisfied condition",),
-        cause="The image's CUDA is newer than the node's driver supports.",
-        remedy="ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 installs a newer "
-        "driver; or use an image with an older CUDA (launch_image)",
+        cause="The image's CUDA version is newer than the node's driver supports.",
+        remedy=(
+            "ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 installs a newer driver; or "
+            "use an image with an older CUDA version (launch_image)"
+        ),
         source="NVIDIA/nvidia-docker#1442",
     ),
     CatalogueEntry(

@@ -12,7 +12,7 @@ TOPIC = "Data sets and tokenizers"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="dataset-columns",
-        title="The files of a data set have different columns",
+        title="The files of a dataset have different columns",
         example="datasets.table.CastError: Couldn't cast",
         texts=(
             r"datasets\.table\.CastError: Couldn't cast",
@@ -21,11 +21,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"All the data files must have the same columns",
             r"^because column names don't match",
         ),
-        cause="load_dataset reads all files of a data set into one table, and a file has columns, or "
-        "types of columns, that differ from those of the first one.",
-        remedy="pass only files of one kind (data_files=...), or make their columns the same: for JSON, each "
-        "key in each line. If the data set was changed, remove its cache: rm -rf "
-        "~/.cache/huggingface/datasets/NAME on each node",
+        cause=(
+            "load_dataset reads all files of a dataset into one table, and one file's columns or column types differ "
+            "from those of the first file."
+        ),
+        remedy=(
+            "pass only files of one kind (data_files=...), or make their columns the same: for JSON, every key in "
+            "every line. If the dataset was changed, remove its cache: rm -rf ~/.cache/huggingface/datasets/NAME on "
+            "each node"
+        ),
         source="ZihanZhaoSJTU/LibriSQA#2",
         recoverable=True,
     ),
@@ -36,19 +40,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Asking to pad but the tokenizer does not have a padding token",),
         cause="Batches are padded to one length, and the tokenizers of many causal models (GPT, Llama) have "
         "no token for that.",
-        remedy="after loading the tokenizer: tokenizer.pad_token = tokenizer.eos_token",
+        remedy="after loading the tokenizer, set tokenizer.pad_token = tokenizer.eos_token",
         source="DachengLi1/LongChat#31",
     ),
     CatalogueEntry(
         id="dataset-empty",
-        title="The data set has no examples left",
+        title="The dataset has no examples left",
         example="IndexError: Invalid key: 25030 is out of bounds for size 0",
         texts=(
             r"Invalid key: \d{1,12} is out of bounds for size 0",
             r"num_samples should be a positive integer value, but got num_samples=0",
         ),
-        cause="Trainer removed all columns, since none is an argument of the model's forward, as happens "
-        "with wrapped models; or the path or a filter left nothing.",
+        cause=(
+            "Trainer removed all columns, since none is an argument of the model's forward, as happens with wrapped "
+            "models; or the path or a filter left no examples."
+        ),
         remedy="TrainingArguments(remove_unused_columns=False) keeps the columns; print len(dataset) and its "
         "column_names before training, on each node",
         source="hiyouga/LlamaFactory#671",
@@ -58,11 +64,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A token or position is outside the model's embedding",
         example="IndexError: index out of range in self",
         texts=(r"IndexError: index out of range in self",),
-        cause="A token id is not below the number of rows of the embedding: tokens were added to the tokenizer, "
-        "or the tokenizer is a different model's; or a text is longer than the model allows.",
-        remedy="model.resize_token_embeddings(len(tokenizer)) after adding tokens; tokenizer(..., "
-        "truncation=True, max_length=...) for long texts. On a GPU, the same mistake is a device-side "
-        "assert",
+        cause=(
+            "A token id is greater than or equal to the number of rows in the embedding: tokens were added to the "
+            "tokenizer, or the tokenizer belongs to a different model; or a text is longer than the model allows."
+        ),
+        remedy=(
+            "call model.resize_token_embeddings(len(tokenizer)) after adding tokens; use tokenizer(..., "
+            "truncation=True, max_length=...) for long texts. On a GPU, the same mistake is a device-side assert"
+        ),
         source="mickeysjm/R-BERT#5",
     ),
     CatalogueEntry(
@@ -76,14 +85,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The samples have different lengths or sizes, or a column still holds text, such as a label "
         "that is not a number.",
-        remedy="pad them in the collator (DataCollatorWithPadding, DataCollatorForSeq2Seq), with "
-        "truncation=True in the tokenizer, and remove columns of text (dataset.remove_columns); images "
-        "need one size (Resize)",
+        remedy=(
+            "pad them in the collator (DataCollatorWithPadding, DataCollatorForSeq2Seq), with truncation=True in the "
+            "tokenizer, and remove text columns (dataset.remove_columns); images must all have the same size (Resize)"
+        ),
         source="ipuneetrathore/BERT_models#1",
     ),
     CatalogueEntry(
         id="image-broken",
-        title="An image of the data set is broken",
+        title="An image in the dataset is broken",
         example="OSError: image file is truncated (54 bytes not processed)",
         texts=(
             r"image file is truncated",
@@ -92,26 +102,32 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="A file was not copied or downloaded completely, or is not an image; if this happens on one "
         "node only, its copy of the data differs.",
-        remedy="compare the number and size of the files on the nodes and copy them again (ansible-playbook "
-        "stage_data.yml). To train without them: PIL.ImageFile.LOAD_TRUNCATED_IMAGES = True, or skip "
-        "unreadable images in the data set",
+        remedy=(
+            "compare the number and size of the files on the nodes and copy them again (ansible-playbook "
+            "stage_data.yml). To train without them: PIL.ImageFile.LOAD_TRUNCATED_IMAGES = True, or skip unreadable "
+            "images in the dataset"
+        ),
         source="pytorch/vision#138",
         recoverable=True,
     ),
     CatalogueEntry(
         id="worker-not-picklable",
-        title="DataLoader workers cannot be started with this data set",
+        title="DataLoader workers cannot be started with this dataset",
         example="AttributeError: Can't pickle local object 'train.<locals>.<lambda>'",
         texts=(
             r"Can't pickle local object '",
             r"Can't get local object '",
             r"TypeError: cannot pickle '[\w.]{1,60}' object",
         ),
-        cause="Workers that are spawned (the default in Python 3.14) receive the dataset as a pickle, which cannot "
-        "contain lambdas, functions inside functions, or open files and connections. The same applies to copy.deepcopy "
-        "and torch.save of whole objects, if the frames above name them.",
-        remedy="define the function at the top of a module, and open files in the worker at first use; or "
-        'DataLoader(multiprocessing_context="fork"), or num_workers=0',
+        cause=(
+            "Spawned workers (the default in Python 3.14) receive the dataset as a pickle, which cannot contain "
+            "lambdas, functions inside functions, or open files and connections. The same applies to copy.deepcopy "
+            "and torch.save of whole objects, if the frames above name them."
+        ),
+        remedy=(
+            "define the function at the top of a module, and open files in the worker at first use; or use "
+            'DataLoader(multiprocessing_context="fork"), or num_workers=0'
+        ),
         source="Beckschen/TransUNet#95",
         recoverable=True,
         weak=True,
@@ -136,8 +152,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"input pipeline needs to be reconfigured for multinode training",
         ),
         cause="With several ranks, webdataset must know which rank reads which shards, and refuses to guess.",
-        remedy="wds.WebDataset(urls, nodesplitter=wds.split_by_node), with at least as many shards as ranks times "
-        "workers; or resampled=True with .with_epoch(N), so that all ranks have the same number of samples",
+        remedy=(
+            "use wds.WebDataset(urls, nodesplitter=wds.split_by_node), with at least as many shards as ranks times "
+            "workers; or use resampled=True with .with_epoch(N), so that all ranks have the same number of samples"
+        ),
         source="Lightning-AI/pytorch-lightning#20149",
     ),
     CatalogueEntry(
@@ -162,8 +180,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A dataset column is too large for Arrow",
         example="pyarrow.lib.ArrowInvalid: offset overflow while concatenating arrays",
         texts=(r"ArrowInvalid: offset overflow while concatenating arrays",),
-        cause="A batch of a column of texts, images or lists exceeds 2 GiB, the limit of Arrow's 32-bit offsets: large "
-        "images, long token lists, or one huge JSON file.",
+        cause=(
+            "One batch of a text, image or list column exceeds 2 GiB, the limit of Arrow's 32-bit offsets: large "
+            "images, long token lists, or one huge JSON file."
+        ),
         remedy="write smaller batches: dataset.map(..., writer_batch_size=100, batch_size=100); split a huge file into "
         "several; store images as paths or Image() instead of pixel arrays; upgrade datasets",
         source="hiyouga/LlamaFactory#7526",
@@ -189,10 +209,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A daemonic worker process tried to start processes",
         example="AssertionError: daemonic processes are not allowed to have children",
         texts=(r"daemonic processes are not allowed to have children",),
-        cause="A process of a pool, or another daemonic process, uses a DataLoader with workers or a pool, which "
-        "Python does not allow.",
-        remedy="DataLoader(num_workers=0) inside the worker; start the outer processes with daemon=False "
-        "(mp.spawn(..., daemon=False)), or with muster's launcher rather than from the script",
+        cause=(
+            "A pool process, or another daemonic process, uses a DataLoader with workers or a pool, which Python "
+            "does not allow."
+        ),
+        remedy=(
+            "use DataLoader(num_workers=0) inside the worker; start the outer processes with daemon=False "
+            "(mp.spawn(..., daemon=False)), or with muster's launcher rather than from the script"
+        ),
         source="pytorch/pytorch#15950",
     ),
 )

@@ -53,18 +53,20 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="ddp-layouts-differ",
-        title="A parameter has another memory layout on one rank",
+        title="A parameter has a different memory layout on one rank",
         example="RuntimeError: params[182] in this process with sizes [256, 256, 1, 1] appears not to match strides of "
         "the same param in process 0.",
         texts=(r"params\[\d{1,6}\] in this process with sizes \[[\d, ]{0,80}\] appears not to match strides",),
-        cause="The sizes of this parameter are the same on all ranks, its order in memory (strides) is not: on one "
-        "rank "
-        "it is channels_last or not contiguous, for example because a checkpoint or model was loaded or created "
-        "another "
-        "way there, or the ranks have different releases of torch.",
-        remedy="before DDP wraps the model, on all ranks: `for p in model.parameters(): p.data = p.data.contiguous()`; "
-        "use the same memory_format, code and packages on each rank (ansible-playbook preflight.yml compares the "
-        "nodes)",
+        cause=(
+            "This parameter's sizes are the same on all ranks, but its order in memory (strides) is not: on one rank "
+            "it is channels_last or not contiguous, for example because a checkpoint or model was loaded or created "
+            "in a different way there, or the ranks have different torch releases."
+        ),
+        remedy=(
+            "before DDP wraps the model, run this on all ranks: `for p in model.parameters(): p.data = "
+            "p.data.contiguous()`; use the same memory_format, code and packages on each rank (ansible-playbook "
+            "preflight.yml compares the nodes)"
+        ),
         source="dongrunmin/RefDiff#2",
     ),
     CatalogueEntry(
@@ -83,20 +85,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="ddp-unused-parameters",
-        title="Parameters took no part in the loss",
+        title="Some parameters took no part in the loss",
         example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one",
         texts=(
             r"Expected to have finished reduction in the prior iteration",
             r"parameters that were not used in producing the loss returned by training_step",
         ),
         cause="DistributedDataParallel waits for the gradient of each parameter, but some have none in this step.",
-        remedy="DistributedDataParallel(..., find_unused_parameters=True), or freeze or remove unused parameters; "
-        """-e '{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}' names the parameters""",
+        remedy=(
+            "use DistributedDataParallel(..., find_unused_parameters=True), or freeze or remove unused parameters; "
+            '-e \'{"launch_environment": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}\' names the parameters'
+        ),
         source="buxiangzhiren/DDCap#35",
     ),
     CatalogueEntry(
         id="process-group-twice",
-        title="torch.distributed is initialised twice",
+        title="torch.distributed is initialized twice",
         example="RuntimeError: trying to initialize the default process group twice!",
         texts=(r"trying to initialize the default process group ?(?:twice!)?",),
         cause="init_process_group was called a second time in the same process: by the script in addition to the "
@@ -108,7 +112,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="process-group-missing",
-        title="torch.distributed was not initialised",
+        title="torch.distributed was not initialized",
         example="Default process group has not been initialized, please make sure to call init_process_group",
         texts=(r"Default process group (?:has not been|is not) initialized",),
         cause="The script uses collectives, or a layer such as SyncBatchNorm, before init_process_group or without it.",
@@ -138,24 +142,27 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No backend type associated with device type cpu",
             r"Tensors must be CUDA and dense",
         ),
-        cause="The backend nccl exchanges only dense tensors on a GPU, and the script gives a collective one "
-        "on the CPU, a sparse one, or a model that was not moved to the GPU.",
+        cause=(
+            "The nccl backend exchanges only dense tensors on a GPU, and the script passes a collective one that is "
+            "on the CPU, a sparse one, or a model that was not moved to the GPU."
+        ),
         remedy="move the tensor or model to the GPU first (.cuda(), or .to_dense()); or let both kinds work: "
         'init_process_group("cpu:gloo,cuda:nccl")',
         source="zai-org/CogVLM#328",
     ),
     CatalogueEntry(
         id="tensors-on-two-devices",
-        title="Tensors of one operation are on different devices",
+        title="Tensors in one operation are on different devices",
         example="RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
         "cuda:0 and cuda:1!",
         texts=(
             r"Expected all tensors to be on the same device",
             r"[Ee]xpected device cuda:\d{1,2}[^\n]{0,60} but got device ",
         ),
-        cause='One process uses several GPUs, or a GPU and the CPU: device_map="auto" spreads the model over '
-        "all GPUs although each GPU has a process of its own, a device such as cuda:0 is hard-coded, "
-        "or an input was not moved.",
+        cause=(
+            'One process uses several GPUs, or a GPU and the CPU: device_map="auto" spreads the model over all GPUs '
+            "although each GPU has its own process, a device such as cuda:0 is hard-coded, or an input was not moved."
+        ),
         remedy='load the model without device_map, or with device_map={"": int(os.environ["LOCAL_RANK"])}; '
         "call torch.cuda.set_device(local_rank) first and use .to(device) with that device everywhere",
         source="sengine-research/SpaceLM#5",
@@ -168,9 +175,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="No parameter that requires a gradient took part in the loss: all are frozen, or reentrant "
         "gradient checkpointing is used with adapters (LoRA), whose inputs need no "
         "gradient.",
-        remedy="with adapters: model.enable_input_require_grads() before get_peft_model, or "
-        'gradient_checkpointing_kwargs={"use_reentrant": False}; check that some parameters have '
-        "requires_grad=True and that the loss is not computed under torch.no_grad()",
+        remedy=(
+            "with adapters, call model.enable_input_require_grads() before get_peft_model, or set "
+            'gradient_checkpointing_kwargs={"use_reentrant": False}; check that some parameters have '
+            "requires_grad=True and that the loss is not computed under torch.no_grad()"
+        ),
         source="huggingface/peft#137",
     ),
     CatalogueEntry(
@@ -209,8 +218,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Please use a device_id with index",
             r"does not match the current compilation's accelerator support",
         ),
-        cause="The script passes device_id=torch.device(...) to init_process_group, and the device is the CPU, has no "
-        "index, or is of a kind that this build of torch does not support.",
+        cause=(
+            "The script passes device_id=torch.device(...) to init_process_group, and the device is the CPU, has no "
+            "index, or is of a type that this torch build does not support."
+        ),
         remedy='pass device_id=torch.device("cuda", local_rank) on GPUs only, and leave device_id out on the CPU: '
         "device_id=device if device.type == 'cuda' else None",
         source="pytorch/pytorch#190432",
@@ -238,12 +249,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires? a grad",
         ),
-        cause="All parameters of the module are frozen (requires_grad=False), or it has none: a teacher, a loss "
-        "network, "
-        "or a model whose layers to train were not found by their names.",
-        remedy="do not wrap frozen modules: model.to(device) is enough (leave them out of accelerator.prepare); if "
-        "it is "
-        "the model to train, check which parameters have requires_grad",
+        cause=(
+            "All parameters of the module are frozen (requires_grad=False), or it has none: a teacher, a loss "
+            "network, or a model whose trainable layers were not found by name."
+        ),
+        remedy=(
+            "do not wrap frozen modules: model.to(device) is enough (leave them out of accelerator.prepare); if it "
+            "is the model that you are training, check which parameters have requires_grad"
+        ),
         source="pytorch/pytorch#45326",
     ),
     CatalogueEntry(

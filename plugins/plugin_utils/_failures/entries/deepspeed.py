@@ -42,9 +42,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="DeepSpeed's batch sizes are inconsistent",
         example="train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size",
         texts=(r"Check batch related parameters", r"train_batch_size is not equal to micro_batch_per_gpu"),
-        cause="DeepSpeed requires train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * "
-        "number of ranks. A world_size of 1 in the message means that deepspeed was initialised before "
-        "torch.distributed.",
+        cause=(
+            "DeepSpeed requires train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * "
+            "number of ranks. A world_size of 1 in the message means that deepspeed was initialized before "
+            "torch.distributed."
+        ),
         remedy='leave train_batch_size out of the configuration (with the Hugging Face Trainer: "auto"), so that it '
         "follows from the number of ranks",
         source="deepspeedai/DeepSpeed#6914",
@@ -61,7 +63,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="json-error",
-        title="A JSON file is not JSON",
+        title="A JSON file is not valid JSON",
         example="json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes",
         texts=(r"JSONDecodeError: (?:Expecting|Extra data|Invalid|Unterminated)",),
         cause="A configuration or data file has a comment, a comma before a closing bracket or single quotes, or is "
@@ -88,9 +90,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A model is used outside of DeepSpeed's engine",
         example="RuntimeError: 'weight' must be 2-D",
         texts=(r"RuntimeError: 'weight' must be 2-D",),
-        cause="ZeRO-3 splits weights over the ranks and gathers them only in the forward pass of a model that "
-        "was passed to deepspeed.initialize. Here an empty shard is used: of a second model (reference, teacher, text "
-        "encoder), or of a model called directly.",
+        cause=(
+            "ZeRO-3 splits weights across the ranks and gathers them only in the forward pass of a model that was "
+            "passed to deepspeed.initialize. Here an empty shard is used: of a second model (reference, teacher, "
+            "text encoder), or of a model called directly."
+        ),
         remedy="call deepspeed.initialize or accelerator.prepare for that model as well, or create it outside "
         "of zero.Init (zero3_init_flag: false); for a few weights: with "
         "deepspeed.zero.GatheredParameters(...). Or use ZeRO-2",
@@ -104,8 +108,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"no.sync context manager is incompatible with gradient",),
         cause="accelerate skips the exchange of gradients between two optimizer steps, which ZeRO 2 and 3 do "
         "not allow; DeepSpeed 0.16 refuses it.",
-        remedy="upgrade accelerate and transformers in the job's requirements, or pin deepspeed==0.15.4, and "
-        "run ansible-playbook site.yml --tags python_env; or gradient_accumulation_steps=1",
+        remedy=(
+            "upgrade accelerate and transformers in the job's requirements, or pin deepspeed==0.15.4, and run "
+            "ansible-playbook site.yml --tags python_env; or set gradient_accumulation_steps=1"
+        ),
         source="kongds/E5-V#23",
     ),
     CatalogueEntry(
@@ -116,8 +122,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"DeepSpeed Zero-3 is not compatible with (?:`low_cpu_mem_usage|passing a `device_map)",),
         cause="ZeRO 3 distributes the weights itself while they are loaded; device_map and low_cpu_mem_usage "
         "would also place them.",
-        remedy="leave device_map and low_cpu_mem_usage out of from_pretrained; a quantised model, which needs "
-        "device_map, works with ZeRO 2",
+        remedy=(
+            "leave device_map and low_cpu_mem_usage out of from_pretrained; a quantized model, which needs "
+            "device_map, works with ZeRO 2"
+        ),
         source="hiyouga/LlamaFactory#199",
     ),
     CatalogueEntry(

@@ -14,15 +14,17 @@ TOPIC = "Disks and files"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="io-error",
-        title="A disk or network drive fails",
+        title="A disk or network drive is failing",
         example="OSError: [Errno 5] Input/output error",
         texts=(
             r"\[Errno 5\] Input/output error",
             r"Input/output error \(os error 5\)",
             r"fd \d{1,6} failed with Input/output error",
         ),
-        cause="The disk or network drive reports an error while the job reads or writes: the disk is failing or"
-        " full, or the drive's server does not respond.",
+        cause=(
+            "The disk or network drive reports an error while the job reads or writes: the disk is failing or full, "
+            "or the drive's server is not responding."
+        ),
         remedy="look in dmesg on that node; save to another disk; for a network drive, check its server and "
         "mount it again: ansible-playbook site.yml --tags data",
         source="pytorch/pytorch#48580",
@@ -44,8 +46,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="OSError: [Errno 122] Disk quota exceeded",
         texts=(r"Disk quota exceeded",),
         cause="The file system has space, but not for this user.",
-        remedy="`quota -s` on the node; remove files, or save elsewhere: launch_node_directory moves the runs, "
-        "HF_HOME in launch_environment the cache",
+        remedy=(
+            "run `quota -s` on the node; remove files, or save elsewhere: launch_node_directory moves the runs, "
+            "HF_HOME in launch_environment the cache"
+        ),
         source="open-mmlab/mmdetection#12069",
     ),
     CatalogueEntry(
@@ -65,9 +69,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="PermissionError: [Errno 13] Permission denied: '...'",
         texts=(r"\[Errno 13\] Permission denied",),
         cause="The file or directory belongs to another user, often root after a job in a container or with sudo.",
-        remedy="run `ls -ld` on the path on that node and chown it to the job's user; or use another directory, for "
-        "caches "
-        "HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in launch_environment",
+        remedy=(
+            "run `ls -ld` on the path on that node and chown it to the job's user; or use another directory; for "
+            "caches, set HF_HOME, TRITON_CACHE_DIR or XDG_CACHE_HOME in launch_environment"
+        ),
         source="meta-pytorch/tritonbench#247",
         recoverable=True,
         general=True,
@@ -110,8 +115,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"No such file or directory: '[^'\n]{1,300}' -> '",
             r"No such file or directory: '[^'\n]{1,300}\.(?:tmp|temp)'",
         ),
-        cause="Several ranks or nodes rename or remove the same temporary file or directory on a shared drive: one was "
-        "faster, and the others no longer find it. In rare cases, the directory of the second path does not exist.",
+        cause=(
+            "Several ranks or nodes rename or remove the same temporary file or directory on a shared drive: one got "
+            "there first, and the others can no longer find it. In rare cases, the directory of the second path does "
+            "not exist."
+        ),
         remedy="let one rank of the whole job rename it while the others wait at a barrier, or give each process its "
         "own directory; with the Trainer, upgrade transformers (4.36 renamed from each node), and set "
         "save_on_each_node only if the nodes share no drive. Caching libraries need RANK, WORLD_SIZE and LOCAL_RANK to "
@@ -124,10 +132,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A file or directory already exists",
         example="FileExistsError: [Errno 17] File exists: './log/TwoStageNet'",
         texts=(r"FileExistsError: \[Errno 17\] File exists: ",),
-        cause="Several ranks create it at once, and one was faster between the check and the creation; or it remains "
-        "from an earlier run, and the script requires a new one.",
-        remedy="os.makedirs(path, exist_ok=True); on a shared drive, only on rank 0, with a barrier for the others. If "
-        "it remains from an earlier run, choose another output directory or remove it",
+        cause=(
+            "Several ranks try to create it at once, and one of them created it after another had checked for it; or "
+            "it remains from an earlier run, and the script requires a new one."
+        ),
+        remedy=(
+            "use os.makedirs(path, exist_ok=True); on a shared drive, call it only on rank 0, with a barrier for the "
+            "others. If it remains from an earlier run, choose another output directory or remove it"
+        ),
         source="OpenNMT/OpenNMT-py#1495",
         weak=True,
         general=True,
@@ -138,13 +150,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A file is missing",
         example="FileNotFoundError: [Errno 2] No such file or directory: '...'",
         texts=(r"FileNotFoundError: \[Errno 2\]",),
-        cause="The path is wrong relative to launch_working_directory; or the file is only on some nodes: the others "
-        "do not see what one node writes, a cache or a checkpoint, unless they share a drive; or another rank has not "
-        "created it yet, or has removed it.",
-        remedy="use absolute paths for data; ansible-playbook site.yml --tags code copies the code to all nodes, and "
-        "ansible-playbook stage_data.yml copies a bucket. What the job itself writes and reads must be on a shared "
-        "drive (ansible-playbook site.yml --tags data), or be written on each node; other ranks wait for it at a "
-        "barrier",
+        cause=(
+            "The path is wrong relative to launch_working_directory; or the file is only on some nodes: the other "
+            "nodes do not see what one node writes, such as a cache or a checkpoint, unless they share a drive; or "
+            "another rank has not created it yet, or has removed it."
+        ),
+        remedy=(
+            "use absolute paths for data; ansible-playbook site.yml --tags code copies the code to all nodes, and "
+            "ansible-playbook stage_data.yml copies a bucket. What the job itself writes and reads must be on a "
+            "shared drive (ansible-playbook site.yml --tags data), or be written on each node; other ranks must wait "
+            "for it at a barrier"
+        ),
         source="GANWANSHUI/ES6D#22",
         recoverable=True,
         weak=True,
@@ -169,10 +185,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(rf"(?:Permission denied|Read-only file system): {IN_CACHE}",),
         cause="The cache belongs to another user of the machine, or to root after a job in a container; or "
         "HOME does not exist in the container, or is mounted read-only there.",
-        remedy="give the job caches of its own: "
-        """-e '{"launch_environment": {"TRITON_CACHE_DIR": "/tmp/me/triton", "TORCHINDUCTOR_CACHE_DIR": """
-        '"/tmp/me/inductor", "XDG_CACHE_HOME": "/tmp/me/cache"}}\', and HF_HOME on a data disk; or '
-        "chown the directory on that node",
+        remedy=(
+            'give the job its own caches: -e \'{"launch_environment": {"TRITON_CACHE_DIR": "/tmp/me/triton", '
+            '"TORCHINDUCTOR_CACHE_DIR": "/tmp/me/inductor", "XDG_CACHE_HOME": "/tmp/me/cache"}}\', and HF_HOME on a '
+            "data disk; or chown the directory on that node"
+        ),
         source="dphnAI/sonar#458",
         recoverable=True,
     ),

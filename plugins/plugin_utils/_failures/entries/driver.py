@@ -12,7 +12,7 @@ TOPIC = "GPUs and drivers"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="driver-too-old-for-image",
-        title="The container's CUDA is newer than the node's driver",
+        title="The container's CUDA version is newer than the node's driver supports",
         example="Error 804: forward compatibility was attempted on non supported HW",
         texts=(
             r"forward compatibility was attempted on non supported HW",
@@ -28,7 +28,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="cuda-unknown-error",
-        title="CUDA does not start: unknown error",
+        title="CUDA fails to initialize: unknown error",
         example="CUDA unknown error - this may be due to an incorrectly set up environment",
         texts=(
             r"CUDA unknown error - this may be due to",
@@ -47,16 +47,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="driver-too-old",
-        title="The NVIDIA driver is too old for torch's CUDA",
+        title="The NVIDIA driver is too old for torch's CUDA version",
         example="The NVIDIA driver on your system is too old (found version ...)",
         texts=(
             r"NVIDIA driver on your system is too old",
             r"CUDA driver version is insufficient for CUDA runtime version",
         ),
-        cause="torch was built for a newer CUDA than the node's driver supports.",
-        remedy="ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 installs a newer driver; or "
-        "install a torch that matches the current driver: ansible-playbook site.yml --tags python_env,pytorch -e "
-        "pytorch_cuda=auto",
+        cause="torch was built for a newer CUDA version than the node's driver supports.",
+        remedy=(
+            "ansible-playbook site.yml --tags nvidia_driver -e nvidia_driver_cuda=12.4 installs a newer driver; or "
+            "install a torch build that matches the current driver: ansible-playbook site.yml --tags "
+            "python_env,pytorch -e pytorch_cuda=auto"
+        ),
         source="lllyasviel/Fooocus#1313",
         recoverable=True,
         lasting=True,
@@ -102,7 +104,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="fabric-manager",
-        title="The NVSwitch of the machine is not ready",
+        title="The machine's NVSwitch is not ready",
         example="Error 802: system not yet initialized",
         texts=(
             r"Error 802: system not yet initialized",
@@ -110,8 +112,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"error \(802\)",
             r"cudaErrorSystemNotReady\b",
         ),
-        cause="GPUs connected by NVSwitch need nvidia-fabricmanager in the driver's version before CUDA works. It is "
-        "not installed, not running, or a different version.",
+        cause=(
+            "GPUs connected by NVSwitch need nvidia-fabricmanager, in the same version as the driver, before CUDA "
+            "works. It is not installed, is not running, or has a different version."
+        ),
         remedy="on that node: systemctl status nvidia-fabricmanager; install the version that matches the driver and "
         "reboot",
         source="microsoft/lisa#2823",
@@ -126,8 +130,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"(?:cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE)\b",
         ),
         cause="A GPU found an uncorrectable error in its memory. This is a hardware fault.",
-        remedy="reboot the node so that the GPU can remap the broken cells; if the error returns, leave the node out "
-        "(-e nodes=...) and have the GPU replaced",
+        remedy=(
+            "reboot the node so that the GPU can remap the faulty cells; if the error returns, leave the node out "
+            "(-e nodes=...) and have the GPU replaced"
+        ),
         source="huggingface/accelerate#1192",
     ),
     CatalogueEntry(
@@ -139,7 +145,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Unable to determine the device handle for GPU",
             r"NVRM: Xid \(PCI:[^\n)]{1,40}\): (?:48|62|63|64|74|79|94|95|119|120)\b",
         ),
-        cause="The machine lost a GPU: power, heat, the slot, or the GPU itself.",
+        cause="The machine lost a GPU because of a problem with power, heat, the slot, or the GPU itself.",
         remedy="reboot the node; if the error returns, leave it out (-e nodes=...) and have the GPU replaced",
         source="NVIDIA/NVSentinel#155",
         kind="confirmation",
@@ -159,11 +165,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A kernel accessed invalid memory",
         example="CUDA error: an illegal memory access was encountered",
         texts=(r"an illegal memory access was encountered", r"CUDA error: misaligned address"),
-        cause="A bug in a CUDA kernel, usually in an extension, in torch.compile's output, or with unusual sizes; "
-        "rarely the GPU itself.",
-        remedy="""-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the line; then try without the """
-        "extension, or another release of it. If it is always the same node: ansible-playbook preflight.yml checks its "
-        "GPUs for memory errors",
+        cause=(
+            "There is a bug in a CUDA kernel, usually in an extension, in torch.compile's output, or with unusual "
+            "sizes; rarely, the GPU itself is at fault."
+        ),
+        remedy=(
+            '-e \'{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}\' shows the line; then try without the '
+            "extension, or with another release of it. If it always happens on the same node: ansible-playbook "
+            "preflight.yml checks its GPUs for memory errors"
+        ),
         source="vllm-project/vllm#4108",
     ),
     CatalogueEntry(
@@ -195,11 +205,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The CUDA library belongs to another driver",
         example="Error 803: system has unsupported display driver / cuda driver combination",
         texts=(r"system has unsupported display driver / cuda driver combination",),
-        cause="The library libcuda that the job loads is not from the loaded driver: the driver was upgraded "
-        "without a reboot, or LD_LIBRARY_PATH or the image provides a different libcuda.",
-        remedy="reboot the node, or ansible-playbook site.yml --tags nvidia_driver loads the installed "
-        "driver. If it remains, remove directories with libcuda.so (cuda/compat) from LD_LIBRARY_PATH "
-        "in launch_environment and the image",
+        cause=(
+            "The libcuda library that the job loads does not come from the loaded driver: the driver was upgraded "
+            "without a reboot, or LD_LIBRARY_PATH or the image provides a different libcuda."
+        ),
+        remedy=(
+            "reboot the node, or run ansible-playbook site.yml --tags nvidia_driver to load the installed driver. If "
+            "the error remains, remove directories with libcuda.so (cuda/compat) from LD_LIBRARY_PATH in "
+            "launch_environment and the image"
+        ),
         source="CompVis/stable-diffusion#439",
         recoverable=True,
     ),
@@ -210,16 +224,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"unspecified launch failure",),
         cause="A kernel crashed: an extension or torch.compile's output accessed invalid memory, or, "
         "if it happens at random times and always on the same node, the GPU itself is failing.",
-        remedy="sudo dmesg on the node shows the GPU's own message (NVRM: Xid), ansible-playbook "
-        "preflight.yml checks the GPUs. If it is always the same node, reboot it or leave it out (-e "
-        """nodes=...); otherwise -e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the """
-        "line, and another release of the extension may help",
+        remedy=(
+            "sudo dmesg on the node shows the GPU's own message (NVRM: Xid), ansible-playbook preflight.yml checks "
+            "the GPUs. If it always happens on the same node, reboot it or leave it out (-e nodes=...); otherwise -e "
+            '\'{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}\' shows the line, and another release of the '
+            "extension may help"
+        ),
         source="opendatalab/MinerU#426",
         weak=True,
     ),
     CatalogueEntry(
         id="gpu-exclusive",
-        title="A GPU serves only one process",
+        title="A GPU accepts only one process",
         example="RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
         texts=(r"all CUDA-capable devices are busy or unavailable",),
         cause="The GPU is in exclusive mode and another process holds it: a leftover one, or several ranks "
@@ -234,8 +250,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A matrix multiplication failed on the GPU",
         example="RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
         texts=(r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)\b",),
-        cause="Usually an earlier error: an index outside an embedding, a label outside the classes, "
-        "or full GPU memory. Otherwise the cuBLAS that is loaded is not torch's, or does not support this GPU.",
+        cause=(
+            "This is usually caused by an earlier error: an index outside an embedding, a label outside the classes, "
+            "or full GPU memory. Otherwise the loaded cuBLAS is not torch's, or does not support this GPU."
+        ),
         remedy="""-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the line that failed; """
         "remove LD_LIBRARY_PATH from launch_environment, so that torch loads its own cuBLAS",
         source="isl-org/DPT#4",
@@ -247,12 +265,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Lightning finds no GPU",
         example="MisconfigurationException: No supported gpu backend found!",
         texts=(r"No supported gpu backend found",),
-        cause="accelerator='gpu' is requested, and torch.cuda.is_available() is false in this process: the driver "
-        "is not loaded, torch is the CPU-only build or too new for the driver, or the scheduler gave the job no "
-        "GPU.",
-        remedy="`python -c 'import torch; print(torch.version.cuda, torch.cuda.is_available())'` with the job's "
-        "Python on that node shows which. ansible-playbook ping.yml shows the GPUs; ansible-playbook site.yml "
-        "--tags nvidia_driver,python_env,pytorch installs a driver and a torch that match",
+        cause=(
+            "accelerator='gpu' is requested, but torch.cuda.is_available() is false in this process: the driver is "
+            "not loaded, torch is the CPU-only build or too new for the driver, or the scheduler gave the job no GPU."
+        ),
+        remedy=(
+            "`python -c 'import torch; print(torch.version.cuda, torch.cuda.is_available())'` with the job's Python "
+            "on that node shows which. ansible-playbook ping.yml shows the GPUs; ansible-playbook site.yml --tags "
+            "nvidia_driver,python_env,pytorch installs a matching driver and torch build"
+        ),
         source="microsoft/mattergen#217",
     ),
     CatalogueEntry(

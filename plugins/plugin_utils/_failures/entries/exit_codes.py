@@ -51,9 +51,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="A compiled package was built for a newer CPU (AVX2, AVX-512) than the node's, or on a node with "
         "a different CPU.",
-        remedy="compare `lscpu` of the nodes; install the package's ordinary wheel instead of one that was built"
-        " on another machine, and remove caches of compiled code that nodes share "
-        "(~/.cache/torch_extensions, TRITON_CACHE_DIR)",
+        remedy=(
+            "compare the output of `lscpu` on the nodes; install the package's ordinary wheel instead of one that "
+            "was built on another machine, and remove caches of compiled code that nodes share "
+            "(~/.cache/torch_extensions, TRITON_CACHE_DIR)"
+        ),
         source="pytorch/pytorch#37577",
         weak=True,
         general=True,
@@ -115,10 +117,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"double free or corruption \(",
             r"Fatal Python error: Segmentation fault",
         ),
-        cause="Compiled code accessed invalid memory, usually in a package that was built for a different torch, "
-        "CUDA or Python.",
-        remedy="""-e '{"launch_environment": {"PYTHONFAULTHANDLER": "1"}}' logs the Python line where it happens; """
-        "reinstall the package of that line; ansible-playbook preflight.yml compares the versions on all nodes",
+        cause=(
+            "Compiled code accessed invalid memory, usually in a package that was built for a different torch, CUDA "
+            "or Python version."
+        ),
+        remedy=(
+            '-e \'{"launch_environment": {"PYTHONFAULTHANDLER": "1"}}\' logs the Python line where it happens; '
+            "reinstall the package that contains that line; ansible-playbook preflight.yml compares the versions on "
+            "all nodes"
+        ),
         source="a run on one H200",
         general=True,
         weak=True,
@@ -131,10 +138,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"DataLoader worker \(pid \d{1,10}\) is killed by signal: (?:Segmentation fault|Aborted)",
             r"Unexpected segmentation fault encountered in worker",
         ),
-        cause="Compiled code that the data set uses crashed: a decoder of images or videos, OpenCV's threads "
-        "after a fork, or a package that is incompatible with the environment; sometimes memory ran out.",
-        remedy="DataLoader(num_workers=0) shows where; then cv2.setNumThreads(0) in the data set, or "
-        'DataLoader(multiprocessing_context="spawn"), and another release of the package',
+        cause=(
+            "Compiled code that the dataset uses crashed: a decoder of images or videos, OpenCV's threads after a "
+            "fork, or a package that is incompatible with the environment; sometimes memory ran out."
+        ),
+        remedy=(
+            "DataLoader(num_workers=0) shows where; then cv2.setNumThreads(0) in the dataset, or "
+            'DataLoader(multiprocessing_context="spawn"), or try another release of the package'
+        ),
         source="STVIR/pysot#140",
         weak=True,
     ),

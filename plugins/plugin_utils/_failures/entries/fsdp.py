@@ -18,13 +18,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Must flatten tensors with uniform dtype",
             r"`FlatParameter` requires uniform dtype",
         ),
-        cause="FSDP joins the weights of a layer into one tensor, and some are bf16 or fp16 while others are "
-        "fp32: adapters (LoRA), norms, quantised layers, or a model that was loaded in a different "
-        "precision on some ranks.",
-        remedy="load all weights in one precision (torch_dtype=torch.bfloat16, and for QLoRA "
-        "bnb_4bit_quant_storage=torch.bfloat16), cast the rest: model.to(torch.bfloat16); or use FSDP2 "
-        "(fully_shard), which allows both. With accelerate: fsdp_cpu_ram_efficient_loading: true, "
-        "fsdp_use_orig_params: true",
+        cause=(
+            "FSDP joins the weights of a layer into one tensor, but some are bf16 or fp16 while others are fp32: "
+            "adapters (LoRA), norms, quantized layers, or a model that was loaded in a different precision on some "
+            "ranks."
+        ),
+        remedy=(
+            "load all weights in one precision (torch_dtype=torch.bfloat16, and for QLoRA "
+            "bnb_4bit_quant_storage=torch.bfloat16), and cast the rest: model.to(torch.bfloat16); or use FSDP2 "
+            "(fully_shard), which allows both. With accelerate: fsdp_cpu_ram_efficient_loading: true, "
+            "fsdp_use_orig_params: true"
+        ),
         source="axolotl-ai-cloud/axolotl#1494",
     ),
     CatalogueEntry(
@@ -50,9 +54,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Could not find the transformer layer class(?: \w{1,80})? (?:to wrap )?in the model",),
         cause="The configuration of accelerate or the Trainer names a layer class "
         "(fsdp_transformer_layer_cls_to_wrap) that this model does not have.",
-        remedy="name the model's own block, such as LlamaDecoderLayer, Qwen2DecoderLayer or BertLayer: "
-        "print(model) shows it; or fsdp_auto_wrap_policy: SIZE_BASED_WRAP. If FSDP was not intended, remove "
-        "~/.cache/huggingface/accelerate/default_config.yaml on each node",
+        remedy=(
+            "name the model's own block, such as LlamaDecoderLayer, Qwen2DecoderLayer or BertLayer: print(model) "
+            "shows it; or set fsdp_auto_wrap_policy: SIZE_BASED_WRAP. If FSDP was not intended, remove "
+            "~/.cache/huggingface/accelerate/default_config.yaml on each node"
+        ),
         source="huggingface/accelerate#1943",
     ),
     CatalogueEntry(
@@ -62,9 +68,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"[Ii]nconsistent compute device and ?[`']device_id ?[`'] on rank",),
         cause="The model was loaded to a GPU that is not this rank's: to cuda:0 on each rank, or by device_map. FSDP "
         "expects it on the CPU or on the rank's own GPU.",
-        remedy="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the model is created, and load it "
-        "without device_map and without .to('cuda:0'). With accelerate on several nodes: the same configuration on "
-        "each node, apart from machine_rank",
+        remedy=(
+            "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the model is created, and load it "
+            "without device_map and without .to('cuda:0'). With accelerate on several nodes, use the same "
+            "configuration on each node, apart from machine_rank"
+        ),
         source="huggingface/accelerate#2963",
     ),
     CatalogueEntry(

@@ -22,8 +22,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="GPU memory ran out in torch.load: without map_location, it loads the whole checkpoint onto the GPU from "
         "which it was saved, usually GPU 0, in addition to the model and its optimizer, and does so for each rank of "
         "the node.",
-        remedy='torch.load(path, map_location="cpu"), then load_state_dict; delete the loaded dictionary '
-        "afterwards. If the host's memory is short, too: mmap=True",
+        remedy=(
+            'torch.load(path, map_location="cpu"), then load_state_dict; delete the loaded dictionary afterwards. If '
+            "host memory is also short, add mmap=True"
+        ),
         source="nkolot/SPIN#76",
         recoverable=True,
         refines=("cuda-out-of-memory", "cuda-driver-out-of-memory"),
@@ -47,7 +49,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-out-of-memory",
-        title="NCCL has no room on the GPU",
+        title="NCCL has no memory left on the GPU",
         example="NCCL WARN Cuda failure 'out of memory'",
         texts=(r"Cuda failure (?:\d{1,4} )?'out of memory'", r"Failed to CUDA (?:calloc|malloc|host alloc)"),
         cause="The model uses so much GPU memory that none is left for NCCL, which needs a few hundred MB of its own.",
@@ -140,9 +142,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="vLLM, which generates samples during training, reserves a share of GPU memory (gpu_memory_utilization), "
         "and after the model nothing remains for the key-value cache; or the trainer or another process already uses "
         "the memory.",
-        remedy="raise gpu_memory_utilization if the GPU is otherwise free, or lower it and max_model_len if the "
-        "trainer shares the GPU (vllm_gpu_memory_utilization in TRL, rollout.gpu_memory_utilization in verl); a "
-        "larger tensor_parallel_size; ansible-playbook preflight.yml names other processes on the GPUs",
+        remedy=(
+            "raise gpu_memory_utilization if the GPU is otherwise free, or lower it and max_model_len if the trainer "
+            "shares the GPU (vllm_gpu_memory_utilization in TRL, rollout.gpu_memory_utilization in verl); or use a "
+            "larger tensor_parallel_size; ansible-playbook preflight.yml names other processes on the GPUs"
+        ),
         source="vllm-project/vllm#10439",
     ),
 )

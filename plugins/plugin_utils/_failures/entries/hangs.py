@@ -15,9 +15,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A rank ended while others waited for it",
         example="exited with 0 while rank 0 waited for it: ...",
         texts=(r"exited with 0 (?:\(so did \d{1,7} more\) )?while rank \d{1,7} waited for it",),
-        cause="This rank reached the end of the script while others still called a collective, so they waited "
-        "in vain: only some ranks run that code, such as an evaluation inside `if rank == 0`, or this "
-        "rank had fewer batches than the others.",
+        cause=(
+            "This rank reached the end of the script while others were still calling a collective, so they waited in "
+            "vain: only some ranks run that code, such as an evaluation inside `if rank == 0`, or this rank had "
+            "fewer batches than the others."
+        ),
         remedy="make the same calls on every rank: no collective inside `if rank == 0`, not even a forward pass "
         "of a sharded model; drop_last=True or model.join() where ranks have different numbers of batches",
         source="https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html",
@@ -30,9 +32,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"(?:exited with 0|had no error of its own) when (?:rank \d{1,7}|all \d{1,7} other ranks) lost the "
             r"connection to it",
         ),
-        cause="This rank reached the end of the script while others still trained, or was killed. Usually the ranks "
-        "disagree about the number of steps: only its node has the checkpoint from which it resumed, its share of the "
-        "data is smaller, or it left the loop by itself (early stopping, sys.exit).",
+        cause=(
+            "This rank reached the end of the script while others were still training, or was killed. Usually the "
+            "ranks disagree about the number of steps: only its node has the checkpoint from which it resumed, its "
+            "share of the data is smaller, or it left the loop on its own (early stopping, sys.exit)."
+        ),
         remedy="compare what the ranks print at startup (ansible-playbook logs.yml -e rank=0, and the same for other "
         "ranks): the checkpoint, the epoch, the number of batches. All nodes must see a checkpoint: save it on a "
         "shared drive, or copy it to each node (ansible-playbook stage_data.yml). `dmesg` on its node shows whether "
@@ -45,8 +49,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A rank did not arrive where all others waited",
         example="did not arrive where 3 other ranks waited for it; ...",
         texts=(r"did not arrive where (?:\d{1,7} other ranks|rank \d{1,7}) waited for it",),
-        cause="This rank was running, without an error of its own, when the others gave up waiting for it in a "
-        "collective: it hangs, is slower, still loads or saves, or is at another point of the script.",
+        cause=(
+            "This rank was running, without an error of its own, when the others gave up waiting for it in a "
+            "collective: it hangs, is slower, is still loading or saving, or is at another point of the script."
+        ),
         remedy="look at its last lines to see where it was; -e debug=true makes torch log what each rank was doing. "
         "All ranks must call each collective and barrier, and none of them may be inside `if rank == 0`. If the work "
         "between two collectives may take longer, for example to save a checkpoint, use "
@@ -59,8 +65,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ranks wait in different collectives: rank 0 in _ALLGATHER_BASE 619725, rank 1 in "
         "_REDUCE_SCATTER_BASE 619727; ...",
         texts=(r"ranks wait in different collectives: ",),
-        cause="The ranks are out of step: each waits in a different collective, so none completes. Some take "
-        "a branch that others do not, skip a step, or save or evaluate at a different time.",
+        cause=(
+            "The ranks are out of step: each is waiting in a different collective, so none completes. Some take a "
+            "branch that others do not, skip a step, or save or evaluate at a different time."
+        ),
         remedy="make the same calls in the same order on every rank; to save a sharded model, all ranks must call the "
         "function that gathers it. With ZeRO 3 and a mixture of experts, where each rank calls different experts: "
         "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]). -e debug=true makes torch name the first call that "
@@ -112,15 +120,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ranks are not at the same step: rank 0 in ALLREDUCE 1582, rank 3 in ALLREDUCE 1580, behind: rank 3; "
         "...",
         texts=(r"ranks are not at the same step: ",),
-        cause="All ranks wait in the same kind of collective, but not in the same one: a rank that is behind is "
-        "slower or "
-        "hangs, or the ranks have called different numbers of collectives: one skipped a step (fewer batches, an empty "
-        "sample, a `continue`), or ran one more, so that each waits for the others forever.",
-        remedy="look at what the rank that is named as behind did last: ansible-playbook logs.yml -e rank=N, or "
-        "ansible-playbook stacks.yml while it hangs. Give all ranks the same number of batches (drop_last=True, "
-        "model.join()), and skip a bad batch on all ranks or on none. -e debug=true makes torch name the first call "
-        "that "
-        "differs",
+        cause=(
+            "All ranks are waiting in the same kind of collective, but not in the same one: a rank that is behind is "
+            "slower or hangs, or the ranks have called different numbers of collectives: one skipped a step (fewer "
+            "batches, an empty sample, a `continue`), or ran one more, so that the ranks wait for each other forever."
+        ),
+        remedy=(
+            "look at what the rank named as behind did last: ansible-playbook logs.yml -e rank=N, or "
+            "ansible-playbook stacks.yml while it hangs. Give all ranks the same number of batches (drop_last=True, "
+            "model.join()), and skip a bad batch on all ranks or on none. -e debug=true makes torch name the first "
+            "call that differs"
+        ),
         source="hiyouga/LlamaFactory#7396",
     ),
     CatalogueEntry(
@@ -129,18 +139,22 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="ranks pass different sizes to ALLREDUCE 315: rank 0 passes 1024 elements, rank 3 passes 2048 "
         "elements; ...",
         texts=(r"ranks pass different sizes to \w{1,60}",),
-        cause="The ranks wait in the same kind of collective, but pass tensors of different sizes. One of: they are at "
-        "different points of the script, since one ran out of batches and went on to the evaluation or the next epoch "
-        "(likely if one of them passes a single element); or their models, batches or last batches differ.",
-        remedy="make sizes equal on all ranks: drop_last=True, padding to one length, or all_gather_object for "
-        "objects; "
-        "the same code, configuration and packages on all nodes (ansible-playbook preflight.yml compares them). "
-        "-e debug=true makes torch name the call",
+        cause=(
+            "The ranks are waiting in the same kind of collective, but pass tensors of different sizes. Either they "
+            "are at different points of the script, since one ran out of batches and went on to the evaluation or "
+            "the next epoch (likely if one of them passes a single element); or their models, batches or last "
+            "batches differ."
+        ),
+        remedy=(
+            "make sizes equal on all ranks: drop_last=True, padding to one length, or all_gather_object for objects; "
+            "use the same code, configuration and packages on all nodes (ansible-playbook preflight.yml compares "
+            "them). -e debug=true makes torch name the call"
+        ),
         source="pytorch/pytorch#140563",
     ),
     CatalogueEntry(
         id="rank-still-saved",
-        title="A rank saves while others wait for it",
+        title="A rank is saving while others wait for it",
         example="was still working when rank 2 gave up waiting for it, its last output: Saving FSDP model; ...",
         texts=(
             r"still work(?:ed|ing) when [^\n;]{1,40} gave up waiting for it, its last output: "
@@ -176,7 +190,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="rank-had-finished",
-        title="A rank waits in a collective that another rank does not call",
+        title="A rank is waiting in a collective that another rank does not call",
         example="had finished when rank 0 gave up waiting for it, its last output: INFO run finished; ...",
         texts=(
             r"had finished when [^\n;]{1,40} gave up waiting for it, its last output: ",
@@ -216,8 +230,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Ranks? \d{1,7}[\d, ]{0,300} failed to pass monitoredBarrier in \d",
             r"reached monitoredBarrier, but received errors",
         ),
-        cause="The ranks that rank 0's message lists did not reach the barrier in time: they failed, are still loading "
-        "or downloading, or are on a node that others cannot reach.",
+        cause=(
+            "The ranks listed in rank 0's message did not reach the barrier in time: they failed, are still loading "
+            "or downloading, or are on a node that others cannot reach."
+        ),
         remedy="read the logs of these ranks: ansible-playbook logs.yml -e rank=N. If all ranks of a node are "
         "listed, test its connections: ansible-playbook preflight.yml. For work that takes longer: "
         "init_process_group(timeout=timedelta(hours=1))",
@@ -226,12 +242,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="horovod-stalled",
-        title="Horovod waits for some ranks",
+        title="Horovod is waiting for some ranks",
         example="WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of "
         "ranks and are waiting for remainder of ranks for more than 60 seconds.",
         texts=(r"tensors were submitted to be reduced, gathered or broadcasted by subset of ranks",),
-        cause="Some ranks exchange a tensor that others do not: the others have ended, have fewer batches, or take a "
-        "different branch. Look at the ranks that the message lists as `missing ranks` or not `ready`.",
+        cause=(
+            "Some ranks are exchanging a tensor that others are not: the others have ended, have fewer batches, or "
+            "take a different branch. Look at the ranks that the message lists as `missing ranks` or not `ready`."
+        ),
         remedy="read the logs of the missing ranks: ansible-playbook logs.yml -e rank=N; make the same calls on every "
         "rank, with the same number of batches (drop_last, hvd.join())",
         source="horovod/horovod#534",

@@ -25,9 +25,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The limit on processes and threads (ulimit -u, or a container's pids limit) has been reached: each "
         "rank and each DataLoader worker starts as many threads as there are cores.",
-        remedy="""-e '{"launch_environment": {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}}', fewer """
-        "DataLoader workers; in a container --pids-limit=-1 in launch_container_options. `Operation "
-        "not permitted` instead means that the node's Docker is too old for the image",
+        remedy=(
+            'use -e \'{"launch_environment": {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}}\' and fewer '
+            "DataLoader workers; in a container, set --pids-limit=-1 in launch_container_options. `Operation not "
+            "permitted` instead means that the node's Docker is too old for the image"
+        ),
         source="MIC-DKFZ/nnUNet#1343",
     ),
     CatalogueEntry(
@@ -70,9 +72,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"the kernel killed processes at the memory limit",
         ),
         cause="The job used more memory than its container, service or scheduler allows.",
-        remedy="raise the limit (launch_container_options: [--memory=...], --mem of Slurm, or what the "
-        "machine's own service sets), "
-        f"or use less memory: {LESS_HOST_MEMORY}",
+        remedy=(
+            "raise the limit (launch_container_options: [--memory=...], Slurm's --mem, or what the machine's own "
+            f"service sets), or use less memory: {LESS_HOST_MEMORY}"
+        ),
         source="docker/for-linux#1001",
         kind="confirmation",
     ),
@@ -113,7 +116,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="worker-process-killed",
-        title="A worker process of the data preparation died",
+        title="A data preparation worker process died",
         example="RuntimeError: One of the subprocesses has abruptly died during map operation.",
         texts=(
             r"One of the subprocesses has abruptly died during map operation",
@@ -122,9 +125,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="A process that prepares data was killed, usually because the node's memory is full: each of "
         "them holds a part of the data.",
-        remedy="use fewer (dataset.map(..., num_proc=4), dataset_num_proc, preprocessing_num_workers) and "
-        "smaller batches (batch_size, writer_batch_size); num_proc=1 shows the error itself, if memory "
-        "is not the reason",
+        remedy=(
+            "use fewer processes (dataset.map(..., num_proc=4), dataset_num_proc, preprocessing_num_workers) and "
+            "smaller batches (batch_size, writer_batch_size); num_proc=1 shows the error itself, if memory is not "
+            "the reason"
+        ),
         source="datajuicer/data-juicer#430",
         weak=True,
     ),

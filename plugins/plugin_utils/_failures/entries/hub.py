@@ -30,12 +30,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="certificate-unknown",
-        title="The certificate of a server is not trusted",
+        title="A server's certificate is not trusted",
         example="[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate in "
         "certificate chain",
         texts=(r"CERTIFICATE_VERIFY_FAILED\b",),
-        cause="A network proxy replaces the certificates of servers with its own, which Python does not "
-        "trust; or the node's clock or its CA certificates are out of date.",
+        cause=(
+            "A network proxy replaces servers' certificates with its own, which Python does not trust; or the node's "
+            "clock or its CA certificates are out of date."
+        ),
         remedy="install the proxy's certificate on the nodes (update-ca-certificates) and use the system's: "
         """-e '{"launch_environment": {"REQUESTS_CA_BUNDLE": "/etc/ssl/certs/ca-certificates.crt", """
         '"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"}}\'; or copy the files beforehand '
@@ -53,9 +55,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"outgoing traffic has been disabled",
             r"offline mode is enabled\. To disable it",
         ),
-        cause="HF_HUB_OFFLINE (or local_files_only) forbids downloads, and this node's cache does not have "
-        "the file: it was downloaded on another node, for another user, to another HF_HOME, or another "
-        "revision of it.",
+        cause=(
+            "HF_HUB_OFFLINE (or local_files_only) forbids downloads, and this node's cache does not have the file: "
+            "it was downloaded on another node, for another user, to another HF_HOME, or in a different revision."
+        ),
         remedy="download once without HF_HUB_OFFLINE, or copy the cache to all nodes (ansible-playbook "
         "stage_data.yml, or a shared drive) and set HF_HOME in launch_environment to it",
         source="huggingface/huggingface_hub#4487",
@@ -66,11 +69,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The Hugging Face model is gated",
         example="Cannot access gated repo for url https://huggingface.co/...",
         texts=(r"GatedRepoError\b", r"Cannot access gated repo", r"trying to access a gated repo"),
-        cause="Only accounts that accepted the authors' terms can download it, and the job has no token of such an "
-        "account.",
-        remedy="request access on the model's page; then HF_TOKEN=... ansible-playbook site.yml --tags hugging_face, "
-        "or pass "
-        """it to this job only: -e '{"launch_pass_environment": ["HF_TOKEN"]}'""",
+        cause=(
+            "Only accounts that accepted the authors' terms can download it, and the job has no token for such an "
+            "account."
+        ),
+        remedy=(
+            "request access on the model's page; then run HF_TOKEN=... ansible-playbook site.yml --tags "
+            'hugging_face, or pass it to this job only: -e \'{"launch_pass_environment": ["HF_TOKEN"]}\''
+        ),
         source="ariG23498/gemma3-object-detection#5",
         recoverable=True,
     ),
@@ -97,10 +103,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"40[134] Client Error[^\n]{0,120}huggingface\.co",
             r"Repository Not Found for url",
         ),
-        cause="The name is misspelt, or is a directory missing on this node, or the model is private and the token is "
-        "missing, expired or without access.",
-        remedy="compare the name with its page; HF_TOKEN=... ansible-playbook site.yml --tags hugging_face; for a "
-        "model on disk, give an absolute path that exists on all nodes",
+        cause=(
+            "The name is misspelled, or is a directory that is missing on this node, or the model is private and the "
+            "token is missing, expired or without access."
+        ),
+        remedy=(
+            "compare the name with its page; run HF_TOKEN=... ansible-playbook site.yml --tags hugging_face; for a "
+            "model on disk, give an absolute path that exists on all nodes"
+        ),
         source="huggingface/huggingface_hub#1007",
         recoverable=True,
     ),
@@ -137,11 +147,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ClientPayloadError: ",
             r"ConnectionError: Server Disconnected",
         ),
-        cause="The server, usually the Hugging Face Hub, closed the connection while data were downloaded or "
-        "streamed, or did not respond in time.",
-        remedy="download model and data before the job and run it offline (HF_HUB_OFFLINE in "
-        "launch_environment); for a streamed data set, allow more retries "
-        "(datasets.config.STREAMING_READ_MAX_RETRIES), or fewer workers at once",
+        cause=(
+            "The server, usually the Hugging Face Hub, closed the connection while data was being downloaded or "
+            "streamed, or did not respond in time."
+        ),
+        remedy=(
+            "download model and data before the job and run it offline (HF_HUB_OFFLINE in launch_environment); for a "
+            "streamed dataset, allow more retries (datasets.config.STREAMING_READ_MAX_RETRIES), or fewer workers at "
+            "once"
+        ),
         source="huggingface/datasets#6172",
         recoverable=True,
     ),
@@ -153,8 +167,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"HFValidationError: Repo id must ",
             r"is not a local folder and is not a valid model identifier",
         ),
-        cause="No directory of this name exists on this node, or it lacks the file, so the name was taken "
-        "for a model of the Hub, which does not have it either, or not without a token.",
+        cause=(
+            "No directory of this name exists on this node, or it lacks the file, so the name was taken for a model "
+            "on the Hub, which does not have it either, or not without a token."
+        ),
         remedy="copy the model to all nodes: ansible-playbook stage_data.yml -e stage_data_path=DIRECTORY -e "
         "stage_data_destination=DIRECTORY, or put it on a shared drive; give an absolute path, without "
         "~. For a private model, set HF_TOKEN",
@@ -168,9 +184,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"HTTPError(?:\x1b\[39m)?: 50\d Server Error: [^\n]{0,200}(?:huggingface|hf)\.co",),
         cause="The server returned an error (500 to 504). The job is not at fault: the Hub, or a proxy in "
         "front of it, is overloaded or down.",
-        remedy="look at https://status.huggingface.co and launch again later; download once, copy the cache "
-        "to all nodes (ansible-playbook stage_data.yml) and set HF_HUB_OFFLINE to 1, so that runs do "
-        "not depend on it. Upload after training instead of during it",
+        remedy=(
+            "check https://status.huggingface.co and launch again later; download once, copy the cache to all nodes "
+            "(ansible-playbook stage_data.yml) and set HF_HUB_OFFLINE to 1, so that runs do not depend on it. Upload "
+            "after training instead of during it"
+        ),
         source="huggingface/huggingface_hub#1516",
         recoverable=True,
     ),
@@ -183,14 +201,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"(?:for|of) '",
             r"does not appear to have a file named (?:config|preprocessor_config|tokenizer_config)\.json",
         ),
-        cause="One of: the name is the path of a directory that does not exist on this node or lacks files, such as "
-        "a path on another machine; the node has no Internet, and the model is not in its cache (HF_HOME); the model "
-        "is private "
-        "or gated; or the working directory contains a directory of the same name.",
-        remedy="`ls` the path on each node, and copy the model to all of them: ansible-playbook stage_data.yml -e "
-        "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY. Without Internet: fill HF_HOME beforehand, and "
-        "set HF_HUB_OFFLINE=1 in launch_environment; for private models HF_TOKEN=... ansible-playbook site.yml --tags "
-        "hugging_face",
+        cause=(
+            "One of these applies: the name is the path of a directory that does not exist on this node or lacks "
+            "files, such as a path on another machine; the node has no Internet access, and the model is not in its "
+            "cache (HF_HOME); the model is private or gated; or the working directory contains a directory of the "
+            "same name."
+        ),
+        remedy=(
+            "`ls` the path on each node, and copy the model to all of them: ansible-playbook stage_data.yml -e "
+            "stage_data_path=DIRECTORY -e stage_data_destination=DIRECTORY. Without Internet access, fill HF_HOME "
+            "beforehand, and set HF_HUB_OFFLINE=1 in launch_environment; for private models, run HF_TOKEN=... "
+            "ansible-playbook site.yml --tags hugging_face"
+        ),
         source="OpenEuroLLM/oellm-eval#58",
         weak=True,
         general=True,

@@ -12,27 +12,32 @@ TOPIC = "Hugging Face datasets and adapters"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="dataset-script",
-        title="A data set needs an older release of datasets",
+        title="A dataset needs an older release of datasets",
         example="RuntimeError: Dataset scripts are no longer supported, but found superb.py",
         texts=(r"Dataset scripts are no longer supported, but found",),
-        cause="The data set is loaded by a Python script, which datasets 4 and later do not run.",
-        remedy='add "datasets<4" to the job\'s requirements and run ansible-playbook site.yml --tags python_env; or '
-        "use a "
-        'copy of the data set in Parquet: load_dataset(NAME, revision="refs/convert/parquet")',
+        cause="The dataset is loaded by a Python script, which datasets 4 and later do not run.",
+        remedy=(
+            'add "datasets<4" to the job\'s requirements and run ansible-playbook site.yml --tags python_env; or use '
+            'a copy of the dataset in Parquet: load_dataset(NAME, revision="refs/convert/parquet")'
+        ),
         source="huggingface/datasets#7693",
     ),
     CatalogueEntry(
         id="dataset-split",
-        title="A data set does not have the split",
+        title="A dataset does not have the split",
         example="ValueError: Unknown split \"validation\". Should be one of ['train'].",
         texts=(
             r"Unknown split ['\"][^'\"\n]{1,80}['\"]\. Should be one of",
             r"Bad split: \w{1,40}\. Available splits:",
         ),
-        cause="The script asks for a split that the data set does not have: the message lists those it has. The data "
-        "set has no such part, or only some of its files are on this node or in its cache.",
-        remedy='name an existing split, or take a part of one: split="train[:5%]", dataset.train_test_split(0.05); if '
-        "files are missing, remove the data set's cache on each node and load it again",
+        cause=(
+            "The script asks for a split that the dataset does not have: the message lists those it has. The dataset "
+            "has no such part, or only some of its files are on this node or in its cache."
+        ),
+        remedy=(
+            'name an existing split, or take a part of one: split="train[:5%]", dataset.train_test_split(0.05); if '
+            "files are missing, remove the dataset's cache on each node and load it again"
+        ),
         source="clovaai/donut#57",
     ),
     CatalogueEntry(
@@ -63,10 +68,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A tokenizer's file is missing",
         example="TypeError: not a string",
         texts=(r"TypeError: not a string$",),
-        cause="The path of the tokenizer's file (tokenizer.model, spiece.model) is None: the model's directory lacks "
-        "it, as for models that only have tokenizer.json, or was not copied completely.",
-        remedy="AutoTokenizer.from_pretrained(..., use_fast=True), or --use_fast_tokenizer; otherwise copy the missing "
-        "file into the model's directory on each node",
+        cause=(
+            "The path of the tokenizer's file (tokenizer.model, spiece.model) is None: the model's directory lacks "
+            "it, as with models that only have tokenizer.json, or was not copied completely."
+        ),
+        remedy=(
+            "use AutoTokenizer.from_pretrained(..., use_fast=True), or --use_fast_tokenizer; otherwise copy the "
+            "missing file into the model's directory on each node"
+        ),
         source="huggingface/transformers#29137",
         weak=True,
     ),
@@ -77,8 +86,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"sentencepiece_processor\.cc\(\d{1,5}\)[^\n]{0,20}\[?model_proto->ParseFromArray",),
         cause="The file was not downloaded completely, is a Git LFS pointer of a few lines, or has a different format, "
         "such as a vocabulary in JSON or text.",
-        remedy="`ls -l` and `head -c 100` the tokenizer's file on that node (it has hundreds of kB); download or copy "
-        "it again: git lfs pull, or ansible-playbook stage_data.yml",
+        remedy=(
+            "`ls -l` and `head -c 100` the tokenizer's file on that node (it should have hundreds of kB); download "
+            "or copy it again: git lfs pull, or ansible-playbook stage_data.yml"
+        ),
         source="yanqiangmiffy/Chinese-LangChain#42",
     ),
 )

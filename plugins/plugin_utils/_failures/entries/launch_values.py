@@ -38,11 +38,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             rf"Invoked with: '[^'\n]{{1,255}}', {TOO_LARGE}, ",
             r"invalid literal for int\(\) with base 10: '(?:FREE_?PORT|PORT|MASTER_PORT)'",
         ),
-        cause="MASTER_PORT, or the port of --dist-url, --master_port or init_method, is larger than 65535, or a "
-        "placeholder that was not replaced.",
-        remedy="use a port between 1024 and 65535, such as 29500: muster sets one, -e launch_master_port=29600 "
-        "another; "
-        "check MASTER_PORT, --master_port and tcp://ADDRESS:PORT in the script",
+        cause=(
+            "MASTER_PORT, or the port of --dist-url, --master_port or init_method, is larger than 65535, or is a "
+            "placeholder that was not replaced."
+        ),
+        remedy=(
+            "use a port between 1024 and 65535, such as 29500: muster sets one, and -e launch_master_port=29600 sets "
+            "another; check MASTER_PORT, --master_port and tcp://ADDRESS:PORT in the script"
+        ),
         source="pytorch/pytorch#67172",
     ),
     CatalogueEntry(
@@ -50,30 +53,36 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The start script uses a variable that is not set",
         example="run.sh: line 12: MASTER_ADDR: unbound variable",
         texts=(r"line \d{1,6}: [A-Za-z_]\w{0,80}: (?:unbound variable|parameter (?:null or )?not set)",),
-        cause="The shell script ends at a variable that has no value (set -u): nobody has set it on this node.",
+        cause="The shell script stopped at a variable that has no value (set -u): nothing has set it on this node.",
         remedy='set it for the job: -e \'{"launch_environment": {"NAME": "VALUE"}}\'; or give it a default in the '
         "script: ${NAME:-VALUE}",
         source="aws-samples/aws-hpc-tutorials#448",
     ),
     CatalogueEntry(
         id="store-mismatch",
-        title="Something else answers on the port of the rendezvous",
+        title="Something else is answering on the rendezvous port",
         example="RuntimeError: Stop_waiting response is expected",
         texts=(r"(?i:stop_waiting response is expected)",),
-        cause="The reply on the port of the rendezvous is not that of the store that this rank expects: the nodes have "
-        "different releases of torch, another program or job uses the port, or rank 0 ended in the meantime.",
-        remedy="use another port: -e launch_master_port=29600; ansible-playbook preflight.yml names nodes with another "
-        "torch; ansible-playbook logs.yml -e rank=0 shows whether rank 0 failed first",
+        cause=(
+            "The reply on the rendezvous port does not come from the store that this rank expects: the nodes have "
+            "different torch releases, another program or job is using the port, or rank 0 ended in the meantime."
+        ),
+        remedy=(
+            "use another port: -e launch_master_port=29600; ansible-playbook preflight.yml names nodes with a "
+            "different torch version; ansible-playbook logs.yml -e rank=0 shows whether rank 0 failed first"
+        ),
         source="pytorch/pytorch#114357",
         weak=True,
     ),
     CatalogueEntry(
         id="mpi-variables-exclusive",
-        title="Open MPI gets two settings that exclude each other",
+        title="Open MPI gets two mutually exclusive settings",
         example="Two mutually-exclusive MCA variables were specified.",
         texts=(r"Two mutually-exclusive MCA variables were specified",),
-        cause="A list of interfaces to use and one of interfaces to leave out are set at the same time (if_include and "
-        "if_exclude), one of them in a file or variable, so that Open MPI ignores networks that it needs.",
+        cause=(
+            "A list of interfaces to use and a list of interfaces to exclude are set at the same time (if_include "
+            "and if_exclude), one of them in a file or variable, so that Open MPI ignores networks that it needs."
+        ),
         remedy="keep one of them: remove the line of the file that `Source of value` names "
         "(openmpi-mca-params.conf), or unset OMPI_MCA_btl_tcp_if_exclude before mpirun",
         source="horovod/horovod#414",

@@ -153,13 +153,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="deepspeed-slot-unknown",
-        title="DeepSpeed is told to use a GPU that a host does not have",
+        title="DeepSpeed was told to use a GPU that a host does not have",
         example="ValueError: No slot '1' specified on host 'localhost'",
         texts=(r"No slot '\d{1,4}' specified on host '", r"Hostname '[^'\n]{1,255}' not found in hostfile"),
         cause="CUDA_VISIBLE_DEVICES, --include or --exclude names a GPU or a host that the hostfile, or the first node "
         "alone, does not have.",
-        remedy="remove CUDA_VISIBLE_DEVICES and --include; -e nodes=... says which nodes to use, and "
-        "-e nproc_per_node=N how many GPUs of each",
+        remedy=(
+            "remove CUDA_VISIBLE_DEVICES and --include; -e nodes=... sets which nodes to use, and -e "
+            "nproc_per_node=N sets how many GPUs to use on each"
+        ),
         source="01-ai/Yi#392",
     ),
     CatalogueEntry(
@@ -178,8 +180,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Slurm ended the job",
         example="slurmstepd: error: *** JOB 168885 ON node1 CANCELLED AT 2023-08-31T18:04:42 ***",
         texts=(r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S{1,60} ON \S{1,255} CANCELLED AT",),
-        cause="Slurm stopped the processes: at the job's time limit (DUE TO TIME LIMIT), for a job of higher "
-        "priority (PREEMPTION), because somebody cancelled it, or because another task of it failed.",
+        cause=(
+            "Slurm stopped the processes: at the job's time limit (DUE TO TIME LIMIT), for a higher-priority job "
+            "(PREEMPTION), because somebody canceled it, or because another of its tasks failed."
+        ),
         remedy="`sacct -j JOB -o State,Elapsed,Timelimit,ExitCode` says which. For the time limit, raise "
         "#SBATCH --time or resume from the last checkpoint; if a task failed, its own log says why",
         source="Lightning-AI/torchmetrics#2300",
@@ -196,8 +200,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"python3?: (?:command )?not found",
             r"exec: \"[^\"\n]{1,200}\": executable file not found in \$PATH",
         ),
-        cause="The command is not in the PATH of the job on that node: its Python environment is not "
-        "activated, torch is not installed in it, or the image has neither.",
+        cause=(
+            "The command is not in the job's PATH on that node: its Python environment is not activated, torch is "
+            "not installed in it, or the image has neither."
+        ),
         remedy="let muster install the environment on all nodes (ansible-playbook site.yml --tags "
         "python_env,pytorch), or name your own: launch_python=/path/to/env/bin/python. In your own "
         "script, use python -m torch.distributed.run instead of torchrun",
@@ -228,8 +234,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"xpoll: protocol failure in circuit setup",
         ),
         cause="pdsh, which DeepSpeed uses to start the ranks, logs in with rsh by default, which only root can use.",
-        remedy="""-e '{"launch_environment": {"PDSH_RCMD_TYPE": "ssh"}}'; or leave launch_launcher out: """
-        "torchrun starts the ranks without pdsh",
+        remedy=(
+            'use -e \'{"launch_environment": {"PDSH_RCMD_TYPE": "ssh"}}\'; or leave launch_launcher out: torchrun '
+            "starts the ranks without pdsh"
+        ),
         source="chaos/pdsh#127",
     ),
     CatalogueEntry(
@@ -263,8 +271,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="Lightning takes the number of processes from Slurm's variables, and they differ from "
         "Trainer(devices=..., num_nodes=...).",
-        remedy="#SBATCH --nodes must be num_nodes, and --ntasks-per-node the number of devices, without "
-        "--ntasks; or launch with torchrun, which needs --ntasks-per-node=1",
+        remedy=(
+            "#SBATCH --nodes must equal num_nodes and --ntasks-per-node must equal the number of devices, without "
+            "--ntasks; or launch with torchrun, which needs --ntasks-per-node=1"
+        ),
         source="Lightning-AI/pytorch-lightning#15011",
     ),
     CatalogueEntry(
@@ -278,10 +288,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="srun starts the ranks itself, but the job's Open MPI cannot talk to this Slurm: srun was not told which "
         "PMI to use, or Slurm and Open MPI were built with different PMI versions.",
-        remedy="`srun --mpi=list` lists the PMI types of this Slurm: use srun --mpi=pmix for Open MPI 4 and later, "
-        "--mpi=pmi2 for MPICH and Intel MPI; or start the ranks with mpirun inside the allocation; or use the "
-        "cluster's own MPI module (module avail openmpi). torchrun can start a program that needs no MPI, with one "
-        "torchrun per node",
+        remedy=(
+            "`srun --mpi=list` lists the PMI types that this Slurm supports: use srun --mpi=pmix for Open MPI 4 and "
+            "later, --mpi=pmi2 for MPICH and Intel MPI; or start the ranks with mpirun inside the allocation; or use "
+            "the cluster's own MPI module (module avail openmpi). torchrun can start a program that needs no MPI, "
+            "with one torchrun per node"
+        ),
         source="open-mpi/ompi#4338",
     ),
     CatalogueEntry(
@@ -317,8 +329,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The step or job requests more memory than the allocation or any node has; or another srun of the same "
         "job still holds all of it.",
-        remedy="give each srun a share of the memory (--mem=..., --exact), or --overlap if steps run side by side; "
-        "request no more than `sinfo -o '%n %m'` lists for a node",
+        remedy=(
+            "give each srun a share of the memory (--mem=..., --exact), or use --overlap if steps run side by side; "
+            "request no more than `sinfo -o '%n %m'` lists for a node"
+        ),
         source="eth-cscs/DLA-Future#337",
     ),
     CatalogueEntry(
@@ -331,8 +345,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"error)",
             r"unable to connect to server \S{1,255} at port \d{1,5} \(check for firewalls!\)",
         ),
-        cause="mpiexec of MPICH or Intel MPI starts a proxy on each node, which connects back to the first node's name "
-        "on a random port: the name is unknown on the node or resolves to a loopback address, or the port is closed.",
+        cause=(
+            "MPICH's or Intel MPI's mpiexec starts a proxy on each node, which connects back to the first node's "
+            "name on a random port: the name is unknown on the node or resolves to a loopback address, or the port "
+            "is closed."
+        ),
         remedy="each node must resolve the first node's name to its address in the cluster: ansible-playbook "
         "site.yml --tags hosts_file; open all TCP ports between the nodes; choose the network with mpiexec -iface "
         "NAME; ansible-playbook preflight.yml tests the connections",
@@ -346,9 +363,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="Open MPI uses UCX, but UCX finds no transport that both ranks can use: UCX_TLS or UCX_NET_DEVICES names "
         "a transport or device that a node lacks, the container hides the network devices, or the nodes have different "
         "adapters.",
-        remedy='use TCP: -e \'{"launch_environment": {"UCX_TLS": "tcp,self,sm", "UCX_NET_DEVICES": '
-        '"all"}}\', or do without UCX: "OMPI_MCA_pml": "ob1". `ucx_info -d` on each node lists its transports; '
-        "give a container access to /dev/infiniband",
+        remedy=(
+            'use TCP: -e \'{"launch_environment": {"UCX_TLS": "tcp,self,sm", "UCX_NET_DEVICES": "all"}}\', or do '
+            'without UCX by setting "OMPI_MCA_pml": "ob1". `ucx_info -d` on each node lists its transports; give a '
+            "container access to /dev/infiniband"
+        ),
         source="openucx/ucx#8440",
     ),
     CatalogueEntry(
@@ -359,8 +378,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"EOFError: EOF when reading a line",
             r"Do you wish to run the custom code\? \[y/N\]",
         ),
-        cause="input() waits for a reply, but the ranks of a run have no terminal: a package asks for consent, as "
-        "transformers does for a model with its own code, or for a login.",
+        cause=(
+            "input() is waiting for a reply, but the ranks of a run have no terminal: a package asks for consent, as "
+            "transformers does for a model with its own code, or for a login."
+        ),
         remedy="provide the reply in the script: from_pretrained(..., trust_remote_code=True) if you trust the model's "
         "code, WANDB_API_KEY or WANDB_MODE=offline for wandb, HF_TOKEN for the Hub; for other programs, look for an "
         "option such as --yes",
@@ -381,15 +402,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="launcher-terminated",
-        title="torchrun was told to end",
+        title="torchrun was told to stop",
         example="torch.distributed.elastic.multiprocessing.api.SignalException: Process 293812 got signal: 15",
         texts=(
             r"SignalException: Process \d{1,10} got signal: (?:2|10|12|15)\b",
             r"Received (?:2|10|12|15) death signal, shutting down workers",
         ),
-        cause="Something sent torchrun SIGTERM or SIGINT: muster or another launcher because another node had "
-        "failed, a "
-        "scheduler (time limit, preemption, eviction), a cloud's notice, or a person.",
+        cause=(
+            "Something sent torchrun SIGTERM or SIGINT: muster or another launcher because another node had failed, "
+            "a scheduler (time limit, preemption, eviction), a cloud provider's notice, or a person."
+        ),
         remedy="look for what ended first: ansible-playbook logs.yml -e fetch=true; if no node shows an error, the "
         "scheduler's log says why it ended the job (Slurm: sacct -j JOB -o State,Reason; Kubernetes: kubectl "
         "describe pod)",

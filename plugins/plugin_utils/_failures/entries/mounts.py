@@ -18,8 +18,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"FileSystem does not appear to support flock",
             r'filelock/_unix\.py", line \d{1,5}, in _acquire',
         ),
-        cause="A package locks a file (flock) while it downloads or builds something, but the file system of that "
-        "directory does not support locks: Lustre mounted without the option flock, or a mounted bucket.",
+        cause=(
+            "A package locks a file (flock) while it downloads or builds something, but the file system of that "
+            "directory does not support locks: Lustre mounted without the flock option, or a mounted bucket."
+        ),
         remedy="put caches and downloads on each node's own disk (HF_HOME, HF_HUB_CACHE, TRITON_CACHE_DIR in "
         "launch_environment, and no local_dir on that mount); or have Lustre mounted with -o flock; newer "
         "huggingface_hub and filelock (3.24) fall back to lock files",
@@ -40,8 +42,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The directory is on a mount that cannot do everything a disk can. A mounted bucket (mount-s3, "
         "s3fs), for example, cannot rename, append to or preallocate a file, as programs do when they "
         "save.",
-        remedy="save to a local disk, and copy the file to the bucket afterwards. If only safetensors 0.8 "
-        "fails: safetensors<0.8 in the requirements",
+        remedy=(
+            "save to a local disk, and copy the file to the bucket afterwards. If only safetensors 0.8 fails, pin "
+            "safetensors<0.8 in the requirements"
+        ),
         source="safetensors/safetensors#842",
     ),
     CatalogueEntry(
@@ -50,8 +54,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="OSError: [Errno 107] Transport endpoint is not connected",
         texts=(r"Transport endpoint is not connected",),
         cause="The program behind the mount (s3fs, mount-s3) exited during the job.",
-        remedy="ansible-playbook site.yml --tags s3fs,mount_s3,cifs_share mounts it again; the journal of its service "
-        "on that node says why it exited",
+        remedy=(
+            "ansible-playbook site.yml --tags s3fs,mount_s3,cifs_share mounts it again; its service's journal on "
+            "that node says why it exited"
+        ),
         source="rhasspy/piper#311",
     ),
     CatalogueEntry(
@@ -59,8 +65,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A file on a network drive was removed",
         example="OSError: [Errno 116] Stale file handle",
         texts=(r"Stale (?:NFS )?file handle",),
-        cause="Another node removed or replaced a file this one had open, as happens with a shared cache; or the "
-        "drive's server was restarted.",
+        cause=(
+            "Another node removed or replaced a file that this node had open, as happens with a shared cache; or the "
+            "drive's server was restarted."
+        ),
         remedy="keep each node's cache on its own disk (HF_HOME, TRITON_CACHE_DIR or TORCHINDUCTOR_CACHE_DIR in "
         "launch_environment), prepared by one rank before "
         "the others continue; remount if every access fails",
@@ -90,9 +98,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"unable to lock file, errno = \d{1,3}, error message",),
         cause="HDF5 locks a file while it is open. Another rank or job has it open for writing (errno 11), or the "
         "network drive does not support locks (errno 37, 38, 5).",
-        remedy='open it read-only on all ranks, h5py.File(path, "r"), in the DataLoader\'s worker at first use, and '
-        'let a single rank write; -e \'{"launch_environment": {"HDF5_USE_FILE_LOCKING": "FALSE"}}\' disables '
-        "locks, for files that are only read",
+        remedy=(
+            'open it read-only on all ranks (h5py.File(path, "r")), in the DataLoader worker on first use, and let '
+            'only one rank write; -e \'{"launch_environment": {"HDF5_USE_FILE_LOCKING": "FALSE"}}\' disables locks '
+            "(for files that are only read)"
+        ),
         source="open-mpi/ompi#6535",
     ),
     CatalogueEntry(
@@ -102,8 +112,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"AF_UNIX path too long",),
         cause="DataLoader workers and managers communicate through sockets in the temporary directory, and a socket's "
         "path is limited to about 100 characters: TMPDIR, as set by the scheduler or a workflow program, is too long.",
-        remedy='-e \'{"launch_environment": {"TMPDIR": "/tmp"}}\', or another short directory on a local disk '
-        "of each node",
+        remedy=(
+            'use -e \'{"launch_environment": {"TMPDIR": "/tmp"}}\', or another short directory on a local disk of '
+            "each node"
+        ),
         source="riga/law#184",
     ),
 )

@@ -22,11 +22,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"ssh: Could not resolve hostname ",
             r"\bgetaddrinfo failed: (?:Name or service not known|Temporary failure in name resolution)",
         ),
-        cause="This node does not know the name in the message: it is missing from /etc/hosts or misspelt, "
-        "or the DNS server does not respond.",
-        remedy="for names of nodes, ansible-playbook site.yml --tags hosts_file writes all of them to "
-        "/etc/hosts of each node. For other servers, `getent hosts NAME` on the node tests it; in a "
-        "container without the node's network, remove the network option from launch_container_options",
+        cause=(
+            "This node does not know the name in the message: it is missing from /etc/hosts or misspelled, or the "
+            "DNS server is not responding."
+        ),
+        remedy=(
+            "for node names, ansible-playbook site.yml --tags hosts_file writes all of them to /etc/hosts on each "
+            "node. For other servers, `getent hosts NAME` on the node tests it; in a container without the node's "
+            "network, remove the network option from launch_container_options"
+        ),
         source="meta-pytorch/torchx#540",
         general=True,
         recoverable=True,

@@ -23,24 +23,30 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Failed to bind NVLink SHARP \(NVLS\) Multicast memory",
             r"transport/nvls\.cc:\d{1,5} NCCL WARN Cuda failure",
         ),
-        cause="NCCL uses the NVSwitches' multicast memory, but the machine does not provide it: nvidia-fabricmanager "
-        "is not running, was restarted without a reset of the GPUs, or failed; or, between machines, nvidia-imex is "
-        "not set up.",
-        remedy='-e \'{"launch_environment": {"NCCL_NVLS_ENABLE": "0"}}\' disables it, at somewhat lower speed. On '
-        "the node: systemctl status nvidia-fabricmanager; `nvidia-smi -q -i 0 | grep -A 3 Fabric` must show "
-        "Completed and Success; if not, install the version of the service that matches the driver, start it and "
-        "reboot",
+        cause=(
+            "NCCL uses the NVSwitches' multicast memory, but the machine does not provide it: nvidia-fabricmanager "
+            "is not running, was restarted without resetting the GPUs, or failed; or, between machines, nvidia-imex "
+            "is not set up."
+        ),
+        remedy=(
+            '-e \'{"launch_environment": {"NCCL_NVLS_ENABLE": "0"}}\' disables it, at somewhat lower speed. On the '
+            "node, check systemctl status nvidia-fabricmanager; `nvidia-smi -q -i 0 | grep -A 3 Fabric` must show "
+            "Completed and Success; if not, install the version of the service that matches the driver, start it and "
+            "reboot"
+        ),
         source="pytorch/pytorch#177472",
         recoverable=True,
         refines=("nccl-cuda-error", "nccl-system-error", "nccl-internal-error"),
     ),
     CatalogueEntry(
         id="nccl-no-peer-access",
-        title="The GPUs of a node do not reach each other's memory",
+        title="The GPUs of a node cannot access each other's memory",
         example="Cuda failure 217 'peer access is not supported between these two devices'",
         texts=(r"peer access is not supported between these two devices",),
-        cause="NCCL wants to copy directly between two GPUs (P2P), which GeForce cards, some machines (ACS, "
-        "IOMMU) and containers with separate IPC namespaces do not allow.",
+        cause=(
+            "NCCL tries to copy directly between two GPUs (P2P), which GeForce cards, some machines (ACS, IOMMU) and "
+            "containers with separate IPC namespaces do not allow."
+        ),
         remedy="""-e '{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}' makes NCCL go through the host's """
         "memory; in a container use --ipc=host (launch_container_options)",
         source="ray-project/ray_lightning#24",
@@ -53,8 +59,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(
             r"[Cc]onnect to (?:fe80:|169\.254\.|172\.(?:1[7-9]|2\d|3[01])\.0\.1<)[^\n]{0,60} (?:failed|returned \d)",
         ),
-        cause="The address belongs to a container network or is valid only on one link (link-local): it "
-        "leads nowhere from another node.",
+        cause=(
+            "The address belongs to a container network or is valid only on one link (link-local): it cannot be "
+            "reached from another node."
+        ),
         remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node "
         "to the interface of node_address. If node_address itself is wrong, correct it in the "
         "inventory; ansible-playbook preflight.yml tests the connections",
@@ -67,9 +75,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"NET/Socket : Using [^\n]{0,200}\[\d{1,2}\](?:br-[0-9a-f]{6,12}|veth[0-9a-f]{3,9}|docker\d|virbr\d):",),
         cause="NCCL uses all interfaces of the node, including Docker bridges (br-..., veth...), whose addresses other "
         "nodes cannot reach.",
-        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to the "
-        "interface of node_address; without muster, NCCL_SOCKET_IFNAME=bond0 with the interface that reaches the "
-        "other nodes",
+        remedy=(
+            "remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to the "
+            "interface of node_address; without muster, set NCCL_SOCKET_IFNAME=bond0, replacing bond0 with the "
+            "interface that reaches the other nodes"
+        ),
         source="NVIDIA/nccl#697",
         recoverable=True,
         refines=("nccl-system-error", "nccl-internal-error", "nccl-connection-failed"),
@@ -92,7 +102,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="nccl-start-waits",
-        title="Rank 0 does not start NCCL",
+        title="Rank 0 did not start NCCL",
         example="DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
         "via c10d key-value store by key '0', but store->get('0') got error: wait timeout after "
         "600000ms",
@@ -142,11 +152,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="NCCL does not find one of the network cards",
         example="NCCL WARN Could not find NET with id 0",
         texts=(r"Could not find NET with id \d{1,4}",),
-        cause="A bug of this NCCL version: it merges the network cards of the machine and then looks for one by"
-        " its old number.",
-        remedy="use a newer NCCL (2.27 or later): a newer torch (ansible-playbook site.yml --tags "
-        """python_env,pytorch) or a newer container image. Until then: -e '{"launch_environment": """
-        """{"NCCL_NET_MERGE_LEVEL": "LOC"}}'""",
+        cause=(
+            "This is a bug in this NCCL version: it merges the machine's network cards and then looks for one by its "
+            "old number."
+        ),
+        remedy=(
+            "use a newer NCCL (2.27 or later), from a newer torch (ansible-playbook site.yml --tags "
+            'python_env,pytorch) or a newer container image. Until then: -e \'{"launch_environment": '
+            '{"NCCL_NET_MERGE_LEVEL": "LOC"}}\''
+        ),
         source="NVIDIA/nccl#1748",
     ),
     CatalogueEntry(
@@ -154,13 +168,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The first collective never completes",
         example="Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLGATHER, ...)",
         texts=(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=[12], ",),
-        cause="The ranks waited for each other in the very first collective: either not all ranks arrived, or "
-        "no data get through although the connections open. Usual reasons for the latter: peer-to-peer "
-        "traffic (P2P) between the GPUs of a node that PCIe ACS or the IOMMU redirects, an InfiniBand or "
-        "RoCE network that does not link all nodes, or a blocked port.",
-        remedy="""try -e '{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}': if it helps, disable ACS and the """
-        "IOMMU in the BIOS (pci=noacs); then NCCL_IB_DISABLE=1: if it helps, set NCCL_IB_GID_INDEX=3. "
-        "ansible-playbook preflight.yml tests the connections",
+        cause=(
+            "The ranks waited for each other in the very first collective: either not all ranks arrived, or no data "
+            "gets through even though the connections open. Usual reasons for the latter: peer-to-peer traffic (P2P) "
+            "between the GPUs of a node that PCIe ACS or the IOMMU redirects, an InfiniBand or RoCE network that "
+            "does not connect all nodes, or a blocked port."
+        ),
+        remedy=(
+            'try -e \'{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}\': if it helps, disable ACS and the IOMMU in '
+            "the BIOS (pci=noacs); then try NCCL_IB_DISABLE=1: if it helps, set NCCL_IB_GID_INDEX=3. "
+            "ansible-playbook preflight.yml tests the connections"
+        ),
         source="NVIDIA/nccl#719",
         kind="consequence",
     ),
@@ -202,9 +220,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="NCCL_SOCKET_IFNAME names an interface that this node does not have, or one without an address; or a "
         "container has no network interface of its own.",
-        remedy="remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to "
-        "the interface of node_address. In a container: use the host's network, and no --network in "
-        "launch_container_options",
+        remedy=(
+            "remove NCCL_SOCKET_IFNAME from launch_environment and the script: muster sets it on each node to the "
+            "interface of node_address. In a container, use the host's network and do not set --network in "
+            "launch_container_options"
+        ),
         source="rwth-i6/returnn#1470",
     ),
     CatalogueEntry(
@@ -268,12 +288,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"watchdog got stuck for \d{1,7} seconds without making progress",
             r"Heartbeat monitor timed out! Process will be terminated",
         ),
-        cause="A CUDA or NCCL call does not return on this rank. Usually it waits for a collective that another rank "
-        "has not started, as in a timeout of a collective; otherwise a GPU or the network hangs, or another thread "
-        "blocks Python for minutes (a long save or compilation).",
-        remedy="ansible-playbook stacks.yml shows where each rank is while it hangs. Make the same calls on all ranks, "
-        "with the same number of batches. If a rank was only busy for long: "
-        """-e '{"launch_environment": {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "3600"}}'""",
+        cause=(
+            "A CUDA or NCCL call does not return on this rank. Usually it is waiting for a collective that another "
+            "rank has not started, as in a collective timeout; otherwise a GPU or the network hangs, or another "
+            "thread is blocking Python for minutes (a long save or compilation)."
+        ),
+        remedy=(
+            "ansible-playbook stacks.yml shows where each rank is while it hangs. Make the same calls on all ranks, "
+            'with the same number of batches. If a rank was only busy for a long time: -e \'{"launch_environment": '
+            '{"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "3600"}}\''
+        ),
         source="om-ai-lab/VLM-R1#257",
         kind="consequence",
     ),
@@ -282,14 +306,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A CUDA call failed inside NCCL",
         example="ncclUnhandledCudaError: Call to CUDA function failed",
         texts=(r"ncclUnhandledCudaError\b", r"unhandled cuda error"),
-        cause="A CUDA call failed inside NCCL. One of: two ranks on one GPU, a full GPU, a torch or NCCL without "
-        "code for "
-        "this GPU, an incompatible driver, a container or scheduler that hides GPUs of the node from each other "
-        "(P2P, IPC), "
-        "a broken GPU; in older releases also a wrong network interface.",
-        remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' names the call that failed; """
-        "ansible-playbook preflight.yml checks GPUs and drivers. If it helps, NCCL_P2P_DISABLE=1 points to P2P; leave "
-        "NCCL_SOCKET_IFNAME to muster",
+        cause=(
+            "A CUDA call failed inside NCCL. Possible causes: two ranks on one GPU, a full GPU, a torch or NCCL "
+            "without code for this GPU, an incompatible driver, a container or scheduler that hides the node's GPUs "
+            "from each other (P2P, IPC), a faulty GPU; in older releases also a wrong network interface."
+        ),
+        remedy=(
+            '-e \'{"launch_environment": {"NCCL_DEBUG": "WARN"}}\' names the call that failed; ansible-playbook '
+            "preflight.yml checks GPUs and drivers. If NCCL_P2P_DISABLE=1 helps, that points to P2P; leave "
+            "NCCL_SOCKET_IFNAME to muster"
+        ),
         source="NVIDIA/nccl#1410",
         weak=True,
     ),
@@ -298,11 +324,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A system call made by NCCL failed",
         example="ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error",
         texts=(r"ncclSystemError\b", r"unhandled system error"),
-        cause="A system call failed inside NCCL. Most often, the cause is a connection: a port between two nodes is "
-        "closed (NCCL "
-        "uses any free one), or the network interface is the wrong one, as in a container without the host's network. "
-        "Otherwise: /dev/shm is full, the limits of locked memory (RDMA) or open files are reached, or another rank "
-        "ended.",
+        cause=(
+            "A system call failed inside NCCL. Most often, the cause is a connection: a port between two nodes is "
+            "closed (NCCL uses any free one), or the network interface is the wrong one, as in a container without "
+            "the host's network. Otherwise: /dev/shm is full, the limits on locked memory (RDMA) or open files have "
+            "been reached, or another rank ended."
+        ),
         remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' logs the call that failed; """
         "ansible-playbook preflight.yml checks the connections, /dev/shm and limits",
         source="NVIDIA/nccl#875",
@@ -318,8 +345,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"NCCL Error 3: internal error",
             r"NCCL error in: [^\n]{1,200}:\d{1,5}, internal error, NCCL version",
         ),
-        cause="Not necessarily a bug: NCCL 2.18 reports each network error this way; other reasons are "
-        "different NCCL versions on the nodes and a wrong interface.",
+        cause=(
+            "This is not necessarily a bug: NCCL 2.18 reports every network error this way; other reasons are "
+            "different NCCL versions on the nodes and a wrong interface."
+        ),
         remedy="""-e '{"launch_environment": {"NCCL_DEBUG": "WARN"}}' names what failed; """
         f"{SAME_SOFTWARE}python_env,pytorch makes the versions the same",
         source="NVIDIA/nccl#1092",
@@ -349,9 +378,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="Another program connected to an NCCL port",
         example="NCCL WARN socketFinalizeAccept: wrong magic 74656d2f20544547 != 7970663b906d70b9",
         texts=(r"NCCL WARN [^\n]{0,60}wrong magic [0-9a-f]{1,16} != [0-9a-f]{1,16}",),
-        cause="A program that is not part of the job, such as a port scanner or a monitoring system, connected to a "
-        "port "
-        "on which NCCL waits for its own ranks; older releases of NCCL then fail or hang.",
+        cause=(
+            "A program that is not part of the job, such as a port scanner or a monitoring system, connected to a "
+            "port on which NCCL was waiting for its own ranks; older releases of NCCL then fail or hang."
+        ),
         remedy="exclude the nodes from port scans while jobs run, or allow only the nodes' own addresses: "
         "ansible-playbook site.yml --tags firewall; NCCL 2.27 and later tolerate most of these connections",
         source="NVIDIA/nccl#1808",

@@ -46,7 +46,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="address-in-use",
-        title="The port of the rendezvous is taken",
+        title="The rendezvous port is already in use",
         example="The server socket has failed to listen on any local network address ... Address already in use",
         texts=(
             r"server socket has failed to listen on any local network address",
@@ -56,11 +56,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"EADDRINUSE\b",
             r"Tried to launch distributed communication on port",
         ),
-        cause="Another process on the first node already listens on the port: a leftover or second job, or "
-        "another process of this job with the same rank.",
-        remedy="ansible-playbook preflight.yml names the process; ansible-playbook stop.yml ends what muster started "
-        "there; or use another port: -e launch_master_port=29600. With your own srun: one task per GPU "
-        "(--ntasks-per-node), or one task per node if it starts torchrun",
+        cause=(
+            "Another process on the first node is already listening on the port: a leftover or second job, or "
+            "another process of this job with the same rank."
+        ),
+        remedy=(
+            "ansible-playbook preflight.yml names the process; ansible-playbook stop.yml ends what muster started "
+            "there; or use another port: -e launch_master_port=29600. If you call srun yourself, start one task per "
+            "GPU (--ntasks-per-node), or one task per node if it starts torchrun"
+        ),
         source="pytorch/pytorch#85604",
         recoverable=True,
     ),
@@ -105,8 +109,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"config has no run_id, generated a random run_id",),
         cause="torchrun was started without --rdzv_id, or its value was an unset variable, so each node generated a "
         "random id: nodes with different ids never meet.",
-        remedy="give all nodes the same id: torchrun --rdzv_id=NAME --rdzv_endpoint=FIRST_NODE:29500 (with c10d, "
-        "--master_addr does not count); or let muster start torchrun: -e launch_rdzv_backend=c10d",
+        remedy=(
+            "give all nodes the same id: torchrun --rdzv_id=NAME --rdzv_endpoint=FIRST_NODE:29500 (with c10d, "
+            "--master_addr has no effect); or let muster start torchrun: -e launch_rdzv_backend=c10d"
+        ),
         source="ymcui/Chinese-LLaMA-Alpaca-2#274",
         recoverable=True,
         refines=("rendezvous-unreached",),
@@ -128,7 +134,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="gloo-full-mesh",
-        title="gloo cannot connect all nodes with each other",
+        title="gloo cannot connect all nodes to each other",
         example="RuntimeError: Gloo connectFullMesh failed with ...",
         texts=(
             r"Gloo connectFullMesh failed",
@@ -183,11 +189,13 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="rendezvous-closed",
-        title="The rendezvous of torchrun is closed",
+        title="torchrun's rendezvous is closed",
         example="torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
         texts=(r"RendezvousClosedError\b",),
-        cause="torchrun on another node has ended, successfully or not, and this node tries to join or to "
-        "restart its ranks.",
+        cause=(
+            "torchrun on another node has ended, successfully or not, and this node is trying to join or to restart "
+            "its ranks."
+        ),
         remedy="look in the logs of the other nodes for what ended first: ansible-playbook logs.yml -e "
         "fetch=true. With restarts, leave launch_max_restarts out unless the script resumes from "
         "checkpoints",
@@ -199,11 +207,15 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A rank waited too long at the rendezvous",
         example="RuntimeError: Socket Timeout",
         texts=(r"(?:RuntimeError|Dist(?:Store|Network)Error): (?:Socket Timeout|Broken pipe)",),
-        cause="This rank asked the first node's rendezvous for another rank, which did not come within the "
-        "time limit: it is preparing data, evaluating or saving alone, or has ended.",
-        remedy="look in the logs of all ranks for one that ended or is elsewhere: ansible-playbook logs.yml "
-        "-e fetch=true. For work that takes longer: init_process_group(timeout=timedelta(hours=1)), or "
-        "ddp_timeout=3600 of the Trainer",
+        cause=(
+            "This rank asked the first node's rendezvous for another rank, which did not arrive within the time "
+            "limit: it is preparing data, evaluating or saving alone, or has ended."
+        ),
+        remedy=(
+            "look in the logs of all ranks for one that ended or is elsewhere: ansible-playbook logs.yml -e "
+            "fetch=true. For work that takes longer: init_process_group(timeout=timedelta(hours=1)), or "
+            "ddp_timeout=3600 for the Trainer"
+        ),
         source="rwth-i6/returnn#1621",
         kind="consequence",
         weak=True,
@@ -217,14 +229,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"(?:RuntimeError|Dist(?:Store|Network)Error): Connection reset by peer",
             r"TCP client failed to connect/validate to host [^\n]{1,300}Connection reset by peer",
         ),
-        cause="This rank reached the first node's port, and the connection was closed immediately. At startup, the "
-        "cause is between the nodes: a proxy or sidecar of a service mesh (Istio), a firewall or load balancer, or "
-        "another program that listens on the port; with many hundreds of ranks, too many connect at once. Later, the "
-        "reason is that rank 0 has ended.",
-        remedy="read the log of rank 0 first: ansible-playbook logs.yml -e rank=0. If it is still waiting for the "
-        "others, a longer timeout does not help: use addresses that reach the node directly, without proxies, and "
-        "another port: -e launch_master_port=29600; ansible-playbook preflight.yml tests the connections in both "
-        "directions",
+        cause=(
+            "This rank reached the first node's port, and the connection was closed immediately. At startup, the "
+            "cause is between the nodes: a proxy or sidecar of a service mesh (Istio), a firewall or load balancer, "
+            "or another program that is listening on the port; with many hundreds of ranks, too many connect at "
+            "once. If it happens later, rank 0 has ended."
+        ),
+        remedy=(
+            "read the log of rank 0 first: ansible-playbook logs.yml -e rank=0. If it is still waiting for the "
+            "others, a longer timeout will not help: use addresses that reach the node directly, without proxies, "
+            "and another port: -e launch_master_port=29600; ansible-playbook preflight.yml tests the connections in "
+            "both directions"
+        ),
         source="pytorch/pytorch#76913",
         kind="consequence",
         weak=True,

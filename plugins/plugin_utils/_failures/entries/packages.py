@@ -24,7 +24,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"undefined symbol: cget_",
             r"object has no attribute 'cget_managed_ptr'",
         ),
-        cause="The installed bitsandbytes is too old for this CUDA: it has no library built for it.",
+        cause="The installed bitsandbytes is too old for this CUDA version: it has no library built for it.",
         remedy="upgrade it: put bitsandbytes without an upper bound in the job's requirements and run "
         "ansible-playbook site.yml --tags python_env; `python -m bitsandbytes` on the node shows what it "
         "looks for",
@@ -36,7 +36,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A package needs a newer glibc",
         example="ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by ...)",
         texts=(r"version `GLIBC_[\d.]{1,8}' not found",),
-        cause="A package was built on a newer Linux than the node's: its C library (glibc) is too old for it.",
+        cause=(
+            "A package was built on a newer Linux distribution than the node's: its C library (glibc) is too old for "
+            "it."
+        ),
         remedy="use an older release of the package named after `required by`, build it on the node (pip install"
         " --no-binary PACKAGE --no-build-isolation PACKAGE), or use machines or a container image with a "
         "newer system",
@@ -51,10 +54,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"no kernel image is available for execution on the device",
             r"is not compatible with the current PyTorch installation",
         ),
-        cause="torch, or an extension such as flash-attention, has no code for this GPU model: it is older than the "
-        "GPU, or so new that it no longer supports it.",
-        remedy="ansible-playbook site.yml --tags python_env,pytorch installs a torch that supports all GPUs of the "
-        "cluster (pytorch_version: auto); extensions must be rebuilt for it",
+        cause=(
+            "torch, or an extension such as flash-attention, has no code for this GPU model: the package is older "
+            "than the GPU, or so new that it no longer supports the GPU."
+        ),
+        remedy=(
+            "ansible-playbook site.yml --tags python_env,pytorch installs a torch build that supports all GPUs in "
+            "the cluster (pytorch_version: auto); extensions must be rebuilt for it"
+        ),
         source="jiangyzy/GOAE#16",
         recoverable=True,
         refines=("nccl-cuda-error",),
@@ -82,7 +89,9 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="torch was built without NCCL",
         example="RuntimeError: Distributed package doesn't have NCCL built in",
         texts=(r"Distributed package doesn't have NCCL built in",),
-        cause="The script asks for the backend nccl, which needs GPUs, but the installed torch is the CPU-only build.",
+        cause=(
+            "The script requests the nccl backend, which needs GPUs, but the installed torch is the CPU-only build."
+        ),
         remedy=CPU_ONLY_TORCH.format(
             change='choose the backend in the script: "nccl" if torch.cuda.is_available() else "gloo"'
         ),
@@ -93,8 +102,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="The wrong NCCL is loaded for torch",
         example="libtorch_cuda.so: undefined symbol: ncclCommRegister",
         texts=(r"undefined symbol: nccl",),
-        cause="An older libnccl is found before torch's own: from the system, from LD_LIBRARY_PATH, or from a package "
-        "for another CUDA in the same environment.",
+        cause=(
+            "An older libnccl is found before torch's own: from the system, from LD_LIBRARY_PATH, or from a package "
+            "for another CUDA version in the same environment."
+        ),
         remedy="remove it from LD_LIBRARY_PATH in launch_environment; `pip list` must show exactly one nvidia-nccl in "
         "the environment. To recreate it: ansible-playbook site.yml --tags python_env,pytorch",
         source="rwth-i6/returnn#1802",
@@ -104,9 +115,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="flash-attention was built for a different torch",
         example="flash_attn_2_cuda...so: undefined symbol: ...",
         texts=(r"flash_attn\w{0,20}[^\n]{0,120}undefined symbol",),
-        cause="The flash-attention wheel is for another torch release or another C++ ABI.",
-        remedy="ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e flash_attention_enabled=true "
-        "chooses a matching torch and wheel",
+        cause="The flash-attention wheel was built for another torch release or another C++ ABI.",
+        remedy=(
+            "ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e flash_attention_enabled=true "
+            "chooses a matching torch release and wheel"
+        ),
         source="Dao-AILab/flash-attention#1832",
         recoverable=True,
     ),
@@ -141,14 +154,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"(?:ImportError|OSError): lib(?:cu|nv|c10_cuda|torch_cuda)[\w.]{0,40}: cannot open shared object file",
         ),
         cause="A package was built for a different CUDA version from the one bundled with torch.",
-        remedy="install the package's build for torch's CUDA (python -c 'import torch; print(torch.version.cuda)'), or "
-        "choose torch for its CUDA: ansible-playbook site.yml --tags python_env,pytorch -e pytorch_cuda=12.4",
+        remedy=(
+            "install the package's build for torch's CUDA version (python -c 'import torch; "
+            "print(torch.version.cuda)'), or install a torch build for the package's CUDA version: ansible-playbook "
+            "site.yml --tags python_env,pytorch -e pytorch_cuda=12.4"
+        ),
         source="vllm-project/vllm#31018",
         recoverable=True,
     ),
     CatalogueEntry(
         id="numpy-mismatch",
-        title="A package was built for another numpy",
+        title="A package was built for another numpy version",
         example="A module that was compiled using NumPy 1.x cannot be run in NumPy 2...",
         texts=(
             r"A module that was compiled using NumPy 1\.x cannot be run in",
@@ -174,15 +190,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"python[\d.]{0,5}: No module named \S",
         ),
         cause="The job's interpreter on that node does not have the package.",
-        remedy="add it to the job's requirements (requirements: [...] in the job file, or python_env_requirements) "
-        "and run ansible-playbook site.yml --tags python_env; your own modules: ansible-playbook site.yml --tags code",
+        remedy=(
+            "add it to the job's requirements (requirements: [...] in the job file, or python_env_requirements) and "
+            "run ansible-playbook site.yml --tags python_env; for your own modules, run ansible-playbook site.yml "
+            "--tags code"
+        ),
         source="StarsfieldAI/R1-V#52",
         recoverable=True,
         general=True,
     ),
     CatalogueEntry(
         id="numpy-abi",
-        title="A package was compiled for another numpy",
+        title="A package was compiled for another numpy version",
         example="ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C "
         "header, got 88 from PyObject",
         texts=(
@@ -191,8 +210,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="A compiled package was built for a different major release of numpy from the one that is "
         "installed: for numpy 2 if 96 was expected and 88 was found, otherwise for numpy 1.",
-        remedy="add to the job's requirements numpy<2, or newer releases of numpy and of the package in the "
-        "line above, and run ansible-playbook site.yml --tags python_env",
+        remedy=(
+            "add numpy<2, or newer releases of numpy and of the package in the line above, to the job's requirements "
+            "and run ansible-playbook site.yml --tags python_env"
+        ),
         source="seung-lab/igneous#203",
         recoverable=True,
     ),
@@ -204,9 +225,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The package was compiled for a newer C++ library (libstdc++) than the one that is "
         "loaded: the distribution is older, or another environment's library comes first in "
         "LD_LIBRARY_PATH.",
-        remedy="in a conda environment: conda install -c conda-forge libstdcxx-ng, and put its lib directory "
-        "first in LD_LIBRARY_PATH (launch_environment). Otherwise remove LD_LIBRARY_PATH from "
-        "launch_environment, or install an older release of the package",
+        remedy=(
+            "in a conda environment, run conda install -c conda-forge libstdcxx-ng, and put its lib directory first "
+            "in LD_LIBRARY_PATH (launch_environment). Otherwise remove LD_LIBRARY_PATH from launch_environment, or "
+            "install an older release of the package"
+        ),
         source="Dao-AILab/flash-attention#1428",
         recoverable=True,
     ),
@@ -220,9 +243,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The package named after `from` is too new or too old for the package that imports the name "
         "from it. In rare cases, one of your own files has the same name as a package and hides it.",
-        remedy="choose compatible releases, both with a version, in the job's requirements (requirements: "
-        "[...]): upgrade the package whose file is last in the traceback, or pin the other one to an "
-        "older release; then ansible-playbook site.yml --tags python_env",
+        remedy=(
+            "pin compatible releases of both packages in the job's requirements (requirements: [...]): upgrade the "
+            "package whose file is last in the traceback, or pin the other one to an older release; then run "
+            "ansible-playbook site.yml --tags python_env"
+        ),
         source="huggingface/trl#1409",
         general=True,
         recoverable=True,
@@ -233,8 +258,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: Failed to import transformers.trainer because of the following error (look up "
         "to see its traceback):",
         texts=(r"Failed to import transformers\.[\w.]{1,100} because of the following error",),
-        cause="transformers imports its parts when they are used, and one of the packages it needs for this "
-        "part does not load. The line after this one says which.",
+        cause=(
+            "transformers imports its submodules only when they are used, and one of the packages that this one "
+            "needs does not load. The line after this one says which."
+        ),
         remedy="fix that package: usually it is an incompatible release. ansible-playbook site.yml --tags "
         "python_env installs the releases in the job's requirements",
         source="SkyworkAI/Matrix-3D#28",
@@ -243,7 +270,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="argument-unknown",
-        title="The installed release does not know an option",
+        title="The installed release does not recognize an option",
         example="TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
         texts=(
             r"TypeError: (?:TrainingArguments|Seq2SeqTrainingArguments|(?:SFT|DPO|GRPO|PPO|ORPO|KTO|Reward)Config|"
@@ -268,8 +295,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="torchvision was built for a different release of torch, or a different CUDA, from the one that is "
         "installed, or without CUDA; often pip upgraded only one of them.",
-        remedy="ansible-playbook site.yml --tags python_env,pytorch, which installs a torchvision of torch's build; if "
-        "the job's requirements name versions of both that do not match, remove them",
+        remedy=(
+            "run ansible-playbook site.yml --tags python_env,pytorch, which installs the torchvision build that "
+            "matches torch; if the job's requirements name versions of both that do not match, remove them"
+        ),
         source="fudan-generative-vision/hallo#98",
         recoverable=True,
     ),
@@ -291,28 +320,32 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="extension-abi",
-        title="A compiled package was built for a different torch",
+        title="A compiled package was built for a different torch version",
         example="ImportError: .../_C.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
         "_ZN5torch3jit11parseSchemaERKSsb",
         texts=(r"\.so[.\d]{0,12}: undefined symbol: (?:_Z|_?Py[A-Z_])",),
-        cause="The package's compiled part was built for a release of torch, a CUDA or a C++ ABI other than "
-        "the installed ones.",
-        remedy="install the release of the package that names your torch and CUDA, or build it again in this "
-        "environment: pip install --force-reinstall --no-build-isolation --no-cache-dir PACKAGE",
+        cause=(
+            "The package's compiled part was built for a torch release, CUDA version or C++ ABI other than the "
+            "installed ones."
+        ),
+        remedy=(
+            "install the release of the package whose name contains your torch and CUDA versions, or build it again "
+            "in this environment: pip install --force-reinstall --no-build-isolation --no-cache-dir PACKAGE"
+        ),
         source="pytorch/extension-cpp#103",
         general=True,
         recoverable=True,
     ),
     CatalogueEntry(
         id="version-required",
-        title="A package needs another release of a package",
+        title="A package needs a different release of another package",
         example="ImportError: numpy>=1.17 is required for a normal functioning of this module, but found "
         "numpy==1.16.3.",
         texts=(
             r"is required for a normal functioning of this module, but found",
             r"pkg_resources\.(?:Contextual)?VersionConflict",
         ),
-        cause="The environment has a release of a package that another package rejects: the message names both.",
+        cause="Two packages in the environment have incompatible versions: the message names both.",
         remedy="put the release that the message asks for into the job's requirements (requirements: [...]) "
         "and run ansible-playbook site.yml --tags python_env. If the job finds another Python's "
         "packages first, remove PYTHONPATH and ~/.local/lib/python*",
@@ -330,9 +363,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="numpy 1.24 and 2.0 removed names such as np.bool, np.int and np.float_, and the package in "
         "the last line of the traceback still uses one.",
-        remedy="upgrade that package, or add numpy<1.24 (for numpy 2's removals numpy<2) to the job's "
-        "requirements, and run ansible-playbook site.yml --tags python_env. In your own code: bool, "
-        "int, float instead of np.bool, np.int, np.float",
+        remedy=(
+            "upgrade that package, or add numpy<1.24 (or numpy<2 for the names that numpy 2 removed) to the job's "
+            "requirements, and run ansible-playbook site.yml --tags python_env. In your own code, use bool, int, "
+            "float instead of np.bool, np.int, np.float"
+        ),
         source="predict-idlab/powershap#50",
         recoverable=True,
     ),
@@ -343,38 +378,45 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"FlashAttention only supports Ampere GPUs or newer",),
         cause="flash-attention needs a GPU of the Ampere generation (A100, RTX 30) or newer; it has no "
         "kernels for V100, T4 and older GPUs. All nodes of the run need such GPUs.",
-        remedy='choose another implementation of attention: attn_implementation="sdpa" (transformers), '
-        "--use_flash_attn false; or run on the nodes with newer GPUs only (-e nodes=...): "
-        "ansible-playbook ping.yml lists them",
+        remedy=(
+            'choose another attention implementation: attn_implementation="sdpa" (transformers), --use_flash_attn '
+            "false; or run on the nodes with newer GPUs only (-e nodes=...): ansible-playbook ping.yml lists them"
+        ),
         source="InternRobotics/PointLLM#47",
         recoverable=True,
     ),
     CatalogueEntry(
         id="cuda-libraries-mixed",
-        title="torch loads CUDA libraries of another version",
+        title="torch loads CUDA libraries from another version",
         example="ImportError: .../nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: "
         "__nvJitLinkAddData_12_1, version libnvJitLink.so.12",
         texts=(
             r"undefined symbol: (?:__nvJitLink|cublas|cudnn|cusparse|cusolver|cufft|nvrtc)\w{1,60}",
             r"cuDNN version (?:incompatibility|mismatch): PyTorch was compiled",
         ),
-        cause="LD_LIBRARY_PATH, or a CUDA toolkit of the system, puts CUDA or cuDNN libraries of a different "
-        "version before those bundled with torch.",
-        remedy="""remove LD_LIBRARY_PATH: -e '{"launch_environment": {"LD_LIBRARY_PATH": ""}}', or the line in """
-        "~/.bashrc or the module that sets it. In an image whose own torch needs the variable, put the "
-        "directory nvidia/nvjitlink/lib of site-packages first in it",
+        cause=(
+            "LD_LIBRARY_PATH, or a system-wide CUDA toolkit, puts CUDA or cuDNN libraries of a different version "
+            "before those bundled with torch."
+        ),
+        remedy=(
+            'remove LD_LIBRARY_PATH: -e \'{"launch_environment": {"LD_LIBRARY_PATH": ""}}\', or the line in '
+            "~/.bashrc or the module that sets it. In an image whose own torch needs the variable, put the "
+            "nvidia/nvjitlink/lib directory of site-packages first in it"
+        ),
         source="pytorch/pytorch#131312",
         recoverable=True,
     ),
     CatalogueEntry(
         id="library-missing",
-        title="A library of the system is missing",
+        title="A system library is missing",
         example="ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
         texts=(r"(?:ImportError|OSError): lib[\w.+-]{1,80}: cannot open shared object file",),
         cause="A Python package needs a library that the node, or the container image, does not have.",
-        remedy="install it on all nodes or in the image. For libGL.so.1 or libgthread: sudo apt-get install "
-        "libgl1 libglib2.0-0, or opencv-python-headless instead of opencv-python; for libmpi.so: "
-        "ansible-playbook site.yml --tags open_mpi; for another: `apt-file search LIBRARY`",
+        remedy=(
+            "install it on all nodes or in the image. For libGL.so.1 or libgthread: sudo apt-get install libgl1 "
+            "libglib2.0-0, or opencv-python-headless instead of opencv-python; for libmpi.so: ansible-playbook "
+            "site.yml --tags open_mpi; for any other library, use `apt-file search LIBRARY`"
+        ),
         source="amdegroot/ssd.pytorch#525",
         recoverable=True,
         general=True,
@@ -389,11 +431,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Tokenizer class \w{1,80} does not exist or is not currently imported",
             r"data did not match any variant of untagged enum",
         ),
-        cause="The installed transformers, or tokenizers, does not know this model: it is older than the "
-        "model; or the model brings its own code.",
-        remedy="put a newer transformers (and tokenizers) into the job's requirements and run "
-        "ansible-playbook site.yml --tags python_env; for a model with its own code: "
-        "from_pretrained(..., trust_remote_code=True)",
+        cause=(
+            "The installed transformers, or tokenizers, does not support this model: it is older than the model; or "
+            "the model comes with its own code."
+        ),
+        remedy=(
+            "put a newer transformers (and tokenizers) into the job's requirements and run ansible-playbook site.yml "
+            "--tags python_env; for a model with its own code, use from_pretrained(..., trust_remote_code=True)"
+        ),
         source="declare-lab/Emma-X#1",
         recoverable=True,
     ),
@@ -419,8 +464,8 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="Error: mkl-service + Intel(R) MKL: MKL_THREADING_LAYER=INTEL is incompatible with "
         "libgomp.so.1 library.",
         texts=(r"MKL_THREADING_LAYER=INTEL is incompatible with libgomp",),
-        cause="numpy comes from conda with Intel's OpenMP, and torch was loaded first with GNU's.",
-        remedy="""-e '{"launch_environment": {"MKL_THREADING_LAYER": "GNU"}}'; or import numpy before torch""",
+        cause="numpy comes from conda with Intel's OpenMP, and torch, with GNU's, was loaded first.",
+        remedy='use -e \'{"launch_environment": {"MKL_THREADING_LAYER": "GNU"}}\'; or import numpy before torch',
         source="pytorch/ort#102",
         recoverable=True,
     ),
@@ -448,9 +493,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"\[cudnn_frontend\] Error: No execution plans (?:support the graph|built successfully)",),
         cause="torch chose cuDNN's attention, but cuDNN has no kernel for these shapes, this precision or this GPU; "
         "torch 2.5.0 chose it too often.",
-        remedy="torch.backends.cuda.enable_cudnn_sdp(False) in the script makes torch use a different implementation; "
-        "or another release of torch (ansible-playbook site.yml --tags python_env,pytorch -e pytorch_version=2.6.0). "
-        "On GPUs before Ampere use fp16 or fp32 instead of bf16",
+        remedy=(
+            "torch.backends.cuda.enable_cudnn_sdp(False) in the script makes torch use a different implementation; "
+            "or use another torch release (ansible-playbook site.yml --tags python_env,pytorch -e "
+            "pytorch_version=2.6.0). On GPUs before Ampere use fp16 or fp32 instead of bf16"
+        ),
         source="ostris/ai-toolkit#203",
     ),
     CatalogueEntry(
@@ -458,9 +505,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="xformers has no kernel for this attention",
         example="NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:",
         texts=(r"No operator found for `memory_efficient_attention_\w{1,20}`",),
-        cause="None of the installed xformers kernels can be used: it was built for a different torch or CUDA "
-        "(operator wasn't built), this GPU is too old or too new, or the precision, head size or mask is not "
-        "supported. The lines below the message give the reason for each kernel.",
+        cause=(
+            "None of the installed xformers kernels can be used: xformers was built for a different torch or CUDA "
+            "version (operator wasn't built), this GPU is too old or too new, or the precision, head size or mask is "
+            "not supported. The lines below the message give the reason for each kernel."
+        ),
         remedy='do without it: attn_implementation="sdpa" (transformers), or omit '
         "enable_xformers_memory_efficient_attention(); or install the xformers release for your torch; use fp16 "
         "instead of bf16 on GPUs before Ampere. `python -m xformers.info` on the node lists its kernels",

@@ -16,9 +16,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: aten.cat.default: got mixed torch.Tensor and DTensor, need to convert all "
         "torch.Tensor to DTensor before calling distributed operators!",
         texts=(r"[Gg]ot mixed torch\.Tensor and DTensor",),
-        cause="FSDP2 and tensor parallelism store weights as DTensors, and an operation received one together with a "
-        "plain tensor: a weight used outside the forward pass of its sharded module, a module left out of the "
-        "plan, a mask or buffer, or a kernel of a package that does not support DTensors.",
+        cause=(
+            "FSDP2 and tensor parallelism store weights as DTensors, and an operation received one together with a "
+            "plain tensor: a weight used outside the forward pass of its sharded module, a module left out of the "
+            "plan, a mask or buffer, or a kernel from a package that does not support DTensors."
+        ),
         remedy="call the module, not its weights; also wrap the module that owns the weight with fully_shard; for "
         "single operations, use distribute_tensor(x, mesh) or weight.full_tensor(). For attention, choose torch's "
         'implementation (attn_implementation="sdpa"); upgrade accelerate and transformers together',
@@ -29,12 +31,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="A weight was never loaded",
         example="NotImplementedError: Cannot copy out of meta tensor; no data!",
         texts=(r"Cannot copy out of meta tensor; no data",),
-        cause="The model was created without memory (on the device meta), and this weight had no values when it was "
-        "moved: with fsdp_cpu_ram_efficient_loading, only rank 0 of each node or run loads the weights and the others "
-        "expect to receive them; or the checkpoint lacks the weight.",
-        remedy="set fsdp_sync_module_states: true together with fsdp_cpu_ram_efficient_loading, or both to false; "
-        "otherwise model.to_empty(device=...) and load all weights afterwards. Use the same release of torch, "
-        "transformers and accelerate on all nodes: ansible-playbook preflight.yml names those that differ",
+        cause=(
+            "The model was created without memory (on the meta device), and this weight had no values when it was "
+            "moved: with fsdp_cpu_ram_efficient_loading, only rank 0 of each node or run loads the weights and the "
+            "others expect to receive them; or the checkpoint lacks the weight."
+        ),
+        remedy=(
+            "set fsdp_sync_module_states: true together with fsdp_cpu_ram_efficient_loading, or set both to false; "
+            "otherwise call model.to_empty(device=...) and load all weights afterwards. Use the same releases of "
+            "torch, transformers and accelerate on all nodes: ansible-playbook preflight.yml names those that differ"
+        ),
         source="huggingface/accelerate#2082",
     ),
     CatalogueEntry(
@@ -63,9 +69,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="The product of the tensor, pipeline, context and expert parallel sizes must divide the number of ranks, "
         "but this run has too few ranks, or a number that it does not divide.",
-        remedy="start as many ranks as the sizes need: -e nodes=... and -e nproc_per_node=N; or reduce the sizes "
-        "in the script (--tensor-model-parallel-size and so on). A world_size of 1 means that the launcher's "
-        "variables did not reach the script: start it through muster's launcher, or srun with one task per GPU",
+        remedy=(
+            "start as many ranks as the sizes need: -e nodes=... and -e nproc_per_node=N; or reduce the sizes in the "
+            "script (--tensor-model-parallel-size and so on). A world_size of 1 means that the launcher's variables "
+            "did not reach the script: start it through muster's launcher, or with srun and one task per GPU"
+        ),
         source="NVIDIA-NeMo/Speech#11480",
     ),
     CatalogueEntry(

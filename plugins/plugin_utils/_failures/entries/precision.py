@@ -19,8 +19,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"FloatingPointError: Minimum loss scale reached",
             r"OVERFLOW! [^\n]{0,60}Attempted loss scale: 1(?:\.0)?, reducing to (?:1|0)\b",
         ),
-        cause="Gradients are infinite or NaN at any scale: the model was trained in bf16 and overflows in fp16, the "
-        "learning rate is too high, or the data contain NaN.",
+        cause=(
+            "Gradients are infinite or NaN at any scale: the model was trained in bf16 and overflows in fp16, the "
+            "learning rate is too high, or the data contains NaN."
+        ),
         remedy="use bf16 instead of fp16 if the GPUs support it (Ampere and newer); otherwise lower the learning "
         "rate, clip gradients, and check the first batch for NaN",
         source="ymcui/Chinese-LLaMA-Alpaca#534",
@@ -32,25 +34,29 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"OVERFLOW! [^\n]{0,60}Attempted loss scale",),
         cause="The loss scale starts too high, so step after step is skipped. A few of these lines at the start are "
         "normal.",
-        remedy='"fp16": {"enabled": true, "initial_scale_power": 10} in the DeepSpeed configuration, lower if '
-        "needed; or bf16 if the GPUs support it",
+        remedy=(
+            'set "fp16": {"enabled": true, "initial_scale_power": 10} in the DeepSpeed configuration, lower if '
+            "needed; or use bf16 if the GPUs support it"
+        ),
         source="deepspeedai/DeepSpeed#386",
         recoverable=True,
         min_lines=6,
     ),
     CatalogueEntry(
         id="fp16-unsupported",
-        title="fp16 does not run here",
+        title="fp16 is not supported here",
         example="ValueError: Type fp16 is not supported.",
         texts=(r"Type fp16 is not supported",),
         cause="DeepSpeed finds no GPU, or one that is too old for fp16 (before Volta).",
-        remedy='"fp16": {"enabled": false} in the DeepSpeed configuration; ansible-playbook preflight.yml names the '
-        "nodes whose GPUs do not support its precision",
+        remedy=(
+            'set "fp16": {"enabled": false} in the DeepSpeed configuration; ansible-playbook preflight.yml names the '
+            "nodes whose GPUs do not support its precision"
+        ),
         source="deepspeedai/DeepSpeed#6723",
     ),
     CatalogueEntry(
         id="bf16-unsupported",
-        title="bf16 does not run here",
+        title="bf16 is not supported here",
         example="ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with "
         "cuda>=11.0",
         texts=(
@@ -58,7 +64,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Bfloat16 is only supported on GPUs with compute capability",
         ),
         cause="The GPUs are older than Ampere and do not support bf16, or torch sees no GPU.",
-        remedy="--fp16 True instead of --bf16 True (and fp16 in the DeepSpeed configuration)",
+        remedy="use --fp16 True instead of --bf16 True (and fp16 in the DeepSpeed configuration)",
         source="tatsu-lab/stanford_alpaca#133",
     ),
     CatalogueEntry(
@@ -72,14 +78,16 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="dtype-mismatch",
-        title="A layer gets an input of another precision",
+        title="A layer gets an input in a different precision",
         example="RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
         texts=(
             r"(?:mat1|self) and mat2 (?:must|to) have the same dtype",
             r"expected scalar type (?:Half|Float|BFloat16) but found (?:Half|Float|BFloat16)",
         ),
-        cause="The input of a layer is in fp32 and its weights in bf16 or fp16, or the other way round: part "
-        "of the model was cast, or it runs outside the autocast that the training uses.",
+        cause=(
+            "The input of a layer is in fp32 and its weights in bf16 or fp16, or the other way around: part of the "
+            "model was cast, or it runs outside the autocast context used for training."
+        ),
         remedy='run the forward pass in torch.autocast("cuda", dtype=torch.bfloat16), load the whole model in one '
         "precision (torch_dtype=...), or cast the input: x.to(layer.weight.dtype)",
         source="hpcaitech/ColossalAI#6169",
@@ -105,8 +113,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"probability tensor contains either `inf`, `nan`",
             r"found NaN in local grad norm",
         ),
-        cause="The training diverged: the learning rate is too high, fp16 overflowed, a division or a "
-        "logarithm got 0, or the data contain NaN.",
+        cause=(
+            "Training diverged: the learning rate is too high, fp16 overflowed, a division or a logarithm got 0, or "
+            "the data contains NaN."
+        ),
         remedy="lower the learning rate or lengthen its warm-up, clip gradients (max_grad_norm=1.0), and use "
         "bf16 instead of fp16 if the GPUs support it; torch.autograd.set_detect_anomaly(True) names "
         "the operation. Resume from the last good checkpoint",

@@ -12,12 +12,14 @@ TOPIC = "InfiniBand, RoCE and EFA"
 ENTRIES: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         id="rdma-timed-out",
-        title="The RDMA network does not link two nodes",
+        title="The RDMA network does not connect two nodes",
         example="NCCL WARN NET/IB : Got completion from peer ... with error 12, opcode 0, len 0, vendor err 129",
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)(?:IBV_WC_RETRY_EXC_ERR\()?12\b",),
-        cause="A packet over InfiniBand or RoCE was not answered (error 12 is a timeout): the network cards of "
-        "two nodes do not reach each other. With RoCE, usually the default GID is of the wrong kind, or "
-        "the switches do not route between the subnets.",
+        cause=(
+            "A packet over InfiniBand or RoCE was not answered (error 12 is a timeout): the network cards of two "
+            "nodes cannot reach each other. With RoCE, usually the default GID is of the wrong kind, or the switches "
+            "do not route between the subnets."
+        ),
         remedy="""set the index of the RoCE v2 GID that `show_gids` lists: -e '{"launch_environment": """
         """{"NCCL_IB_GID_INDEX": "3"}}'; test with `ib_write_bw` between the two nodes. NCCL_IB_DISABLE=1 """
         "uses TCP instead of RDMA",
@@ -29,15 +31,18 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with error 4, opcode 0, len 0, "
         "vendor err 81 (Send)",
         texts=(r"Got completion [^\n]{0,80}with (?:error |status=)",),
-        cause="An RDMA adapter reports an error other than a timeout. Status 1 and 4: the data exceeded the receiver's "
-        "buffer, or the adapter cannot access the memory, because of different MTUs on the two nodes or GPUDirect "
-        "RDMA. Status 10: the other node refused access. Status 5: the transfer was cancelled after an earlier "
-        "error.",
-        remedy="compare the MTU of both nodes (`ip link`, and active_mtu of `ibv_devinfo`) and of the switches, and "
-        "set "
-        "the same everywhere; look for an earlier line with another status. If it concerns GPU memory: "
-        """-e '{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}' disables GPUDirect RDMA; """
-        """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}' disables RDMA""",
+        cause=(
+            "An RDMA adapter reported an error other than a timeout. Status 1 and 4: the data exceeded the "
+            "receiver's buffer, or the adapter cannot access the memory, because of different MTUs on the two nodes "
+            "or GPUDirect RDMA. Status 10: the other node refused access. Status 5: the transfer was canceled after "
+            "an earlier error."
+        ),
+        remedy=(
+            "compare the MTU of both nodes (`ip link`, and active_mtu of `ibv_devinfo`) and of the switches, and set "
+            "the same MTU everywhere; look for an earlier line with another status. If it concerns GPU memory: -e "
+            '\'{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}\' disables GPUDirect RDMA; -e '
+            '\'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\' disables RDMA'
+        ),
         source="NVIDIA/nccl#1052",
         weak=True,
         general=True,
@@ -54,13 +59,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The network has no path between two RDMA adapters. Often each adapter of a node is on a separate "
         "network (rail), or only some ports belong to the cluster's network, and NCCL connects two adapters that "
         "cannot reach each other; or the GID is one that the other adapter cannot reach.",
-        remedy="name the ports that lead to the other nodes: the line in the message says which pair failed, "
-        "`ibv_devinfo` "
-        "and `show_gids` list them with their addresses: "
-        """-e '{"launch_environment": {"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1"}}'. With one network per adapter, """
-        """-e '{"launch_environment": {"NCCL_CROSS_NIC": "0"}}' keeps NCCL on one rail. With RoCE, """
-        """-e '{"launch_environment": {"NCCL_IB_GID_INDEX": "3"}}' selects another GID. To run over TCP """
-        """meanwhile: -e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}'""",
+        remedy=(
+            "name the ports that lead to the other nodes: the line in the message says which pair failed, and "
+            '`ibv_devinfo` and `show_gids` list them with their addresses: -e \'{"launch_environment": '
+            '{"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1"}}\'. With one network per adapter, -e \'{"launch_environment": '
+            '{"NCCL_CROSS_NIC": "0"}}\' keeps NCCL on one rail. With RoCE, -e \'{"launch_environment": '
+            '{"NCCL_IB_GID_INDEX": "3"}}\' selects another GID. To run over TCP in the meantime: -e '
+            '\'{"launch_environment": {"NCCL_IB_DISABLE": "1"}}\''
+        ),
         source="NVIDIA/nccl#2013",
     ),
     CatalogueEntry(
@@ -80,16 +86,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="efa-unreachable",
-        title="EFA does not reach another node",
+        title="EFA cannot reach another node",
         example="NCCL WARN NET/OFI Unable to insert remote address into address vector for device 1",
         texts=(
             r"NET/OFI Unable to insert remote address",
             r"Unresponsive receiver\b",
             r"NET/OFI Request [^\n]{0,60}completed with error",
         ),
-        cause="AWS's network adapter (EFA) works only between instances of one subnet whose security group "
-        "allows all traffic to and from itself, in both directions; or the process at the other end "
-        "has ended.",
+        cause=(
+            "AWS's network adapter (EFA) works only between instances in one subnet whose security group allows all "
+            "traffic to and from itself, in both directions; or the process at the other end has ended."
+        ),
         remedy="in the security group, allow all traffic with the group itself as source (inbound) and as "
         "destination (outbound); check the logs of the other ranks. To run over TCP until then: "
         """-e '{"launch_environment": {"NCCL_NET": "Socket"}}'""",
@@ -142,11 +149,12 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="AWS's NCCL plug-in (aws-ofi-nccl) finds no EFA adapter through libfabric: the instance has none, the "
         "container was started without the devices /dev/infiniband/uverbs*, or the image contains a libfabric other "
         "than the EFA installer's.",
-        remedy="`fi_info -p efa -t FI_EP_RDM` in the container must list an adapter. Give the container access to the "
-        "devices: -e "
-        '\'{"launch_container_options": ["--device=/dev/infiniband"]}\', and use the libfabric of the EFA '
-        'installer (/opt/amazon/efa/lib). Without EFA, over TCP: -e \'{"launch_environment": {"NCCL_NET": '
-        '"Socket"}}\'',
+        remedy=(
+            "`fi_info -p efa -t FI_EP_RDM` in the container must list an adapter. Give the container access to the "
+            'devices: -e \'{"launch_container_options": ["--device=/dev/infiniband"]}\', and use the libfabric of '
+            'the EFA installer (/opt/amazon/efa/lib). To run over TCP without EFA: -e \'{"launch_environment": '
+            '{"NCCL_NET": "Socket"}}\''
+        ),
         source="aws-samples/aws-efa-nccl-baseami-pipeline#2",
         recoverable=True,
         refines=("nccl-invalid-usage", "nccl-system-error", "nccl-internal-error"),
@@ -159,9 +167,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"Call to ibv_create_(?:cq|qp|ah|srq|comp_channel) failed",
             r"ibv_create_(?:cq|qp)\([^\n)]{0,60}\) failed: ",
         ),
-        cause="One of: the process cannot lock enough memory (`ulimit -l`, often 64 kB), which is the usual "
-        "reason; a "
-        "container lacks /dev/infiniband or the capability IPC_LOCK; or other jobs use up the adapter's queues.",
+        cause=(
+            "One of these applies: the process cannot lock enough memory (`ulimit -l`, often 64 kB), which is the "
+            "usual reason; a container lacks /dev/infiniband or the capability IPC_LOCK; or other jobs use up the "
+            "adapter's queues."
+        ),
         remedy="ansible-playbook site.yml --tags base_packages lifts the limit; in a container add --ulimit memlock=-1 "
         "--device /dev/infiniband to launch_container_options. To continue without RDMA, more slowly: "
         """-e '{"launch_environment": {"NCCL_IB_DISABLE": "1"}}'""",
@@ -171,16 +181,17 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="rdma-link-lost",
-        title="The link of an RDMA adapter went down",
+        title="An RDMA adapter's link went down",
         example="NCCL WARN NET/IB : Got async event : port error",
         texts=(
             r"NCCL WARN NET/IB ?: (?:\w{1,20}(?::\d{1,2})? )?(?:Got async event ?: |async fatal event[^\n:]{0,60}: )"
             r"(?:port error|local catastrophic error|device fatal)",
         ),
-        cause="The port of an InfiniBand or RoCE adapter of this node lost its link (port error), or the adapter "
-        "itself "
-        "failed (catastrophic error), so that a transfer was not answered. If the link comes back and is lost again, "
-        "it flaps: a cable, a transceiver, a port of the switch or the adapter is faulty.",
+        cause=(
+            "The port of an InfiniBand or RoCE adapter on this node lost its link (port error), or the adapter "
+            "itself failed (catastrophic error), so that a transfer was not answered. If the link comes back and is "
+            "lost again, it is flapping: a cable, a transceiver, a switch port or the adapter is faulty."
+        ),
         remedy="leave this node out (-e nodes=A,B) and launch again from the last checkpoint. Then `ibqueryerrors` "
         "(RoCE: `ethtool -S INTERFACE`), `mlxlink -d mlx5_0 -c` and `sudo dmesg -T | grep mlx5` on it show the port "
         "and its error counters: reseat or replace the cable or transceiver, or have the provider do it",
@@ -197,17 +208,21 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="rdma-gpu-memory",
-        title="The RDMA adapter cannot register memory of a GPU",
+        title="The RDMA adapter cannot register GPU memory",
         example="NCCL WARN Call to ibv_reg_mr_iova2 failed with error Bad address",
         texts=(
             r"ibv_reg_mr\w{0,12} failed with error (?:Bad address|Invalid argument)",
             r"ibv_reg_dmabuf_mr\w{0,12} failed with error ",
         ),
-        cause="GPUDirect RDMA does not work on this node: the adapter's driver cannot register the memory of a GPU, "
-        "since the module nvidia_peermem is not loaded, or the driver, OFED and the kernel do not fit together.",
-        remedy="""-e '{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}' does without GPUDirect RDMA. To use it: """
-        "`sudo modprobe nvidia_peermem` on each node (after OFED was installed, reinstall the GPU driver). If the "
-        "message is about dmabuf: NCCL_DMABUF_ENABLE=0",
+        cause=(
+            "GPUDirect RDMA does not work on this node: the adapter's driver cannot register GPU memory because the "
+            "nvidia_peermem module is not loaded, or because the driver, OFED and the kernel are incompatible."
+        ),
+        remedy=(
+            '-e \'{"launch_environment": {"NCCL_NET_GDR_LEVEL": "LOC"}}\' turns off GPUDirect RDMA. To use it: `sudo '
+            "modprobe nvidia_peermem` on each node (after installing OFED, reinstall the GPU driver). If the message "
+            "is about dmabuf, set NCCL_DMABUF_ENABLE=0"
+        ),
         source="Mellanox/nv_peer_memory#115",
         refines=("nccl-system-error", "nccl-internal-error", "nccl-peer-gone"),
     ),

@@ -48,10 +48,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Memory access fault by GPU node-\d{1,4} ",),
         cause="A kernel read or wrote an invalid address: an index out of range, a tensor that was freed or is on "
         "another GPU, a package compiled for a different ROCm release, or a driver bug.",
-        remedy="""-e '{"launch_environment": {"AMD_SERIALIZE_KERNEL": "3"}}' shows the line that starts the """
-        """kernel; check """
-        "the indices of embeddings and gathers, and that compiled packages are for torch's ROCm. If it happens only on "
-        "one node: sudo dmesg there, and reboot it",
+        remedy=(
+            '-e \'{"launch_environment": {"AMD_SERIALIZE_KERNEL": "3"}}\' shows the line that launched the kernel; '
+            "check the indices of embeddings and gathers, and that compiled packages were built for torch's ROCm "
+            "version. If it happens only on one node, look at sudo dmesg there and reboot it"
+        ),
         source="ROCm/pytorch#797",
     ),
     CatalogueEntry(
@@ -65,8 +66,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="Direct copies between the GPUs of a node (P2P) fail: the IOMMU translates them, the machine's "
         "PCI bridges "
         "redirect them (ACS), or the cards do not support them.",
-        remedy="boot the node with iommu=pt on the kernel's command line, and disable ACS on the PCI bridges; "
-        """-e '{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}' disables them, at lower speed""",
+        remedy=(
+            "boot the node with iommu=pt on the kernel's command line, and disable ACS on the PCI bridges; -e "
+            '\'{"launch_environment": {"NCCL_P2P_DISABLE": "1"}}\' disables direct copies, at lower speed'
+        ),
         source="ROCm/rccl#1454",
         refines=("nccl-cuda-error", "nccl-system-error", "nccl-internal-error"),
     ),
@@ -80,9 +83,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="RCCL prints this at startup on many machines that work. Without iommu=pt, copies between GPUs can hang "
         "on some machines; automatic NUMA balancing slows them down.",
-        remedy="if nothing else explains the failure: add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, "
-        "run sudo "
-        "update-grub and reboot; sudo sysctl kernel.numa_balancing=0",
+        remedy=(
+            "if nothing else explains the failure: add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, run sudo "
+            "update-grub and reboot; also run sudo sysctl kernel.numa_balancing=0"
+        ),
         source="ROCm/rocm-systems#7916",
         weak=True,
         recoverable=True,

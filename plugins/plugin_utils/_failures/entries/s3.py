@@ -25,9 +25,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="Temporary AWS credentials expired during the job, usually after one to twelve hours; S3 then responds "
         "to a HEAD request only with 400 Bad Request.",
-        remedy="use credentials that are renewed: an instance profile (IAM role) of the machines, or an access "
-        "key without a session token; for a long job stage the data first: ansible-playbook "
-        "stage_data.yml",
+        remedy=(
+            "use credentials that are renewed: an instance profile (IAM role) for the machines, or an access key "
+            "without a session token; for a long job, stage the data first: ansible-playbook stage_data.yml"
+        ),
         source="CivicTechTO/ttc_subway_times#59",
     ),
     CatalogueEntry(
@@ -66,8 +67,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"FSTimeoutError\b",
             r"botocore\.exceptions\.(?:ReadTimeoutError|IncompleteReadError|ConnectionClosedError|ResponseStreamingError)",
         ),
-        cause="Data that are streamed from S3 or another remote store did not arrive in time: the connection "
-        "broke, is slow, or has too many readers.",
+        cause=(
+            "Data streamed from S3 or another remote store did not arrive in time: the connection broke, is slow, or "
+            "has too many readers."
+        ),
         remedy="download the data before the job: ansible-playbook stage_data.yml copies a bucket to all nodes; "
         "otherwise allow more retries and a longer timeout, with fewer DataLoader workers",
         source="huggingface/datasets#7164",
@@ -87,7 +90,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="s3-clock",
-        title="The node's clock is wrong for S3",
+        title="The node's clock is too far off for S3",
         example="An error occurred (RequestTimeTooSkewed) when calling the GetObject operation: The difference "
         "between the request time and the current time is too large.",
         texts=(
@@ -96,8 +99,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="S3 rejects requests whose time is more than 15 minutes off: the node's clock is wrong, or a "
         "request was delayed by that much.",
-        remedy="sudo timedatectl set-ntp true on the node; ansible-playbook preflight.yml compares the clocks "
-        "of all nodes",
+        remedy=(
+            "run sudo timedatectl set-ntp true on the node; ansible-playbook preflight.yml compares the clocks of "
+            "all nodes"
+        ),
         source="aws/aws-cli#6358",
     ),
     CatalogueEntry(
@@ -144,7 +149,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
             r"DefaultCredentialsError\b",
             r"Your default credentials were not found",
         ),
-        cause="The data are in Google Cloud Storage, and this node has neither a service account nor a key file.",
+        cause="The data is in Google Cloud Storage, and this node has neither a service account nor a key file.",
         remedy="give the machines a service account that may read the bucket; or copy a key file to each node "
         "and name it: "
         """-e '{"launch_environment": {"GOOGLE_APPLICATION_CREDENTIALS": "/path/key.json"}}'; or copy """

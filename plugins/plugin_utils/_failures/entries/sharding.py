@@ -18,8 +18,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="With ZeRO 3, all ranks must run the same layers in the same order. Here they do not: experts, images or "
         "adapters that only some batches use, a generate() that ends sooner on some ranks, or an evaluation that only "
         "some ranks run.",
-        remedy="generate(synced_gpus=True); feed a dummy image or expert where a batch has none; "
-        "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]) for mixtures of experts; or use ZeRO 2",
+        remedy=(
+            "use generate(synced_gpus=True); feed a dummy image or expert where a batch has none; call "
+            "deepspeed.utils.set_z3_leaf_modules(model, [BLOCK]) for mixtures of experts; or use ZeRO 2"
+        ),
         source="deepspeedai/DeepSpeed#5799",
     ),
     CatalogueEntry(
@@ -42,9 +44,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="ZeRO 3 got weights of different types",
         example="AssertionError: assert len(set(t.dtype for t in tensors)) == 1",
         texts=(r"assert len\(set\(t\.dtype for t in tensors\)\) == 1",),
-        cause="ZeRO 3 joins the weights into one buffer, and some have another precision: neither fp16 nor bf16 is on "
-        "in the DeepSpeed configuration although the model was loaded in half precision, or adapters and new layers "
-        "are fp32.",
+        cause=(
+            "ZeRO 3 combines the weights into one buffer, but some have a different precision: neither fp16 nor bf16 "
+            "is enabled in the DeepSpeed configuration although the model was loaded in half precision, or adapters "
+            "and new layers are fp32."
+        ),
         remedy='enable the precision in which the model is loaded in the DeepSpeed configuration ("bf16": {"enabled": '
         '"auto"} with --bf16, "fp16" for GPUs before Ampere), and cast the rest: model.to(torch.bfloat16)',
         source="richard-peng-xia/MMed-RAG#8",
@@ -57,8 +61,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="The memory of a weight was freed. With FSDP or another sharding wrapper, weights exist only during the "
         "forward pass of the wrapped model: this call, such as generate(), a submodule's forward or a method of the "
         "unwrapped model, bypasses it. With torch.compile, a custom kernel is traced.",
-        remedy="call the wrapped model itself first, or gather the weights: with FSDP.summon_full_params(model): ...; "
-        "for generate use synced_gpus=True inside it. With torch.compile: register the kernel with torch.library",
+        remedy=(
+            "call the wrapped model itself first, or gather the weights: with FSDP.summon_full_params(model): ...; "
+            "for generate use synced_gpus=True inside it. With torch.compile, register the kernel with torch.library"
+        ),
         source="pytorch/pytorch#82461",
         weak=True,
     ),

@@ -78,8 +78,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="RuntimeError: unable to mmap 29764 bytes from file </torch_10182_3020184674_63991>: Cannot "
         "allocate memory (12)",
         texts=(r"unable to mmap \d{1,20} bytes from file </torch_",),
-        cause="Each tensor that processes share is a memory mapping, and the kernel allows a process only so "
-        "many (vm.max_map_count); or the machine's memory is full.",
+        cause=(
+            "Each tensor that processes share is a memory mapping, and the kernel allows a process only a limited "
+            "number of them (vm.max_map_count); or the machine's memory is full."
+        ),
         remedy="on that node: sudo sysctl -w vm.max_map_count=1048576; in the script, share one large tensor "
         "instead of many small ones, or use fewer DataLoader workers (num_workers)",
         source="pytorch/pytorch#87861",

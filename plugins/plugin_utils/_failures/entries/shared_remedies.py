@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 LESS_GPU_MEMORY = (
-    "use a smaller batch per rank with more gradient accumulation steps; gradient checkpointing; or ZeRO stage 2 or "
-    "3, or FSDP, which shard the optimizer across ranks. If much memory is reserved but unallocated: "
-    """-e '{"launch_environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}'"""
+    "use a smaller batch per rank with more gradient accumulation steps; use gradient checkpointing; or use ZeRO "
+    "stage 2 or 3, or FSDP, which shard the optimizer across ranks. If much memory is reserved but unallocated: "
+    '-e \'{"launch_environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}\''
 )
 GPUS_IN_USE = "Check whether other processes use the GPUs: ansible-playbook preflight.yml names them"
 LESS_HOST_MEMORY = (
@@ -17,11 +17,12 @@ LESS_HOST_MEMORY = (
     "offload, fewer ranks per node (-e nproc_per_node=N), or machines with more memory"
 )
 MORE_SHARED_MEMORY = (
-    "ansible-playbook site.yml --tags base_packages sets /dev/shm to half of the memory (base_packages_shm_size); a "
-    "run in a container has the node's, or its own with -e launch_container_shm_size=16g; or use fewer workers"
+    "ansible-playbook site.yml --tags base_packages sets /dev/shm to half of the memory "
+    "(base_packages_shm_size); a run in a container uses the node's /dev/shm, or its own with -e "
+    "launch_container_shm_size=16g; or use fewer workers"
 )
 SAME_SOFTWARE = (
-    "ansible-playbook preflight.yml names the nodes whose versions differ, ansible-playbook site.yml --tags "
+    "ansible-playbook preflight.yml names the nodes whose versions differ, and ansible-playbook site.yml --tags "
 )
 CPU_ONLY_TORCH = (
     "on nodes without GPUs, {change}. On nodes with GPUs: ansible-playbook site.yml --tags python_env,pytorch -e "

@@ -61,8 +61,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Unable to contact slurm controller",),
         cause="slurmctld is stopped or restarting, its node is down, or its port (6817) is closed to this node. "
         "Running jobs continue.",
-        remedy="`scontrol ping` names the controller's node; on that node: sudo systemctl restart slurmctld, and `sudo "
-        "journalctl -u slurmctld -n 20` for the reason. Ports: ansible-playbook site.yml --tags firewall",
+        remedy=(
+            "`scontrol ping` names the controller's node; on that node, run sudo systemctl restart slurmctld, and "
+            "`sudo journalctl -u slurmctld -n 20` to see the reason. To open ports: ansible-playbook site.yml --tags "
+            "firewall"
+        ),
         source="ArjunaCluster/ArjunaUsers#92",
         recoverable=True,
     ),
@@ -97,8 +100,10 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         texts=(r"Requested node configuration is not available",),
         cause="The partition has no nodes, or too few, with as many GPUs and CPUs or as much memory as the job "
         "requests; or the chosen nodes are in a different partition.",
-        remedy="`sinfo --Node --format='%N %P %c %m %G %T'` lists the resources of the nodes: set "
-        "launch_slurm_partition and launch_slurm_gres accordingly",
+        remedy=(
+            "`sinfo --Node --format='%N %P %c %m %G %T'` lists the nodes' resources: set launch_slurm_partition and "
+            "launch_slurm_gres accordingly"
+        ),
         source="ArjunaCluster/ArjunaUsers#112",
     ),
     CatalogueEntry(
@@ -147,34 +152,39 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         cause="Slurm's container plugin (pyxis, enroot) could not fetch the image, unpack it or start it; the lines of "
         "enroot's log below say which. Usual reasons: the path of a .sqsh file that does not begin with / or ./, no "
         "access to the registry, no space or no permission in enroot's directories, or no shell in the image.",
-        remedy="import the image once with `enroot import` and pass its absolute path; for private registries put the "
-        "credentials into ~/.config/enroot/.credentials; ENROOT_CACHE_PATH and ENROOT_DATA_PATH must be writable and "
-        "have "
-        "space; --no-container-entrypoint for unusual images",
+        remedy=(
+            "import the image once with `enroot import` and pass its absolute path; for private registries put the "
+            "credentials into ~/.config/enroot/.credentials; ENROOT_CACHE_PATH and ENROOT_DATA_PATH must be writable "
+            "and have space; use --no-container-entrypoint for unusual images"
+        ),
         source="NVIDIA/pyxis#127",
         weak=True,
     ),
     CatalogueEntry(
         id="slurm-tasks-list",
-        title="The script takes Slurm's list of tasks for a number",
+        title="The script treats Slurm's task list as a number",
         example="ValueError: invalid literal for int() with base 10: '1(x2)'",
         texts=(r"invalid literal for int\(\) with base 10: '(?:\d{1,5}(?:\(x\d{1,5}\))?,?){1,40}\(x\d{1,5}\)'",),
-        cause="Slurm writes the tasks per node of several nodes as a list: SLURM_TASKS_PER_NODE=1(x2) is one task on "
-        "each "
-        "of two nodes. The script, or a package that it uses, expects a single number.",
-        remedy="export SLURM_TASKS_PER_NODE=N and SLURM_STEP_TASKS_PER_NODE=N with the number per node before the "
-        "start, or let the script read SLURM_NTASKS_PER_NODE (#SBATCH --ntasks-per-node=N); with torchrun, "
-        "LOCAL_WORLD_SIZE has the number",
+        cause=(
+            "For several nodes, Slurm writes the tasks per node as a list: SLURM_TASKS_PER_NODE=1(x2) is one task on "
+            "each of two nodes. The script, or a package that it uses, expects a single number."
+        ),
+        remedy=(
+            "export SLURM_TASKS_PER_NODE=N and SLURM_STEP_TASKS_PER_NODE=N with the number per node before starting "
+            "the script, or let the script read SLURM_NTASKS_PER_NODE (#SBATCH --ntasks-per-node=N); with torchrun, "
+            "LOCAL_WORLD_SIZE has the number"
+        ),
         source="sehoffmann/dmlcloud#39",
     ),
     CatalogueEntry(
         id="slurm-options-exclusive",
-        title="Two Slurm options exclude each other",
+        title="Two Slurm options are mutually exclusive",
         example="srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
         texts=(r"(?:srun|sbatch|salloc): (?:fatal|error): [^\n]{1,160} (?:are|is) mutually exclusive",),
-        cause="The job requests memory (or GPUs, or tasks) in two ways. The second one often is not in the command, "
-        "but in "
-        "a variable: srun inside an allocation inherits SLURM_MEM_PER_NODE and the like from it.",
+        cause=(
+            "The job requests memory (or GPUs, or tasks) in two ways. Often the second one is not in the command but "
+            "in a variable: srun inside an allocation inherits SLURM_MEM_PER_NODE and similar variables from it."
+        ),
         remedy="unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE before srun, and keep one of --mem, "
         "--mem-per-cpu and --mem-per-gpu",
         source="snakemake/snakemake#2912",
@@ -184,10 +194,14 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         title="srun ended the tasks after one of them had ended",
         example="srun: First task exited 30s ago",
         texts=(r"srun: First task exited \d{1,6}s ago",),
-        cause="One task of the step ended before the others, successfully or not, and srun ended the others after its "
-        "waiting time (--wait, or WaitTime of the cluster).",
-        remedy="the log of the task that the line `task N: exited` names says why it ended. If it was finished: srun "
-        "--wait=0 lets the others go on; if it failed: srun --kill-on-bad-exit=1 ends all at once",
+        cause=(
+            "One task of the step ended before the others, successfully or not, and srun ended the others after its "
+            "waiting time (--wait, or the cluster's WaitTime)."
+        ),
+        remedy=(
+            "the log of the task named in the line `task N: exited` says why it ended. If it had finished, srun "
+            "--wait=0 lets the others continue; if it failed, srun --kill-on-bad-exit=1 ends all of them at once"
+        ),
         source="NatLabRockies/torc#318",
         refines=("slurm-cancelled", "killed"),
     ),

@@ -24,7 +24,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         id="wandb-process",
-        title="wandb's background process does not respond",
+        title="wandb's background process is not responding",
         example="wandb.errors.UsageError: Error communicating with wandb process",
         texts=(
             r"Error communicating with wandb process",
@@ -47,9 +47,11 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         example="wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
         texts=(r"api_key not configured",),
         cause="The job's user has no Weights & Biases API key on that node.",
-        remedy="WANDB_API_KEY=... ansible-playbook site.yml --tags wandb; or for this job only "
-        """-e '{"launch_pass_environment": ["WANDB_API_KEY"]}'; to run without W&B: """
-        """-e '{"launch_environment": {"WANDB_MODE": "offline"}}'""",
+        remedy=(
+            "run WANDB_API_KEY=... ansible-playbook site.yml --tags wandb; or, for this job only, use -e "
+            '\'{"launch_pass_environment": ["WANDB_API_KEY"]}\'; to run without W&B: -e \'{"launch_environment": '
+            '{"WANDB_MODE": "offline"}}\''
+        ),
         source="unslothai/unsloth#1914",
         recoverable=True,
     ),

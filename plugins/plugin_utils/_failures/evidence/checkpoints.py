@@ -41,9 +41,11 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="The checkpoint has only placeholders (of size 0 or 1) in place of the weights: it was saved from a "
         "model "
         "that ZeRO stage 3 or FSDP had sharded, without gathering them.",
-        remedy="python zero_to_fp32.py CHECKPOINT_DIRECTORY OUTPUT (DeepSpeed puts the script there) assembles full "
-        "weights from DeepSpeed's files; for the next save: engine.save_16bit_model, "
-        '"stage3_gather_16bit_weights_on_model_save": true, or FULL_STATE_DICT with FSDP',
+        remedy=(
+            "python zero_to_fp32.py CHECKPOINT_DIRECTORY OUTPUT (DeepSpeed puts the script there) assembles full "
+            "weights from DeepSpeed's files; for the next save, use engine.save_16bit_model, "
+            '"stage3_gather_16bit_weights_on_model_save": true, or FULL_STATE_DICT with FSDP'
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -107,9 +109,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"size of tensor a \((?P<first>\d{4,15})\) must match the size of tensor b \((?P<second>\d{4,15})\)",
             r"/torch/optim/|exp_avg|optimizer\.step\(",
         ),
-        cause="The saved state of the optimizer is from a different number of ranks: a part has {first} elements here "
-        "and "
-        "{second} there.",
+        cause=(
+            "The optimizer's saved state is from a different number of ranks: a part has {first} elements here and "
+            "{second} there."
+        ),
         remedy="resume with the number of ranks that saved it; or save and load the full optimizer state "
         "(FSDP.full_optim_state_dict), or use torch.distributed.checkpoint, which reshards",
         condition=is_ratio,
@@ -121,8 +124,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"Missing key\(s\) in state_dict: \"(?P<name>[\w.]{1,100}\.(?:module|_orig_mod|_fsdp_wrapped_module)\.)",
             r"Unexpected key\(s\) in state_dict: ",
         ),
-        cause="A part of the model is wrapped now ({name}), and was not when the checkpoint was saved, as with another "
-        "number of GPUs: the names differ by the wrapper's prefix.",
+        cause=(
+            "A part of the model is wrapped now ({name}), but was not when the checkpoint was saved, as happens with "
+            "a different number of GPUs: the names differ by the wrapper's prefix."
+        ),
         remedy="load the checkpoint before that part is wrapped, or into the inner part: "
         "part.module.load_state_dict(...); save the inner module from now on",
         certain=True,
@@ -134,8 +139,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"Missing key\(s\) in state_dict: ",
             r"Unexpected key\(s\) in state_dict: \"(?P<name>[\w.]{1,100}\.(?:module|_orig_mod|_fsdp_wrapped_module)\.)",
         ),
-        cause="A part of the model was wrapped when the checkpoint was saved ({name}), and is not now, as with another "
-        "number of GPUs: the names differ by the wrapper's prefix.",
+        cause=(
+            "A part of the model was wrapped when the checkpoint was saved ({name}), but is not now, as happens with "
+            "a different number of GPUs: the names differ by the wrapper's prefix."
+        ),
         remedy='rename before loading: state = {{name.replace(".module.", "."): value for name, value in '
         "state.items()}}; save the inner module from now on",
         certain=True,
@@ -147,8 +154,10 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="What the script passes to optimizer.load_state_dict is not the state of an optimizer: another object "
         "(such as the scheduler) was saved under that name, or the optimizer's state was left out or is kept in shards "
         "(DeepSpeed, FSDP).",
-        remedy="print(torch.load(path, map_location='cpu')['optimizer'].keys()); correct the order of the arguments of "
-        "the function that saves, load sharded states with the framework (engine.load_checkpoint), or resume with the "
-        "weights only",
+        remedy=(
+            "print(torch.load(path, map_location='cpu')['optimizer'].keys()); correct the argument order of the save "
+            "function, load sharded states with the framework (engine.load_checkpoint), or resume with the weights "
+            "only"
+        ),
     ),
 )

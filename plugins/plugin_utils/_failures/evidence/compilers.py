@@ -21,8 +21,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"cc1plus\)",
         ),
         cause="The compiler was killed for lack of memory: several files are compiled at once, on each rank.",
-        remedy="""-e '{{"launch_environment": {{"MAX_JOBS": "2"}}}}'; or build the extension once before the job """
-        "(DS_BUILD_OPS=1 pip install deepspeed; a prebuilt wheel of flash-attn)",
+        remedy=(
+            'use -e \'{{"launch_environment": {{"MAX_JOBS": "2"}}}}\'; or build the extension once before the job '
+            "(DS_BUILD_OPS=1 pip install deepspeed; a prebuilt wheel of flash-attn)"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -30,19 +32,24 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=FAILED,
         shows=(r"fatal error: (?P<header>THC/[\w./]{1,60}): No such file",),
         cause="The extension's code is for an old torch: {header} was removed in torch 1.11.",
-        remedy="a newer release of the extension, or torch<1.11 in the job's requirements, then ansible-playbook "
-        "site.yml --tags python_env",
+        remedy=(
+            "put a newer release of the extension, or torch<1.11, into the job's requirements, then run "
+            "ansible-playbook site.yml --tags python_env"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="compiler-toolkit-in-parts",
         entries=FAILED,
         shows=(r"fatal error: (?P<header>(?:nv|cub|thrust|cuda|cooperative_groups)/[\w./]{1,60}): No such file",),
-        cause="The CUDA toolkit of the environment is incomplete ({header} is missing): conda installs its parts "
-        "separately.",
-        remedy="install the whole toolkit of torch's CUDA version (conda install -c nvidia cuda-toolkit, or sudo "
-        "apt-get "
-        f"install cuda-toolkit-12-4) and set CUDA_HOME to it in launch_environment, {REBUILD}",
+        cause=(
+            "The environment's CUDA toolkit is incomplete ({header} is missing): conda installs its parts separately."
+        ),
+        remedy=(
+            "install the full CUDA toolkit in the version that torch was built with (conda install -c nvidia "
+            "cuda-toolkit, or sudo apt-get install cuda-toolkit-12-4) and set CUDA_HOME to it in launch_environment, "
+            f"{REBUILD}"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -53,10 +60,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"C\+\+(?P<needed>1[47]|2[03]) to "
             r"compile PyTorch",
         ),
-        cause="The extension is compiled for an older C++ than this version of torch needs (C++{standard}{needed}): "
-        "its build asks for -std=c++14, or the compiler is too old.",
-        remedy=f"a newer release of the extension that supports this version of torch (or -std=c++17 in its "
-        f"setup.py), g++ 9 or newer, {REBUILD}",
+        cause=(
+            "The extension is compiled for an older C++ standard than this version of torch needs "
+            "(C++{standard}{needed}): its build asks for -std=c++14, or the compiler is too old."
+        ),
+        remedy=(
+            "install a newer release of the extension that supports this version of torch (or -std=c++17 in its "
+            f"setup.py), g++ 9 or newer, {REBUILD}"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -68,9 +79,12 @@ RULES: tuple[EvidenceRule, ...] = (
             r"[^\n]{0,60}error: ",
         ),
         cause="The C++ compiler is newer than the CUDA toolkit supports: it fails on the compiler's own header files.",
-        remedy="sudo apt-get install g++-10 on all nodes (g++-11 for CUDA 11.8 and 12), and "
-        """-e '{{"launch_environment": {{"CC": "gcc-10", "CXX": "g++-10", """
-        """"NVCC_PREPEND_FLAGS": "-ccbin g++-10"}}}}', """ + REBUILD,
+        remedy=(
+            "run sudo apt-get install g++-10 on all nodes (g++-11 for CUDA 11.8 and 12), and use -e "
+            '\'{{"launch_environment": {{"CC": "gcc-10", "CXX": "g++-10", "NVCC_PREPEND_FLAGS": "-ccbin '
+            "g++-10\"}}}}', "
+        )
+        + REBUILD,
     ),
     EvidenceRule(
         id="compiler-of-another-vendor",
@@ -78,7 +92,7 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"nvcc fatal\s{1,8}: (?P<what>Unsupported (?:NVHPC|host|clang|Clang)[^\n]{1,120})",),
         cause="nvcc does not work with the C++ compiler that it finds ({what}): CC, CXX or a loaded module names "
         "another vendor's.",
-        remedy="""-e '{{"launch_environment": {{"CC": "gcc", "CXX": "g++"}}}}'; unload the module of that compiler, """
+        remedy=('use -e \'{{"launch_environment": {{"CC": "gcc", "CXX": "g++"}}}}\'; unload that compiler\'s module, ')
         + REBUILD,
         certain=True,
     ),
@@ -86,18 +100,22 @@ RULES: tuple[EvidenceRule, ...] = (
         id="compiler-header",
         entries=("extension-build-failed",),
         shows=(r"fatal error: (?P<header>[\w./+-]{1,100}): No such file or directory",),
-        cause="The compiler does not find the header file {header}: a development package is missing on the node.",
-        remedy="`apt-file search {header}` names its package (Python.h: python3-dev; omp.h: libomp-dev); install it on "
-        f"all nodes with base_packages_extra and ansible-playbook site.yml --tags base_packages, {REBUILD}",
+        cause="The compiler cannot find the header file {header}: a development package is missing on the node.",
+        remedy=(
+            "`apt-file search {header}` shows which package provides it (Python.h: python3-dev; omp.h: "
+            "libomp-dev); install it on all nodes with base_packages_extra and ansible-playbook site.yml --tags "
+            f"base_packages, {REBUILD}"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="compiler-first-error",
         entries=("extension-build-failed",),
         shows=(r"^(?P<line>[\w./+-]{1,160}[:(]\d{1,6}[):][^\n]{0,40}error: [^\n]{1,160})",),
-        cause="The compiler refused the extension's code ({line}).",
-        remedy="usually the extension is of another release than torch or CUDA expect: install one that names this "
-        "torch "
-        f"in its requirements, {REBUILD}",
+        cause="The compiler rejected the extension's code ({line}).",
+        remedy=(
+            "usually the extension's release does not match torch or CUDA: install one that names this torch version "
+            f"in its requirements, {REBUILD}"
+        ),
     ),
 )

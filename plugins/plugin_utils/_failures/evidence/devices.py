@@ -193,9 +193,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:set_device\(|\.cuda\(|device\(|device_ids=\[)[^\n]{0,60}(?i:local_?rank|args\.gpu\b)",
             r"\bsrun: |\bSLURM_|slurmstepd",
         ),
-        cause="Slurm shows each task only its own GPU (--gpus-per-task=1 or --gpu-bind), which is device 0 there, and "
-        "the "
-        "script takes the GPU of the local rank; or more tasks were started on the node than it has GPUs.",
+        cause=(
+            "Slurm shows each task only its own GPU (--gpus-per-task=1 or --gpu-bind), which is device 0 there, and "
+            "the script uses the local rank as the GPU number; or more tasks were started on the node than it has "
+            "GPUs."
+        ),
         remedy="request the GPUs for the node: --gpus-per-node=N in place of --gpus-per-task, with --gpu-bind=none; or "
         "let the script use local_rank % torch.cuda.device_count()",
     ),
@@ -204,9 +206,11 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("invalid-device-ordinal", "device-id-invalid"),
         shows=(r"(?:set_device\(|\.cuda\(|device\(|device_ids=\[)[^\n]{0,60}(?i:local_?rank|LOCAL_RANK|args\.gpu\b)",),
         unless=r"%\s{0,2}(?:torch\.cuda\.device_count|n_?gpu|num_gpus)|Visible devices|CUDA_VISIBLE_DEVICES: \[",
-        cause="More processes were started on this node than GPUs are visible to it: the script takes the GPU of the "
-        "local rank, and this one exceeds their number (CUDA_VISIBLE_DEVICES, the scheduler or the container may hide "
-        "some).",
+        cause=(
+            "More processes were started on this node than GPUs are visible to it: the script uses the local rank as "
+            "the GPU number, and this rank's exceeds the number of visible GPUs (CUDA_VISIBLE_DEVICES, the scheduler "
+            "or the container may hide some)."
+        ),
         remedy=FEWER_RANKS,
         condition=not_the_second,
     ),
@@ -216,28 +220,38 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(TWO_GPUS, r"/(?:mmcv|mmengine|mmdet|mmseg|mmaction)/"),
         cause="This rank's model is on one GPU and its input on another: mmcv selects the GPU by the rank modulo the "
         "number of GPUs, which is not the local rank if the nodes have different numbers of GPUs.",
-        remedy="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) after init_dist, and device_ids=[LOCAL_RANK] for "
-        "MMDistributedDataParallel; upgrade mmcv or mmengine; or use the same number of ranks on each node: "
-        "-e nproc_per_node={ranks_per_node}",
+        remedy=(
+            "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) after init_dist, and pass "
+            "device_ids=[LOCAL_RANK] for MMDistributedDataParallel; upgrade mmcv or mmengine; or use the same number "
+            "of ranks on each node: -e nproc_per_node={ranks_per_node}"
+        ),
     ),
     EvidenceRule(
         id="gpu-by-modulo",
         entries=("tensors-on-two-devices", "nccl-duplicate-gpu"),
         shows=(),
-        cause="The nodes have different numbers of ranks, so that the rank modulo the number of GPUs is not the local "
-        "rank: model and input of this rank are on different GPUs.",
-        remedy=f"{OWN_GPU}, not rank % torch.cuda.device_count(); or the same number of ranks on each node: "
-        "-e nproc_per_node=N",
+        cause=(
+            "The nodes have different numbers of ranks, so the rank modulo the number of GPUs is not the local rank: "
+            "this rank's model and input are on different GPUs."
+        ),
+        remedy=(
+            f"{OWN_GPU}, not rank % torch.cuda.device_count(); or use the same number of ranks on each node: -e "
+            "nproc_per_node=N"
+        ),
         condition=nodes_differ,
     ),
     EvidenceRule(
         id="model-spread-over-gpus",
         entries=("tensors-on-two-devices",),
         shows=(TWO_GPUS, r"device_map|/accelerate/hooks\.py|dispatch_model|hf_device_map"),
-        cause='The model is spread over all GPUs of the node (device_map="auto") although each GPU has a process of '
-        "its own: its layers are on cuda:{first} and cuda:{second}.",
-        remedy='device_map={{"": int(os.environ["LOCAL_RANK"])}} in from_pretrained, or no device_map at all; models '
-        "that are too large for one GPU: ZeRO 3 or FSDP",
+        cause=(
+            'The model is spread over all GPUs of the node (device_map="auto") although each GPU has its own '
+            "process: its layers are on cuda:{first} and cuda:{second}."
+        ),
+        remedy=(
+            'use device_map={{"": int(os.environ["LOCAL_RANK"])}} in from_pretrained, or no device_map at all; for '
+            "models that are too large for one GPU, use ZeRO 3 or FSDP"
+        ),
     ),
     EvidenceRule(
         id="tensor-on-first-gpu",
@@ -269,12 +283,12 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<count>\d{1,3}) validation errors? for (?P<model>\w{1,80})\n[^\n\w]{0,2}(?:\[?\w{1,12}\]?: ?)?"
             r"(?P<field>[\w.]{1,80})\n[^\n]{0,30}Extra inputs are not permitted",
         ),
-        cause="The configuration has fields that this release does not know in that section: {field} is the first of "
-        "{count} errors for {model}; each field stands above an `Extra inputs are not permitted` in the log. They "
-        "belong "
-        "to another section (such as fp16 for bf16) or to another release of the package that defines {model}; "
-        "pydantic "
-        "only checks them.",
+        cause=(
+            "The configuration has fields that this release does not recognize in that section: {field} is the first "
+            "of {count} errors for {model}; each field appears above an `Extra inputs are not permitted` in the log. "
+            "They belong to another section (such as fp16 for bf16) or to another release of the package that "
+            "defines {model}; pydantic only checks them."
+        ),
         remedy="remove these fields from that section of the configuration (DeepSpeed's bf16 may need only "
         '"enabled": true), or install the release of that package for which it was written',
         certain=True,
@@ -301,10 +315,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"world_size (?P<total>\d{1,7}) != (?P<micro>\d{1,7}) \* (?P<steps>\d{1,7}) \* "
             r"(?P<ranks>\d{1,7})\b",
         ),
-        cause="The batch of all ranks together, {total}, cannot be divided by {micro} (per GPU) x {ranks} ranks: "
-        "{micro} x {steps} x {ranks} is another number.",
-        remedy="choose a train_batch_size (or whatever the script calls its global batch) that is a multiple of "
-        "{micro} x {ranks}, or start another number of ranks",
+        cause=(
+            "The global batch size, {total}, is not divisible by {micro} (per GPU) x {ranks} ranks: {micro} x "
+            "{steps} x {ranks} is a different number."
+        ),
+        remedy=(
+            "choose a train_batch_size (or whatever the script calls its global batch) that is a multiple of {micro} "
+            "x {ranks}, or start a different number of ranks"
+        ),
         condition=not_divisible,
         certain=True,
     ),
@@ -312,9 +330,11 @@ RULES: tuple[EvidenceRule, ...] = (
         id="deepspeed-started-alone",
         entries=("deepspeed-batch-sizes",),
         shows=(r"world_size (?P<total>\d{1,7}) != (?P<micro>\d{1,7}) \* (?P<steps>\d{1,7}) \* 1\b",),
-        cause="DeepSpeed counts 1 rank, but the batch sizes imply more ({total} = {micro} * {steps} * ranks): the "
-        "script was started without a launcher for several ranks, or DeepSpeed reads the configuration before "
-        "torch.distributed is initialised.",
+        cause=(
+            "DeepSpeed counts 1 rank, but the batch sizes imply more ({total} = {micro} * {steps} * ranks): the "
+            "script was started without a launcher for several ranks, or DeepSpeed reads the configuration before "
+            "torch.distributed is initialized."
+        ),
         remedy='leave train_batch_size out of the configuration (with the Hugging Face Trainer: "auto"), so that it '
         "follows from the number of ranks, and call deepspeed.init_distributed() before the configuration is read",
         condition=world_of_one,
@@ -326,10 +346,14 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<line>(?i:\bskip(?:s|ped|ping)?\b|loss is (?:0|nan|none)|\bNaN in\b|no valid|empty "
             r"batch)[^\n]{0,120})",
         ),
-        cause='A batch gave no gradients ("{line}" in the log), and the optimizer was stepped all the same, for which '
-        "the gradient scaler needs at least one.",
-        remedy="leave out scaler.step(optimizer) for such a batch, on all ranks alike: `if loss.requires_grad: "
-        "scaler.scale(loss).backward(); scaler.step(optimizer)`; and remove the sample (NaN, empty) from the data",
+        cause=(
+            'A batch gave no gradients ("{line}" in the log), but the optimizer was stepped anyway, for which the '
+            "gradient scaler needs at least one."
+        ),
+        remedy=(
+            "skip scaler.step(optimizer) for such a batch, on all ranks alike: `if loss.requires_grad: "
+            "scaler.scale(loss).backward(); scaler.step(optimizer)`; and remove the sample (NaN, empty) from the data"
+        ),
     ),
     EvidenceRule(
         id="keys-of-wrapped-model",
@@ -339,9 +363,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r")(?P<name>[\w.]{0,120}(?:_fsdp_wrapped_module|_orig_mod|"
             r"_checkpoint_wrapped_module|(?<![\w])module)\.[\w.]{0,160})",
         ),
-        cause="The names of the model and of the checkpoint differ: the model to load into is wrapped (FSDP, DDP, "
-        "torch.compile), which puts a prefix into its names ({name}), and the checkpoint was saved from the model "
-        "without it, or from another wrapper.",
+        cause=(
+            "The names of the model and of the checkpoint differ: the model to load into is wrapped (FSDP, DDP, "
+            "torch.compile), which adds a prefix to its names ({name}), and the checkpoint was saved from the model "
+            "without it, or from another wrapper."
+        ),
         remedy="save and load with the same object in the same state: get_state_dict(model, optimizer) and "
         "set_state_dict of torch.distributed.checkpoint.state_dict remove such prefixes; under FSDP use the same "
         "state_dict_type for both. Or load before the model is wrapped",

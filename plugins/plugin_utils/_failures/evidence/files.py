@@ -33,8 +33,8 @@ RANK_0_FIRST = (
     "them read it; one rank of the whole job on a shared drive, local rank 0 of each node otherwise"
 )
 DOWNLOAD_RACED = (
-    "Several ranks download or unpack the same file into one directory at once: one checks or reads it while another "
-    "still writes it, so that it looks corrupted (a race). Otherwise an earlier download was cut off."
+    "Several ranks download or unpack the same file into one directory at once: one checks or reads it while "
+    "another is still writing it, so it looks corrupted (a race). Otherwise an earlier download was cut off."
 )
 DOWNLOAD_ONCE = (
     f"remove the file, and {RANK_0_FIRST}; download=False on the other ranks; or download it once before the job"
@@ -54,12 +54,16 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:mkdir|makedirs)\([^\n]{0,200}exist_ok ?= ?True[^\n]{0,80}\n(?:[^\n]{0,300}\n){0,6}?[^\n]{0,40}"
             r"FileExistsError: \[Errno 17\] File exists: '(?P<path>[^'\n]{1,200})'",
         ),
-        cause="{path} exists, and yet is no directory for this rank, so that exist_ok=True does not help: most likely "
-        "another node has just created it on a shared drive, and this node does not see it as a directory yet. "
-        "Otherwise a file or a broken link has that name.",
-        remedy="create it on rank 0 of the whole job only (RANK 0, not LOCAL_RANK 0), with a barrier for the others; "
-        "or "
-        "a directory of its own for each node. `ls -ld` that path on the node shows a file or a broken link",
+        cause=(
+            "{path} exists but is not a directory for this rank, so exist_ok=True does not help: most likely another "
+            "node has just created it on a shared drive, and this node does not see it as a directory yet. Otherwise "
+            "a file or a broken link has that name."
+        ),
+        remedy=(
+            "create it on rank 0 of the whole job only (RANK 0, not LOCAL_RANK 0), with a barrier for the others; or "
+            "give each node its own directory. `ls -ld` that path on the node shows whether it is a file or a broken "
+            "link"
+        ),
     ),
     EvidenceRule(
         id="file-created-by-two-nodes",
@@ -68,8 +72,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\bopen\([^\n]{0,200}['\"][aw]\+?b?['\"][^\n]{0,80}\n(?:[^\n]{0,300}\n){0,4}?[^\n]{0,40}"
             r"FileExistsError: \[Errno 17\] File exists: '(?P<path>[^'\n]{1,200})'",
         ),
-        cause="Several ranks create the file {path} at the same moment on a shared drive: usually the first rank of "
-        "each node writes it (LOCAL_RANK 0), not only that of the job.",
+        cause=(
+            "Several ranks create the file {path} at the same moment on a shared drive: usually the first rank of "
+            "each node writes it (LOCAL_RANK 0), not only the job's first rank."
+        ),
         remedy="write it on rank 0 of the whole job only (RANK 0, not LOCAL_RANK 0): if the code belongs to a package, "
         "a newer release may do so; or give each node its own output directory",
     ),
@@ -80,8 +86,11 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="torch.save cannot create the file {path}: the disk or the quota is full, its directory does not "
         "exist, or "
         "this user may not write there. torch does not say which.",
-        remedy="on that node: `df -h DIRECTORY` and `df -i DIRECTORY` (full?), `ls -ld DIRECTORY` (missing, or of "
-        "another user?), `quota -s`; free space or save elsewhere, and os.makedirs(directory, exist_ok=True) before it",
+        remedy=(
+            "on that node: `df -h DIRECTORY` and `df -i DIRECTORY` (full?), `ls -ld DIRECTORY` (missing, or owned by "
+            "another user?), `quota -s`; free space or save elsewhere, and call os.makedirs(directory, "
+            "exist_ok=True) first"
+        ),
     ),
     EvidenceRule(
         id="path-of-rank-0-unseen",
@@ -91,25 +100,32 @@ RULES: tuple[EvidenceRule, ...] = (
             r"['\"]?(?P<path>/[^\s'\"]{1,300})",
             r"\b(?:dist_checkpointing|save_checkpoint|save_to_checkpoint|in save\w{0,40}$)",
         ),
-        cause="This rank does not see {path}, which another rank has just created for the checkpoint: it is on a "
-        "disk of "
-        "that node only, or on a shared drive (NFS) that caches the contents of directories for some seconds.",
-        remedy="save to a drive that all nodes share: `ls -ld` that directory on each node tells; ansible-playbook "
-        "site.yml --tags data mounts one. If it is shared over NFS, mount it with lookupcache=none or actimeo=0 (noac) "
-        "on all nodes; checkpoint formats in which each rank creates its own files (torch_dist in place of zarr) do "
-        "without",
+        cause=(
+            "This rank does not see {path}, which another rank has just created for the checkpoint: it is on a local "
+            "disk of that node, or on a shared drive (NFS) that caches directory contents for a few seconds."
+        ),
+        remedy=(
+            "save to a drive that all nodes share: `ls -ld` on that directory on each node shows whether they do; "
+            "ansible-playbook site.yml --tags data mounts one. If it is shared over NFS, mount it with "
+            "lookupcache=none or actimeo=0 (noac) on all nodes; checkpoint formats in which each rank creates its "
+            "own files (torch_dist in place of zarr) do not need this"
+        ),
         condition=not_rank_0,
     ),
     EvidenceRule(
         id="triton-cache-raced",
         entries=(*MISSING, "checkpoint-directory-race", "directory-not-empty"),
         shows=(r"(?P<path>/[^'\"\n]{0,200}(?:\.triton/|/triton/cache|torchinductor_|\.tmp\.pid_)[^'\"\n]{0,200})",),
-        cause="Several ranks or nodes compile the same kernel into one cache directory at once, and one renames or "
-        "removes a file that another still writes (a race), usually on a shared home directory: {path}.",
-        remedy="give each node a cache on its own disk: "
-        """-e '{{"launch_environment": {{"TRITON_CACHE_DIR": "/tmp/triton", "TORCHINDUCTOR_CACHE_DIR": """
-        '"/tmp/inductor"}}}}\'; if it still happens, one per rank, in the script before the first import of torch: '
-        "os.environ['TRITON_CACHE_DIR'] += os.environ['LOCAL_RANK']; newer releases of Triton (3.0) tolerate it",
+        cause=(
+            "Several ranks or nodes compile the same kernel into one cache directory at once, and one renames or "
+            "removes a file that another is still writing (a race), usually on a shared home directory: {path}."
+        ),
+        remedy=(
+            'give each node a cache on its own disk: -e \'{{"launch_environment": {{"TRITON_CACHE_DIR": '
+            '"/tmp/triton", "TORCHINDUCTOR_CACHE_DIR": "/tmp/inductor"}}}}\'; if it still happens, use one per rank, '
+            "set in the script before the first import of torch: os.environ['TRITON_CACHE_DIR'] += "
+            "os.environ['LOCAL_RANK']; newer releases of Triton (3.0) tolerate it"
+        ),
     ),
     EvidenceRule(
         id="extension-raced",
@@ -182,11 +198,14 @@ RULES: tuple[EvidenceRule, ...] = (
         id="lock-held",
         entries=UNREAD,
         shows=(r"file lock '(?P<path>[^'\n]{1,300})' could not be acquired",),
-        cause="This rank waited in vain for the lock {path}: another rank or job still downloads or prepares under it, "
-        "or "
-        "one that ended left it on a network drive.",
-        remedy="do that work once before the job (huggingface-cli download NAME on each node, then HF_HUB_OFFLINE=1 in "
-        "launch_environment); if no job uses it any more, remove the lock file",
+        cause=(
+            "This rank waited in vain for the lock {path}: another rank or job is still downloading or preparing "
+            "data under it, or one that ended left it on a network drive."
+        ),
+        remedy=(
+            "do that work once before the job (huggingface-cli download NAME on each node, then HF_HUB_OFFLINE=1 in "
+            "launch_environment); if no job uses it anymore, remove the lock file"
+        ),
     ),
     EvidenceRule(
         id="download-raced",
@@ -228,8 +247,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:CreateMultipartUpload|UploadPart|PutObject|upload_\w{1,30}|save_checkpoint|CompleteMultipartUpload|"
             r"put_object)",
         ),
-        cause="The job writes too many objects at once to the bucket: all ranks upload their part of a checkpoint at "
-        "the same time, and the service refuses some of the requests.",
+        cause=(
+            "The job writes too many objects to the bucket at once: all ranks upload their parts of a checkpoint at "
+            "the same time, and the service refuses some of the requests."
+        ),
         remedy="let the client wait and try again: "
         """-e '{{"launch_environment": {{"AWS_RETRY_MODE": "adaptive", "AWS_MAX_ATTEMPTS": "10"}}}}'; upload """
         "from fewer ranks at once or larger files, or save to a local disk and upload after that. A rank whose upload "

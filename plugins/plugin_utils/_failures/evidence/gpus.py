@@ -21,10 +21,10 @@ OWN_GPU = (
     "and use that device in .to(...) and device_ids"
 )
 FEWER_RANKS = (
-    "start as many ranks as the node has GPUs: leave nproc_per_node out, or -e nproc_per_node={gpus_per_node} "
-    "(num_processes of accelerate counts all nodes; under srun, one task per node if it starts torchrun); `nvidia-smi "
-    "-L` lists the GPUs, and neither CUDA_VISIBLE_DEVICES "
-    "nor the scheduler nor the container may hide some (docker run --gpus all)"
+    "start as many ranks as the node has GPUs: leave nproc_per_node out, or use -e "
+    "nproc_per_node={gpus_per_node} (num_processes of accelerate counts all nodes; under srun, one task per node "
+    "if it starts torchrun); `nvidia-smi -L` lists the GPUs, and neither CUDA_VISIBLE_DEVICES nor the scheduler "
+    "nor the container may hide any of them (docker run --gpus all)"
 )
 UNITS = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0}
 SIZE = re.compile(r"([\d.]{1,12}) ([KMG]iB)")
@@ -127,8 +127,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"this "
             r"process (?:is|are) currently unknown",
         ),
-        cause="Rank {rank} uses GPU 0 for the barrier, which belongs to another rank of its node, since no device was "
-        "set: the ranks wait for each other forever.",
+        cause=(
+            "Rank {rank} uses GPU 0, which belongs to another rank of its node, for the barrier, since no device was "
+            "set: the ranks wait for each other forever."
+        ),
         remedy=f"{OWN_GPU}; or init_process_group(device_id=torch.device('cuda', local_rank))",
         certain=True,
     ),
@@ -139,8 +141,11 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="A CUDA call failed inside NCCL: {failure}. Usually the driver, torch and NCCL are incompatible, "
         "several "
         "ranks use one GPU, or the GPU was left in a bad state by an earlier job.",
-        remedy="ansible-playbook preflight.yml checks GPUs and drivers, and names processes that still use a GPU; "
-        f"{OWN_GPU}; a torch that is built for the driver: ansible-playbook site.yml --tags python_env,pytorch",
+        remedy=(
+            "ansible-playbook preflight.yml checks GPUs and drivers, and names processes that still use a GPU; "
+            f"{OWN_GPU}; to install a torch build that matches the driver: ansible-playbook site.yml --tags "
+            "python_env,pytorch"
+        ),
     ),
     EvidenceRule(
         id="more-ranks-than-gpus",
@@ -164,9 +169,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="ranks-wrap-around",
         entries=SHARED_GPU,
         shows=(r"Duplicate GPU detected : rank (?P<rank>\d{1,6}) and rank (?P<other>\d{1,6}) both",),
-        cause="More processes were started than this node has GPUs: each takes the GPU of its rank modulo the number "
-        "of "
-        "GPUs, so that ranks {rank} and {other} use the same one.",
+        cause=(
+            "More processes were started than this node has GPUs: each uses its rank modulo the number of GPUs as "
+            "the GPU number, so ranks {rank} and {other} use the same one."
+        ),
         remedy=FEWER_RANKS,
         condition=wraps_around,
     ),
@@ -177,11 +183,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"You requested (?:gpu|GPUs): \[(?P<requested>[\d, ]{1,60})\]\s{1,40}But your machine only has: "
             r"\[(?P<visible>[\d, ]{0,60})\]",
         ),
-        cause="The script asks for the GPUs {requested}, and the process sees only {visible}: the scheduler, the "
-        "container or CUDA_VISIBLE_DEVICES gives it fewer than the script uses.",
-        remedy="ask for as many GPUs as the script uses: #SBATCH --gres=gpu:N (or --gpus-per-node=N) under Slurm, "
-        "docker run --gpus all, no CUDA_VISIBLE_DEVICES in launch_environment; or set devices (gpus) of the Trainer to "
-        "what `nvidia-smi -L` lists there",
+        cause=(
+            "The script asks for the GPUs {requested}, but the process sees only {visible}: the scheduler, the "
+            "container or CUDA_VISIBLE_DEVICES gives it fewer than the script uses."
+        ),
+        remedy=(
+            "ask for as many GPUs as the script uses: #SBATCH --gres=gpu:N (or --gpus-per-node=N) under Slurm, "
+            "docker run --gpus all, no CUDA_VISIBLE_DEVICES in launch_environment; or set the Trainer's devices "
+            "(gpus) to what `nvidia-smi -L` lists there"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -191,10 +201,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"LOCAL_RANK: (?P<local>\d{1,3}) -? ?CUDA_VISIBLE_DEVICES: \[(?P<visible>[\d,]{1,60})\]",
             r"set_device\(self\.root_device\)|/(?:pytorch_lightning|lightning)/",
         ),
-        cause="Lightning itself chose a GPU that this node does not have, although the GPU of the local rank {local} "
-        "is "
-        "visible ({visible}): a bug in this release with several nodes, or num_nodes and devices of the Trainer "
-        "differ from what was started.",
+        cause=(
+            "Lightning itself chose a GPU that this node does not have, although the GPU of the local rank {local} "
+            "is visible ({visible}): a bug in this release with several nodes, or the Trainer's num_nodes and "
+            "devices differ from what was started."
+        ),
         remedy="upgrade pytorch-lightning (ansible-playbook site.yml --tags python_env); set Trainer(num_nodes=NODES, "
         "devices=GPUS_PER_NODE) to what the launcher starts",
         condition=has_room,
@@ -216,8 +227,10 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(frame_in("all_gather_object|gather_object|broadcast_object"),),
         cause="{function} copies the objects of all ranks into the memory of the current GPU, which is full: each rank "
         "gets those of all others, and without torch.cuda.set_device all ranks of a node use GPU 0.",
-        remedy=f"{OWN_GPU}; gather less (numbers instead of predictions), or on the CPU: group = "
-        'dist.new_group(backend="gloo") for {function}',
+        remedy=(
+            f"{OWN_GPU}; gather less (numbers instead of predictions), or gather on the CPU: group = "
+            'dist.new_group(backend="gloo") for {function}'
+        ),
     ),
     EvidenceRule(
         id="memory-of-wrong-gpu",
@@ -245,9 +258,11 @@ RULES: tuple[EvidenceRule, ...] = (
             id=f"memory-of-others-{number}",
             entries=FULL,
             shows=(pattern,),
-            cause="Other processes hold much of GPU {gpu}: this one has {own} of {total}, and only {free} is free. "
-            "They "
-            "are left from an earlier job, belong to another user, or are other ranks that use the same GPU.",
+            cause=(
+                "Other processes hold much of the memory of GPU {gpu}: this one has {own} of {total}, and only "
+                "{free} is free. They are left from an earlier job, belong to another user, or are other ranks that "
+                "use the same GPU."
+            ),
             remedy="`nvidia-smi` on that node and ansible-playbook preflight.yml name them; ansible-playbook stop.yml "
             f"ends what muster started. If they are ranks of this job, {OWN_GPU}; torch.load(..., map_location='cpu')",
             condition=used_by_others,
@@ -260,16 +275,17 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(UNUSED,),
         cause="The memory is fragmented: {unused} is reserved but not in use, and no block of it is large enough for "
         "the requested {requested}. Varying sample lengths cause this.",
-        remedy="""-e '{{"launch_environment": {{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}}}'; """
-        "otherwise use a smaller batch, or samples of equal length",
+        remedy=(
+            'use -e \'{{"launch_environment": {{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}}}\'; '
+            "otherwise use a smaller batch, or samples of equal length"
+        ),
         condition=fragmented,
     ),
     EvidenceRule(
         id="memory-at-save",
         entries=FULL,
         shows=(frame_in("save_model|save_checkpoint|state_dict|summon_full|full_tensor|consolidat|_zero3_"),),
-        cause="GPU memory ran out while the model was saved ({function}): the full weights are put together on the "
-        "GPU.",
+        cause="GPU memory ran out while the model was saved ({function}): the full weights are gathered on the GPU.",
         remedy="gather on the CPU: FullStateDictConfig(offload_to_cpu=True, rank0_only=True), or save shards "
         '(SHARDED_STATE_DICT; for DeepSpeed "stage3_gather_16bit_weights_on_model_save": false and zero_to_fp32.py)',
     ),
@@ -280,11 +296,11 @@ RULES: tuple[EvidenceRule, ...] = (
         unless=r", in (?:backward|training_step)$",
         cause="GPU memory ran out during evaluation ({function}), which keeps the predictions of all batches on the "
         "GPU, has a larger batch or longer samples than training, or computes gradients.",
-        remedy="with torch.no_grad(): around it; move results to the CPU after each batch (eval_accumulation_steps=1 "
-        "and "
-        "preprocess_logits_for_metrics for the Trainer); a smaller per_device_eval_batch_size; "
-        "torch.cuda.empty_cache() "
-        "before it",
+        remedy=(
+            "run it under `with torch.no_grad():`; move results to the CPU after each batch "
+            "(eval_accumulation_steps=1 and preprocess_logits_for_metrics for the Trainer); use a smaller "
+            "per_device_eval_batch_size; call torch.cuda.empty_cache() before it"
+        ),
     ),
     EvidenceRule(
         id="memory-of-optimizer",
@@ -293,13 +309,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?:exp_avg|torch\.zeros_like\(p|state\[['\"]momentum|_init_group|_multi_tensor_adam|initialize_optimizer_states|"
             r"flatten_dense_tensors_aligned|_init_state)",
         ),
-        cause="GPU memory ran out when the optimizer created its state, which takes two numbers (8 bytes) per "
-        "parameter "
-        "with Adam: the model fits, its optimizer does not.",
-        remedy="shard the optimizer over the ranks: ZeRO stage 2 or 3, or FSDP; offload it to the host "
-        "(offload_optimizer); "
-        "or a smaller one: 8-bit Adam (bitsandbytes), Adafactor, LoRA. A smaller batch only "
-        "helps if little is missing",
+        cause=(
+            "GPU memory ran out when the optimizer created its state, which takes two numbers (8 bytes) per "
+            "parameter with Adam: the model fits, but its optimizer does not."
+        ),
+        remedy=(
+            "shard the optimizer across the ranks: ZeRO stage 2 or 3, or FSDP; offload it to the host "
+            "(offload_optimizer); or use a smaller one: 8-bit Adam (bitsandbytes), Adafactor, LoRA. A smaller batch "
+            "only helps if little memory is missing"
+        ),
     ),
     EvidenceRule(
         id="memory-of-logits",
@@ -307,20 +325,25 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"\blogits\.float\(\)|\blogits\.to\(torch\.float32\)|lm_head\(|F\.cross_entropy\(|, in cross_entropy$",),
         cause="GPU memory ran out for the logits or their loss, which need several copies of 4 bytes times the "
         "vocabulary size for each token of the batch.",
-        remedy="fewer tokens per rank and step: a smaller batch with more gradient accumulation, or shorter samples; "
-        "or a "
-        "fused loss that never keeps all logits (use_liger_kernel=True for the Trainer, cut_cross_entropy). ZeRO and "
-        "FSDP do not shard them",
+        remedy=(
+            "use fewer tokens per rank and step: a smaller batch with more gradient accumulation, or shorter "
+            "samples; or use a fused loss that never keeps all logits (use_liger_kernel=True for the Trainer, "
+            "cut_cross_entropy). ZeRO and FSDP do not shard them"
+        ),
     ),
     EvidenceRule(
         id="memory-at-load",
         entries=FULL,
         shows=(frame_in("from_pretrained|load_model|_load_state_dict_into|dispatch_model"),),
         unless=r", in (?:forward|backward|training_step|train_step)$",
-        cause="GPU memory ran out while the model was loaded ({function}): the weights alone do not fit on the GPU of "
-        "each rank, since data parallelism keeps all of them on each.",
-        remedy="shard the weights: ZeRO stage 3 (with zero.Init, before from_pretrained) or FSDP with "
-        "fsdp_cpu_ram_efficient_loading; load in bf16 (torch_dtype=torch.bfloat16) or 4 bits; no device_map, and "
-        "torch.load(..., map_location='cpu')",
+        cause=(
+            "GPU memory ran out while the model was loaded ({function}): the weights alone do not fit on the GPU of "
+            "each rank, since data parallelism keeps all of them on every GPU."
+        ),
+        remedy=(
+            "shard the weights: ZeRO stage 3 (with zero.Init, before from_pretrained) or FSDP with "
+            "fsdp_cpu_ram_efficient_loading; load in bf16 (torch_dtype=torch.bfloat16) or 4 bits; use no device_map, "
+            "and use torch.load(..., map_location='cpu')"
+        ),
     ),
 )

@@ -26,7 +26,7 @@ UNDER_SLURM = r"\bsrun: |\bslurmstepd: |\bSLURM_\w"
 STORE = r"TCPStore\(|_create_c10d_store|_tcp_rendezvous_handler|_env_rendezvous_handler|init_process_group"
 IN_USE = r"[Aa]ddress already in use|EADDRINUSE|errno: 98\b"
 SEVERAL_RANK_0 = (
-    "Only rank 0 listens on the port, and this process is not the only one that takes itself for rank 0: the ranks "
+    "Only rank 0 listens on the port, and this process is not the only one that believes it is rank 0: the ranks "
     "were not passed on to the processes, so several try to listen"
 )
 OWN_RANKS = (
@@ -70,16 +70,20 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"Using IP address of {1,3}for node (?P<node>[\w.:-]{1,255})",),
         cause="The launcher's own arguments are wrong, not the script's: deepspeed found no address for the master "
         "{node}, since `hostname -I`, which it runs there over SSH, printed none. --master_addr= is therefore empty.",
-        remedy="give the address: deepspeed --master_addr {first_address} ... (muster does so); or "
-        "make `ssh {node} hostname -I` print it (in the image: a hostname command that knows -I)",
+        remedy=(
+            "give the address: deepspeed --master_addr {first_address} ... (muster does so); or make `ssh {node} "
+            "hostname -I` print it (in the image: a hostname command that supports -I)"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="scontrol-missing",
         entries=(*ARGUMENTS, "rendezvous-endpoint-invalid", "shell-variable-unset", "rendezvous-unreached"),
         shows=(r"scontrol: (?:command )?not found",),
-        cause="The address of the first node is empty, since the command that should find it, scontrol, does not exist "
-        "where it runs: mostly inside a container.",
+        cause=(
+            "The address of the first node is empty, since the command that should find it, scontrol, does not exist "
+            "where it runs: usually inside a container."
+        ),
         remedy="find the address outside the container, in the batch script before srun: export MASTER_ADDR=$(scontrol "
         "show hostnames $SLURM_JOB_NODELIST | head -n 1). muster does not need scontrol on the nodes",
         certain=True,
@@ -88,10 +92,11 @@ RULES: tuple[EvidenceRule, ...] = (
         id="endpoint-none",
         entries=("rendezvous-endpoint-invalid",),
         shows=(r"rendezvous endpoint '(?P<endpoint>None:\w{1,10}|\w{1,60}:None)'",),
-        cause="The launcher got no address or port of the first node ({endpoint}). With accelerate: an option without "
-        "a "
-        "value, such as --same_network or --multi_gpu, was given one, so that all options after it went to the script; "
-        "or main_process_ip is missing in its configuration.",
+        cause=(
+            "The launcher got no address or port for the first node ({endpoint}). With accelerate: an option without "
+            "a value, such as --same_network or --multi_gpu, was given one, so that all options after it went to the "
+            "script; or main_process_ip is missing from its configuration."
+        ),
         remedy="give accelerate's switches no value (--same_network, not --same_network true), and pass "
         "--main_process_ip {first_address} --main_process_port 29500; or let muster start torchrun (leave "
         "launch_launcher out)",
@@ -112,7 +117,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="variable-unset",
         entries=("shell-variable-unset",),
         shows=(r"line \d{1,6}: (?P<variable>[A-Za-z_]\w{0,80}): (?:unbound|parameter)",),
-        cause="The shell script uses the variable {variable}, which nobody has set on this node.",
+        cause="The shell script uses the variable {variable}, which is not set on this node.",
         remedy="""set it for the job: -e '{{"launch_environment": {{"{variable}": "VALUE"}}}}'; or give it a """
         """default in """
         "the script: ${{{variable}:-VALUE}}. muster sets MASTER_ADDR, MASTER_PORT, RANK, LOCAL_RANK and WORLD_SIZE for "
@@ -150,11 +155,14 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(
             r"--master[-_]addr(?:=(?= )| {1,4}(?=--))|argument --master[-_]addr(?:/--master[-_]addr)?: expected one",
         ),
-        cause="--master_addr has no value: the variable in its place is empty or not set on this node, so that the "
-        "launcher takes the next argument for it. The script's arguments are not to blame.",
-        remedy="set the variable before the command, on each node: export MASTER_ADDR={first_address}; under Slurm "
-        "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1). "
-        f"{STARTS_RANKS}",
+        cause=(
+            "--master_addr has no value: the variable in its place is empty or not set on this node, so the launcher "
+            "takes the next argument as its value. The script's arguments are not to blame."
+        ),
+        remedy=(
+            "set the variable before the command, on each node: export MASTER_ADDR={first_address}; under Slurm, "
+            f"use MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1). {STARTS_RANKS}"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -188,9 +196,10 @@ RULES: tuple[EvidenceRule, ...] = (
             rf"value: "
             r"'(?P<value>[^'\n]{1,100})'",
         ),
-        cause="The option {option} of {launcher} got '{value}', which is not of the type {kind}: a placeholder that "
-        "was not "
-        "replaced, a variable with something else, or a list of nodes.",
+        cause=(
+            "The option {option} of {launcher} got '{value}', which is not of type {kind}: a placeholder that was "
+            "not replaced, a variable that holds something else, or a list of nodes."
+        ),
         remedy=f"give {{option}} a number, the same on all nodes (only --node_rank counts 0, 1, ...). {STARTS_RANKS}",
         certain=True,
     ),
@@ -201,8 +210,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"'--local[-_]rank=\d{1,5}', '(?P<config>[^'\n]{1,300}\.(?:ya?ml|json|toml))'",
             r"error: |not used by the HfArgumentParser",
         ),
-        cause="deepspeed puts --local_rank=N before the script's arguments, and this script reads a configuration file "
-        "only if it is the first and only argument: it ignored {config} and misses what stands in it.",
+        cause=(
+            "deepspeed puts --local_rank=N before the script's arguments, and this script reads a configuration file "
+            "only if it is the first and only argument: it ignored {config} and lacks the settings in it."
+        ),
         remedy=NO_LOCAL_RANK,
         certain=True,
     ),
@@ -211,8 +222,10 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=ARGUMENTS,
         shows=(r"unrecognized arguments: [^\n]{0,200}--local-rank\b", r"--local_rank\b"),
         unless=r"--local_rank=\d",
-        cause="torch.distributed.launch of torch 2 passes --local-rank (with a hyphen), and the script's parser only "
-        "knows --local_rank (with an underscore).",
+        cause=(
+            "torch.distributed.launch of torch 2 passes --local-rank (with a hyphen), and the script's parser only "
+            "accepts --local_rank (with an underscore)."
+        ),
         remedy="start the script with torchrun in place of python -m torch.distributed.launch, and let it read "
         "int(os.environ['LOCAL_RANK']); muster uses torchrun (leave launch_launcher out). Or let it accept both: "
         "parser.add_argument('--local_rank', '--local-rank', type=int, default=0)",
@@ -226,9 +239,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"HfArgumentParser: \['(?P<other>--local[-_]rank)",
             r"--local-rank=\d|torch/distributed/launch\.py|torch\.distributed\.launch\b",
         ),
-        cause="python -m torch.distributed.launch passes {option}{other}=N to each process, and the script's parser "
-        "does not "
-        "know it.",
+        cause=(
+            "python -m torch.distributed.launch passes {option}{other}=N to each process, and the script's parser "
+            "does not recognize it."
+        ),
         remedy="start the script with torchrun, which passes no such argument but sets LOCAL_RANK (muster does so: "
         "leave launch_launcher out); or add parser.add_argument('--local-rank', '--local_rank', type=int, default=0)",
         certain=True,
@@ -247,9 +261,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="launcher-script-missing",
         entries=ARGUMENTS,
         shows=(rf"{LAUNCHER}[^\n]{{0,40}}: error: the following arguments are required: training_script",),
-        cause="{launcher} found no script in its arguments: an option without a value took it (an empty variable), or "
-        "the "
-        "command ended before it, mostly at a space after the backslash of a continued line.",
+        cause=(
+            "{launcher} found no script in its arguments: an option without a value consumed it (an empty variable), "
+            "or the command ended before it, usually at a space after the backslash of a continued line."
+        ),
         remedy="print the command before it runs (set -x): give each option its value, with = (--nnodes=2), and remove "
         f"spaces after a backslash at the end of a line. {STARTS_RANKS}",
         certain=True,
@@ -258,8 +273,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="argument-blank",
         entries=ARGUMENTS,
         shows=(r"unrecognized arguments: (?:[^\n]{1,200} )?\\?[ \t]{0,8}$",),
-        cause="An argument consists of a blank only: there is a space after the backslash at the end of a line of the "
-        "command, so that the command ends there.",
+        cause=(
+            "An argument consists of only a space: there is a space after the backslash at the end of a line of the "
+            "command, so the command ends there."
+        ),
         remedy=r"remove the spaces after each \ at the end of a line: sed -i 's/\\ *$/\\/' SCRIPT.sh",
         certain=True,
     ),
@@ -268,23 +285,30 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=ARGUMENTS,
         shows=(rf"{LAUNCHER}[^\n]{{0,40}}: error: (?P<what>[^\n]{{1,160}})",),
         unless=r"training_script\.py: error: ",
-        cause="The launcher {launcher} rejects its own arguments, before the script has started: {what}. It is an "
-        "option "
-        "of another release of the launcher, misspelt, or one of the script's that stands before the script's name.",
-        remedy="put the launcher's options before the script's name and the script's after it, and compare the "
-        "former with the launcher's --help in the job's environment (older torchrun spells them with _). With muster "
-        "leave the launcher's out",
+        cause=(
+            "The launcher {launcher} rejects its own arguments, before the script has started: {what}. The option "
+            "belongs to another release of the launcher, is misspelled, or is one of the script's own, placed before "
+            "the script's name."
+        ),
+        remedy=(
+            "put the launcher's options before the script's name and the script's after it, and compare the former "
+            "with the launcher's --help in the job's environment (older torchrun spells them with _). With muster, "
+            "leave the launcher's options out"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="ssh-port-closed",
         entries=("ssh-refused",),
         shows=(r"ssh: connect to host (?P<host>\S{1,255}) port (?P<port>\d{1,5}): Connection refused",),
-        cause="No SSH server listens on port {port} of {host}: it is not running (as in most containers), or has "
-        "another "
-        "port.",
-        remedy="leave launch_launcher out: torchrun needs no SSH between nodes. Otherwise start sshd there; if it has "
-        "another port, put `Port N` for {host} into ~/.ssh/config of the first node (deepspeed --ssh_port N)",
+        cause=(
+            "No SSH server is listening on port {port} of {host}: it is not running (as in most containers), or uses "
+            "another port."
+        ),
+        remedy=(
+            "leave launch_launcher out: torchrun needs no SSH between nodes. Otherwise start sshd there; if it uses "
+            "another port, put `Port N` for {host} into ~/.ssh/config of the first node (deepspeed --ssh_port N)"
+        ),
     ),
     EvidenceRule(
         id="ssh-unreachable",
@@ -293,9 +317,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"ssh: connect to host (?P<host>\S{1,255}) port (?P<port>\d{1,5}): (?P<reason>Connection timed out|"
             r"No route to host|Network is unreachable)",
         ),
-        cause="The first node does not reach {host}, port {port} ({reason}): the machine is down, the address is "
-        "wrong, or "
-        "a firewall or security group closes the port.",
+        cause=(
+            "The first node cannot reach {host}, port {port} ({reason}): the machine is down, the address is wrong, "
+            "or a firewall or security group closes the port."
+        ),
         remedy="ansible-playbook preflight.yml tests the connections between all nodes; open the port, or leave "
         "launch_launcher out: torchrun needs no SSH between nodes",
     ),
@@ -315,10 +340,11 @@ RULES: tuple[EvidenceRule, ...] = (
         id="ssh-to-host",
         entries=("ssh-refused",),
         shows=(r"host=(?P<host>[\w.:-]{1,255}) was not reachable via ssh",),
-        cause="The first node cannot log in to {host} by SSH without a password: it has no key there (also where "
-        "{host} is "
-        "the first node itself), the name is unknown, or the SSH server has another port. deepspeed hides ssh's "
-        "message.",
+        cause=(
+            "The first node cannot log in to {host} by SSH without a password: it has no key there (even if {host} "
+            "is the first node itself), the name is unknown, or the SSH server uses another port. deepspeed hides "
+            "ssh's message."
+        ),
         remedy="ansible-playbook site.yml --tags ssh_mesh gives the nodes keys for each other and for themselves; "
         "`ssh {host} hostname` on the first node shows ssh's message. torchrun needs no SSH between nodes (leave "
         "launch_launcher out)",
@@ -422,12 +448,15 @@ RULES: tuple[EvidenceRule, ...] = (
             "package-failed",
         ),
         shows=(r"GLOBAL_RANK: (?P<number>\d{1,6}), MEMBER: \d{1,6}/(?P<size>\d{1,6})",),
-        cause="The ranks are numbered wrongly: this process is rank {number} of {size}, so that nobody is rank 0, and "
-        "all "
-        "wait for it. Lightning multiplies the variable NODE_RANK (or GROUP_RANK), which the environment sets, with "
-        "the number of devices, as if it were one of several nodes.",
-        remedy="unset NODE_RANK GROUP_RANK before the start (env -u NODE_RANK -u GROUP_RANK python ...); with several "
-        "nodes, Trainer(num_nodes=N) must be their number, and NODE_RANK must run from 0",
+        cause=(
+            "The ranks are numbered wrongly: this process is rank {number} of {size}, so no process is rank 0, and "
+            "all of them wait for it. Lightning multiplies the variable NODE_RANK (or GROUP_RANK), which the "
+            "environment sets, by the number of devices, as if it were one of several nodes."
+        ),
+        remedy=(
+            "unset NODE_RANK GROUP_RANK before starting the script (env -u NODE_RANK -u GROUP_RANK python ...); with "
+            "several nodes, Trainer(num_nodes=N) must match the number of nodes, and NODE_RANK must run from 0"
+        ),
         condition=beyond,
         certain=True,
     ),
@@ -460,9 +489,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"bin/torchrun\b",
             rf"{UNDER_SLURM}|\[\d{{1,5}},\d{{1,5}}\]<std(?:err|out)>|horovodrun|\bmpirun\b",
         ),
-        cause="Several torchrun of the same node listen on one port: srun, mpirun or horovodrun starts a torchrun in "
-        "each "
-        "of its tasks, and there is more than one task per node. If there is only one, another job holds the port.",
+        cause=(
+            "Several torchrun processes on the same node are listening on one port: srun, mpirun or horovodrun "
+            "starts a torchrun in each of its tasks, and there is more than one task per node. If there is only one, "
+            "another job holds the port."
+        ),
         remedy="start one torchrun per node: #SBATCH --ntasks-per-node=1 (mpirun --map-by ppr:1:node), with "
         "--nproc_per_node=GPUS and --node_rank=$SLURM_NODEID; or start the script without torchrun, one task per GPU. "
         "If "
@@ -473,8 +504,10 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("address-in-use",),
         shows=(IN_USE, STORE, r"Unable to find hostfile, will proceed with training with local resources only"),
         condition=not_first,
-        cause="deepspeed found no hostfile on this node, and so started a job of this node alone (node rank 0), as on "
-        "every other node: each job takes itself for the first node, and only one of them can listen on the port.",
+        cause=(
+            "deepspeed found no hostfile on this node, and so started a job of this node alone (node rank 0), as on "
+            "every other node: each job acts as the first node, and only one of them can listen on the port."
+        ),
         remedy="start each node with its own node rank: deepspeed_multinode_launcher: standard under "
         "deepspeed_config in accelerate's configuration, with its own machine_rank per node (its default, pdsh, starts "
         "all nodes from the first and needs deepspeed_hostfile); or deepspeed --hostfile FILE on the first node only. "
@@ -486,8 +519,10 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("address-in-use",),
         shows=(IN_USE, STORE, r"deepspeed"),
         condition=not_first,
-        cause=f"{SEVERAL_RANK_0}. With a single node, deepspeed starts the script directly, also inside each of "
-        "Slurm's tasks, where every process then believes to be the only one.",
+        cause=(
+            f"{SEVERAL_RANK_0}. With a single node, deepspeed starts the script directly, also inside each of Slurm's "
+            "tasks, where every process then believes that it is the only one."
+        ),
         remedy="start deepspeed once per node: srun --ntasks-per-node=1 (it starts the ranks itself); or deepspeed "
         f"--force_multi with a launcher of its own (--launcher slurm). With muster: {OWN_RANKS}",
         certain=True,
@@ -511,18 +546,20 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(IN_USE, STORE),
         condition=not_first,
         cause=f"{SEVERAL_RANK_0}.",
-        remedy=f"{OWN_RANKS}. With your own launcher: --node_rank 0, 1, ... on the nodes, RANK=$SLURM_PROCID under "
-        f"srun "
-        "(or one task per node if it starts torchrun), RANK=$OMPI_COMM_WORLD_RANK under mpirun",
+        remedy=(
+            f"{OWN_RANKS}. With your own launcher, use --node_rank 0, 1, ... on the nodes, RANK=$SLURM_PROCID under "
+            "srun (or one task per node if it starts torchrun), RANK=$OMPI_COMM_WORLD_RANK under mpirun"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="several-rank-0-slurm",
         entries=("address-in-use",),
         shows=(IN_USE, STORE, UNDER_SLURM),
-        cause="Most likely several tasks take themselves for rank 0, and only one of them can listen on the port: "
-        "each got "
-        "the same RANK or --node_rank 0. Otherwise another job on the node uses the port.",
+        cause=(
+            "Most likely several tasks believe that they are rank 0, and only one of them can listen on the port: "
+            "each got the same RANK or --node_rank 0. Otherwise another job on the node is using the port."
+        ),
         remedy="give each task its own rank: RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS in "
         "the "
         "task (srun bash -c '...'), or one task per node with torchrun --node_rank=$SLURM_NODEID; and a port per job: "
@@ -554,8 +591,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="slurm-plugin-of-lightning",
         entries=("slurm-variables-missing",),
         shows=(r"KeyError: ['\"](?P<variable>SLURM_\w{1,40})['\"]", r"environments/slurm\w{0,20}\.py|SLURMEnvironment"),
-        cause="Lightning takes this for a job of Slurm, because of plugins=[SLURMEnvironment(...)] or variables of an "
-        "allocation (SLURM_NTASKS), but srun did not start the process: {variable} is not set.",
+        cause=(
+            "Lightning takes this for a Slurm job, because of plugins=[SLURMEnvironment(...)] or variables of an "
+            "allocation (SLURM_NTASKS), but srun did not start the process: {variable} is not set."
+        ),
         remedy="remove plugins=[SLURMEnvironment(...)] from the Trainer; inside an allocation, unset SLURM_NTASKS "
         "SLURM_JOB_NAME first, or start it with srun",
         certain=True,

@@ -47,7 +47,7 @@ LOADED = (
     r"(?i:\bresum(?:e|ed|ing)\b|\brestor(?:e|ed|ing)\b|\bload(?:ed|ing) (?:the )?(?:checkpoint|ema|state_dict|from|"
     r"ckpt|model))"
 )
-CPU_FIRST = 'torch.load(path, map_location="cpu") at every load (model, EMA, optimizer), then load_state_dict'
+CPU_FIRST = 'use torch.load(path, map_location="cpu") at every load (model, EMA, optimizer), then load_state_dict'
 LEAK = (
     "keep numbers, not tensors: total += loss.item(), and .detach().cpu() for what is collected for plots or metrics; "
     "compute metrics under torch.no_grad(). torch.cuda.memory_allocated() printed once per epoch shows whether it "
@@ -80,7 +80,7 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="GPU memory ran out in torch.load: without map_location it puts the checkpoint back on the GPU from "
         "which "
         "it was saved, in addition to what is already there (the model, an inference engine, other ranks).",
-        remedy=f"{CPU_FIRST}; delete the loaded dictionary afterwards. If the host's memory is short, too: mmap=True",
+        remedy=f"{CPU_FIRST}; delete the loaded dictionary afterwards. If host memory is also short, add mmap=True",
         certain=True,
     ),
     *(
@@ -89,9 +89,11 @@ RULES: tuple[EvidenceRule, ...] = (
             entries=FULL,
             shows=(pattern, LOADED),
             unless=BESIDE,
-            cause="The memory of GPU 0 is full of other ranks of this node (this one has {own} of {total}): most "
-            "likely each has just loaded the checkpoint onto GPU 0, from which it was saved, since torch.load was "
-            "called without map_location.",
+            cause=(
+                "The memory of GPU 0 is filled by other ranks of this node (this one has {own} of {total}): most "
+                "likely each has just loaded the checkpoint onto GPU 0, from which it was saved, since torch.load "
+                "was called without map_location."
+            ),
             remedy=f"{CPU_FIRST}. Otherwise `nvidia-smi` on that node names the processes on GPU 0",
             condition=shared_gpu,
         )
@@ -105,9 +107,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"_verify_\w{1,40})$",
         ),
         unless=rf"\bloss\b['\"]?\s{{0,3}}[=:]\s{{0,3}}\d|{BESIDE}",
-        cause="The first collective did not get its memory on the GPU: without torch.cuda.set_device all ranks of a "
-        "node "
-        "use GPU 0 for it, or other processes already fill the GPU.",
+        cause=(
+            "The first collective could not allocate its memory on the GPU: without torch.cuda.set_device all ranks "
+            "of a node use GPU 0 for it, or other processes already fill the GPU."
+        ),
         remedy=f"{OWN_GPU}; `nvidia-smi` on that node and ansible-playbook preflight.yml name processes that hold GPUs",
     ),
     EvidenceRule(
@@ -128,8 +131,10 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(frame_in("deepcopy|_reconstruct|ema"), r"deepcopy\(|(?i:\bema\b|ModelEma|EMAModel|AveragedModel)"),
         cause="GPU memory ran out when the model was copied, for an EMA, a reference or a teacher ({function}): the "
         "second copy does not fit.",
-        remedy='make the copy on the CPU: ema = copy.deepcopy(model).cpu() (device="cpu" of ModelEma), or freeze it '
-        "and keep it in bf16; ref_model=None with LoRA in trl; sharding (FSDP, ZeRO 3) for both models",
+        remedy=(
+            'make the copy on the CPU: ema = copy.deepcopy(model).cpu() (device="cpu" for ModelEma), or freeze it '
+            "and keep it in bf16; use ref_model=None with LoRA in trl; or shard both models (FSDP, ZeRO 3)"
+        ),
     ),
     EvidenceRule(
         id="memory-of-attention",
@@ -140,18 +145,24 @@ RULES: tuple[EvidenceRule, ...] = (
             r"einsum|@|torch\.bmm|dropout)",
         ),
         cause="GPU memory ran out for the attention scores, which grow with the square of the length of the samples.",
-        remedy='an attention that does not store them: attn_implementation="flash_attention_2" or "sdpa" in '
-        "from_pretrained (torch.nn.functional.scaled_dot_product_attention in own code); otherwise shorter samples "
-        "(max_length), a smaller batch, or gradient checkpointing",
+        remedy=(
+            'use an attention implementation that does not store them: attn_implementation="flash_attention_2" or '
+            '"sdpa" in from_pretrained (torch.nn.functional.scaled_dot_product_attention in your own code); '
+            "otherwise use shorter samples (max_length), a smaller batch, or gradient checkpointing"
+        ),
     ),
     EvidenceRule(
         id="memory-of-reducer",
         entries=FULL,
         shows=(frame_in("_ddp_init_helper|_build_bucket|_sync_module_states"),),
-        cause="GPU memory ran out when DistributedDataParallel made its buckets: they take as much memory again as the "
-        "gradients, beside weights, gradients and the optimizer.",
-        remedy="DistributedDataParallel(..., gradient_as_bucket_view=True); if that is not enough, shard: FSDP or ZeRO "
-        "stage 2 or 3",
+        cause=(
+            "GPU memory ran out when DistributedDataParallel made its buckets: they take as much memory again as the "
+            "gradients, in addition to the weights, the gradients and the optimizer."
+        ),
+        remedy=(
+            "use DistributedDataParallel(..., gradient_as_bucket_view=True); if that is not enough, shard: FSDP or "
+            "ZeRO stage 2 or 3"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -159,9 +170,10 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=FULL,
         shows=(r'/torch/nn/modules/module\.py", line \d{1,9}, in (?:convert|to|cuda|_apply)$',),
         unless=r", in (?:forward|backward|training_step|train_step)$",
-        cause="GPU memory ran out while the weights were moved to the GPU: they alone do not fit beside what is "
-        "already "
-        "there, since data parallelism keeps all of them on each GPU.",
+        cause=(
+            "GPU memory ran out while the weights were moved to the GPU: they alone do not fit alongside what is "
+            "already there, since data parallelism keeps all of them on each GPU."
+        ),
         remedy="shard the weights: ZeRO stage 3 or FSDP; or load in bf16 (torch_dtype=torch.bfloat16) or 4 bits; "
         f"`nvidia-smi` shows whether another process or rank is on this GPU: then {OWN_GPU}",
     ),
@@ -173,12 +185,16 @@ RULES: tuple[EvidenceRule, ...] = (
             r"from_pretrained|load_state_dict|into host memory)",
         ),
         unless=r"\bloss\b['\"]?\s{0,3}[=:]\s{0,3}\d|\d{1,3}%\|[^\n]{0,80}it/s[^\n]{0,60}loss",
-        cause="The machine's memory was full while the model was loaded: each rank of the node loads all of it into "
-        "the "
-        "host's memory, so that it takes the size of the model times the number of ranks.",
-        remedy="let ranks load one after the other or without a copy each: low_cpu_mem_usage=True and "
-        "torch_dtype=torch.bfloat16 in from_pretrained, torch.load(..., mmap=True), fsdp_cpu_ram_efficient_loading, or "
-        "ZeRO 3 with zero.Init; otherwise fewer ranks per node (-e nproc_per_node=N) or machines with more memory",
+        cause=(
+            "The machine's memory was full while the model was loaded: each rank of the node loads all of it into "
+            "the host's memory, which takes the size of the model times the number of ranks."
+        ),
+        remedy=(
+            "let the ranks load one after another, or without a full copy each: low_cpu_mem_usage=True and "
+            "torch_dtype=torch.bfloat16 in from_pretrained, torch.load(..., mmap=True), "
+            "fsdp_cpu_ram_efficient_loading, or ZeRO 3 with zero.Init; otherwise fewer ranks per node (-e "
+            "nproc_per_node=N) or machines with more memory"
+        ),
     ),
     EvidenceRule(
         id="host-memory-at-save",
@@ -208,21 +224,25 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=HOST,
         shows=(r"(?i:\bMap(?: \(num_proc=(?P<count>\d{1,4})\))?:|tokeniz|num_proc|Generating \w{1,20} split)",),
         unless=r"\bloss\b['\"]?\s{0,3}[=:]\s{0,3}\d",
-        cause="The machine's memory was full while the data set was prepared: each of the processes of map (num_proc) "
-        "on "
-        "each rank holds a part of it.",
-        remedy="dataset.map(..., num_proc=4, writer_batch_size=200), with fewer processes than before; prepare it once "
-        "before the job, or on one rank first (with training_args.main_process_first():)",
+        cause=(
+            "The machine's memory was full while the dataset was prepared: each map process (num_proc) on each rank "
+            "holds a part of it."
+        ),
+        remedy=(
+            "use dataset.map(..., num_proc=4, writer_batch_size=200), with fewer processes than before; prepare it "
+            "once before the job, or on one rank first (with training_args.main_process_first():)"
+        ),
     ),
     EvidenceRule(
         id="host-memory-grew",
         entries=HOST,
         shows=(EPOCH,),
         unless=r"(?i:\bsaving\b|evaluat|validat)",
-        cause="The host's memory grew until it was full: the job had passed an epoch, and failed in epoch "
-        "{epoch}{later}. "
-        "Usually each DataLoader worker copies the Python lists or dictionaries of the data set as it reads them, or "
-        "the script collects results in a list.",
+        cause=(
+            "The host's memory grew until it was full: the job completed an epoch and failed in epoch "
+            "{epoch}{later}. Usually each DataLoader worker copies the Python lists or dictionaries of the dataset "
+            "as it reads them, or the script collects results in a list."
+        ),
         remedy="keep the samples in a numpy array, a tensor or an Arrow file instead of Python lists, use fewer "
         "workers "
         "(num_workers=2) without persistent_workers, and collect numbers (loss.item()) only; otherwise machines with "
@@ -237,10 +257,11 @@ LATE_RULES: tuple[EvidenceRule, ...] = (
             entries=FULL,
             shows=(pattern, EPOCH),
             unless=rf"{BESIDE}|(?i:\bresum)",
-            cause="GPU memory grew until it was full: the first epoch passed with the same data and model, and it ran "
-            "out in epoch {epoch}{later}. Most likely the script keeps tensors together with the graph that computed "
-            "them, "
-            "such as losses or outputs that are added up or collected in a list.",
+            cause=(
+                "GPU memory grew until it was full: the first epoch completed with the same data and model, and it "
+                "ran out in epoch {epoch}{later}. Most likely the script keeps tensors together with the graph that "
+                "computed them, such as losses or outputs that are added up or collected in a list."
+            ),
             remedy=LEAK,
             condition=is_own,
         )
@@ -256,8 +277,10 @@ LATE_RULES: tuple[EvidenceRule, ...] = (
         unless=BESIDE,
         cause="GPU memory ran out during training, not in the first step: this batch needs more than "
         "earlier ones, usually because its samples are longer, or memory grows from step to step.",
-        remedy="limit the length of the samples (max_length, truncation) or group them by length with fewer per batch; "
-        "gradient checkpointing; if it happens after ever fewer steps of equal samples, keep loss.item() and "
-        ".detach()ed tensors only",
+        remedy=(
+            "limit the length of the samples (max_length, truncation) or group them by length with fewer per batch; "
+            "use gradient checkpointing; if it happens after ever fewer steps of equal samples, keep loss.item() and "
+            ".detach()ed tensors only"
+        ),
     ),
 )

@@ -26,7 +26,7 @@ POD = (
 )
 TIMED_OUT = r"timed out after (?P<waited>(?:(?P<milliseconds>\d{4,10})m|(?P<seconds>\d{1,6}))s)\b"
 LONG = 600  # seconds after which a name that is not known yet would have been published
-WAIT = "wait for the name before the start, in the command of the pod: until getent hosts {name}; do sleep 2; done"
+WAIT = "wait for the name before starting, in the pod's command: until getent hosts {name}; do sleep 2; done"
 SERVICE = (
     "`kubectl get service,endpoints` shows the names: MASTER_ADDR must be POD.SERVICE with the name of a headless "
     "Service (clusterIP: None) in the same namespace, or POD.SERVICE.NAMESPACE.svc.cluster.local"
@@ -87,30 +87,41 @@ RULES: tuple[EvidenceRule, ...] = (
         id="name-with-slots",
         entries=NAMES,
         shows=(r"Could not resolve hostname (?P<name>[\w.-]{1,200}:\d{1,4}): ",),
-        cause="The launcher takes {name} for the name of a host: this MPI (or this option) expects the number of slots "
-        "in another form than NAME:NUMBER.",
-        remedy="give the hosts as this launcher reads them: a hostfile with `NAME slots=N` in each line for Open MPI "
-        "and deepspeed; or leave launch_launcher out: torchrun needs no list of hosts",
+        cause=(
+            "The launcher takes {name} for a host name: this MPI (or this option) expects the number of slots in a "
+            "different format from NAME:NUMBER."
+        ),
+        remedy=(
+            "give the hosts in the format that this launcher reads: a hostfile with `NAME slots=N` on each line for "
+            "Open MPI and deepspeed; or leave launch_launcher out: torchrun needs no list of hosts"
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="name-of-host-bare",
         entries=NAMES,
         shows=(POD.replace("(?P<name>", r"(?P<name>(?=[\w-]{1,200},)"), TIMED_OUT),
-        cause="{name} is the bare host name of the first node or pod, and no DNS server or /etc/hosts has known it for "
-        "{waited}: torchrun with the backend c10d announces this name to the other nodes as MASTER_ADDR.",
-        remedy="announce the address instead: torchrun --local-addr=$(hostname -i) on each node (muster uses "
-        "node_address); or make the name known: ansible-playbook site.yml --tags hosts_file writes it to /etc/hosts of "
-        "all nodes; in Kubernetes, use POD.SERVICE of a headless Service",
+        cause=(
+            "{name} is the bare host name of the first node or pod, and neither a DNS server nor /etc/hosts has "
+            "known it for {waited}: torchrun with the c10d backend announces this name to the other nodes as "
+            "MASTER_ADDR."
+        ),
+        remedy=(
+            "announce the address instead: torchrun --local-addr=$(hostname -i) on each node (muster uses "
+            "node_address); or make the name known: ansible-playbook site.yml --tags hosts_file writes it to "
+            "/etc/hosts on all nodes; in Kubernetes, use POD.SERVICE of a headless Service"
+        ),
         condition=waited_long,
     ),
     EvidenceRule(
         id="name-of-pod-wrong",
         entries=NAMES,
         shows=(POD, TIMED_OUT),
-        cause="MASTER_ADDR names a host that does not exist: no DNS server or /etc/hosts has known {name} for "
-        "{waited}. In Kubernetes, the part after the first dot is not the name of the pods' Service, or the pod has "
-        "another name.",
+        cause=(
+            "MASTER_ADDR names a host that does not exist: neither a DNS server nor /etc/hosts has known {name} for "
+            "{waited}. In Kubernetes, the part after the first dot is not the name of the pods' Service, or the pod "
+            "has another name."
+        ),
         remedy=f"set MASTER_ADDR to a name that `getent hosts NAME` resolves inside a pod. {SERVICE}",
         condition=waited_long,
     ),
@@ -132,54 +143,67 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="The master's host name in MASTER_ADDR cannot be resolved yet: this worker started before the master's "
         "pod and its Service existed. If it never resolves, the name is wrong.",
-        remedy='wait for the name before the start, in the command of the worker: until getent hosts "$MASTER_ADDR"; '
-        "do "
-        "sleep 2; done (or an init container that does so; the operator of Kubeflow has had one since 0.5). "
-        f"If it never resolves: {SERVICE}",
+        remedy=(
+            'wait for the name before starting, in the worker\'s command: until getent hosts "$MASTER_ADDR"; do '
+            "sleep 2; done (or an init container that does so; the Kubeflow operator has had one since 0.5). If it "
+            f"never resolves: {SERVICE}"
+        ),
     ),
     EvidenceRule(
         id="name-of-lightning",
         entries=NAMES,
         shows=(r"init_ddp_connection|lightning", r"host not found: "),
-        cause="The name that Lightning uses for the first node does not exist. Under Slurm it derives the name from "
-        "the "
-        "list of nodes (SLURM_NODELIST), and old releases parse lists such as node[01-04] wrongly (an additional "
-        "or missing 0); otherwise MASTER_ADDR is misspelt.",
-        remedy="install a newer Lightning (pip install -U lightning), and set export MASTER_ADDR=$(scontrol show "
-        "hostnames $SLURM_JOB_NODELIST | head -n 1) before srun, which newer releases respect. Without Slurm: remove "
-        "MASTER_ADDR, muster sets it to {first_address}",
+        cause=(
+            "The name that Lightning uses for the first node does not exist. Under Slurm it derives the name from "
+            "the list of nodes (SLURM_NODELIST), and old releases parse lists such as node[01-04] wrongly (an "
+            "additional or missing 0); otherwise MASTER_ADDR is misspelled."
+        ),
+        remedy=(
+            "install a newer Lightning (pip install -U lightning), and set export MASTER_ADDR=$(scontrol show "
+            "hostnames $SLURM_JOB_NODELIST | head -n 1) before srun, which newer releases respect. Without Slurm, "
+            "remove MASTER_ADDR: muster sets it to {first_address}"
+        ),
     ),
     EvidenceRule(
         id="dns-no-answer",
         entries=NAMES,
         shows=(rf"{NAMED}[^\n]{{0,40}}Temporary failure in name resolution",),
-        cause="No DNS server answered the question for {name}{host}{peer}, and /etc/hosts of this node does not have "
-        "it. If it is the node's own name, as with --standalone, only the line in /etc/hosts is missing.",
-        remedy="ansible-playbook site.yml --tags hosts_file writes the nodes' names to /etc/hosts of each node; by "
-        "hand, "
-        "for the node's own name: echo '127.0.1.1 {name}{host}{peer}' | sudo tee -a /etc/hosts. `resolvectl status` "
-        "shows "
-        "the DNS servers",
+        cause=(
+            "No DNS server answered the query for {name}{host}{peer}, and this node's /etc/hosts does not have it. "
+            "If it is the node's own name, as with --standalone, only the line in /etc/hosts is missing."
+        ),
+        remedy=(
+            "ansible-playbook site.yml --tags hosts_file writes the nodes' names to /etc/hosts on each node; by "
+            "hand, for the node's own name: echo '127.0.1.1 {name}{host}{peer}' | sudo tee -a /etc/hosts. "
+            "`resolvectl status` shows the DNS servers"
+        ),
     ),
     EvidenceRule(
         id="name-in-message",
         entries=NAMES,
         shows=(NAMED,),
-        cause="This node does not know the name {name}{host}{peer}: it is missing in /etc/hosts and in the DNS, or "
-        "misspelt.",
-        remedy="ansible-playbook site.yml --tags hosts_file writes the names of all nodes to /etc/hosts of each node. "
-        "For another name: replace it in MASTER_ADDR, --rdzv_endpoint or the hostfile by the address {first_address}; "
-        "`getent hosts {name}{host}{peer}` on the node tests it",
+        cause=(
+            "This node does not know the name {name}{host}{peer}: it is missing from /etc/hosts and DNS, or is "
+            "misspelled."
+        ),
+        remedy=(
+            "ansible-playbook site.yml --tags hosts_file writes the names of all nodes to /etc/hosts on each node. "
+            "For another name: replace it in MASTER_ADDR, --rdzv_endpoint or the hostfile with the address "
+            "{first_address}; `getent hosts {name}{host}{peer}` on the node tests it"
+        ),
     ),
     EvidenceRule(
         id="name-in-variable",
         entries=NAMES,
         shows=(r"TCPStore\(|rendezvous\.py|host not found: ",),
-        cause="This node cannot resolve the name in MASTER_ADDR (--master_addr): it is misspelt, missing in "
-        "/etc/hosts, "
-        "or its machine or Service is not up yet.",
-        remedy="set MASTER_ADDR to the address of the first node, {first_address}, in place of a name: muster does so "
-        'if launch_environment and the script leave it alone. `getent hosts "$MASTER_ADDR"` tests a name; if it only '
-        'comes up later: until getent hosts "$MASTER_ADDR"; do sleep 2; done before the start',
+        cause=(
+            "This node cannot resolve the name in MASTER_ADDR (--master_addr): it is misspelled, missing from "
+            "/etc/hosts, or its machine or Service is not up yet."
+        ),
+        remedy=(
+            "set MASTER_ADDR to the address of the first node, {first_address}, in place of a name: muster does so "
+            'if launch_environment and the script leave it alone. `getent hosts "$MASTER_ADDR"` tests a name; if it '
+            'only comes up later: until getent hosts "$MASTER_ADDR"; do sleep 2; done before starting'
+        ),
     ),
 )

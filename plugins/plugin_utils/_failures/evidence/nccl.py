@@ -48,20 +48,26 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(rf"{STATUS}(?P<status>4|9|10|11)\b",),
         # On the receiving side, status 4 also follows from different MTUs.
         unless=rf"{STATUS}(?:12|1)\b|{STATUS}4\b[^\n]{{0,80}}\(Recv\)",
-        cause="The RDMA adapter could not access the memory of a GPU (status {status}, a protection or access error): "
-        "GPUDirect RDMA does not work between this adapter and this GPU, because of ACS or the IOMMU, or of drivers "
-        "that do not fit (nvidia_peermem, OFED).",
-        remedy=f"{NO_GPUDIRECT} does without GPUDirect RDMA. To use it: load nvidia_peermem of the installed driver on "
-        "all nodes (sudo modprobe nvidia_peermem), update OFED and NCCL, and disable ACS (`sudo lspci -vvv | grep "
-        "ACSCtl` must not show SrcValid+)",
+        cause=(
+            "The RDMA adapter could not access the memory of a GPU (status {status}, a protection or access error): "
+            "GPUDirect RDMA does not work between this adapter and this GPU, because of ACS or the IOMMU, or because "
+            "of incompatible drivers (nvidia_peermem, OFED)."
+        ),
+        remedy=(
+            f"{NO_GPUDIRECT} turns off GPUDirect RDMA. To use it: load the installed driver's nvidia_peermem on all "
+            "nodes (sudo modprobe nvidia_peermem), update OFED and NCCL, and disable ACS (`sudo lspci -vvv | grep "
+            "ACSCtl` must not show SrcValid+)"
+        ),
     ),
     EvidenceRule(
         id="transfer-cancelled",
         entries=("rdma-transfer-failed",),
         shows=(rf"{STATUS}5\b[^\n]{{0,160}}", rf"Got completion from peer {PEER}"),
         unless=rf"{STATUS}(?:1|2|3|4|6|7|8|9|10|11|12|13)\b",
-        cause="The transfer to {peer} was cancelled (status 5) because the connection had failed before: the rank "
-        "there ended, or another rank's log has the first error with another status.",
+        cause=(
+            "The transfer to {peer} was canceled (status 5) because the connection had failed before: the rank there "
+            "ended, or another rank's log has the first error with another status."
+        ),
         remedy="look for the first error in the logs of the ranks on {peer}: ansible-playbook logs.yml -e fetch=true, "
         "then grep -rn 'NCCL WARN' over the fetched files. If no rank failed, the link did: "
         f"{LINK}",
@@ -70,9 +76,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="container-as-host",
         entries=RENDEZVOUS,
         shows=(r"connect to \((?P<host>(?=[0-9]{0,11}[a-f])[0-9a-f]{12}), \d{1,5}\)",),
-        cause="The rendezvous is announced as {host}, the name of a container, which only exists inside it: other "
-        "nodes "
-        "cannot resolve or reach it, and inside it may resolve to an address on which nobody listens.",
+        cause=(
+            "The rendezvous is announced as {host}, the name of a container, which only exists inside it: other "
+            "nodes cannot resolve or reach it, and inside it may resolve to an address on which nothing is listening."
+        ),
         remedy=f"{HOST_NETWORK}; or announce an address: torchrun --local-addr=$(hostname -i) --rdzv_endpoint="
         "{first_address}:29500",
     ),
@@ -86,9 +93,10 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         unless=r"Got completion|ibv_|Duplicate GPU|Connect to 127\.",
         condition=not_of_a_node,
-        cause="The ranks run in containers with a network of their own (host name {host}, address {address}): the "
-        "ports "
-        "that NCCL opens there are not those of the machine.",
+        cause=(
+            "The ranks run in containers with their own network (host name {host}, address {address}): the ports "
+            "that NCCL opens there are not the machine's."
+        ),
         remedy=HOST_NETWORK,
     ),
     EvidenceRule(
@@ -100,12 +108,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"NET/IB : Using [^\n]{0,400}\[\d{1,2}\](?P<third>\w{1,20}:\d)/RoCE\b[^\n]{0,400}"
             r"\[\d{1,2}\](?P<fourth>\w{1,20}:\d)/IB\b",
         ),
-        cause="NCCL uses adapters of two kinds on this node, InfiniBand ({first}{fourth}) and RoCE ({second}{third}), "
-        "and "
-        "connects one kind with the other, which cannot work.",
-        remedy="""name those of one kind, the same on all nodes: -e '{{"launch_environment": {{"NCCL_IB_HCA": """
-        """"={first}{fourth}"}}}}' with all InfiniBand ports, separated by commas; `ibv_devinfo | grep -E """
-        "'hca_id|link_layer|state'` lists them",
+        cause=(
+            "NCCL uses adapters of two kinds on this node, InfiniBand ({first}{fourth}) and RoCE ({second}{third}), "
+            "and connects one kind to the other, which cannot work."
+        ),
+        remedy=(
+            'name adapters of one kind, the same on all nodes: -e \'{{"launch_environment": {{"NCCL_IB_HCA": '
+            '"={first}{fourth}"}}}}\' with all InfiniBand ports, separated by commas; `ibv_devinfo | grep -E '
+            "'hca_id|link_layer|state'` lists them"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -146,20 +157,25 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("nccl-shared-memory",),
         shows=(r"NCCL WARN [^\n]{0,80}(?:shm_open|shared memory)[^\n]{0,200}Permission denied",),
         cause="This user may not create files in /dev/shm, through which the ranks of a node communicate.",
-        remedy="sudo chmod 1777 /dev/shm on that node, or in the image; without it, more slowly: "
-        """-e '{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}'""",
+        remedy=(
+            "run sudo chmod 1777 /dev/shm on that node, or in the image; to run without it, more slowly: -e "
+            '\'{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}\''
+        ),
         certain=True,
     ),
     EvidenceRule(
         id="shm-not-shared",
         entries=("nccl-shared-memory",),
         shows=(r"attaching to shared memory segment [^\n]{0,200}No such file or directory",),
-        cause="A rank does not find the shared memory that another rank of its node created in /dev/shm: the ranks "
-        "run in "
-        "containers that do not share it, or something removed the file (RemoveIPC of systemd, a cleanup).",
-        remedy="run the containers of a node with --ipc=host (launch_container_options), or all ranks of a node in one "
-        """container; -e '{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}' does without it; RemoveIPC=no in """
-        "/etc/systemd/logind.conf",
+        cause=(
+            "A rank cannot find the shared memory that another rank of its node created in /dev/shm: the ranks run "
+            "in containers that do not share it, or something removed the file (systemd's RemoveIPC, a cleanup)."
+        ),
+        remedy=(
+            "run the containers of a node with --ipc=host (launch_container_options), or all ranks of a node in one "
+            'container; -e \'{{"launch_environment": {{"NCCL_SHM_DISABLE": "1"}}}}\' does without it; set '
+            "RemoveIPC=no in /etc/systemd/logind.conf"
+        ),
     ),
     EvidenceRule(
         id="interface-loopback",
@@ -169,22 +185,31 @@ RULES: tuple[EvidenceRule, ...] = (
             r"[Cc]onnection refused|[Cc]onnection closed|socket\.cc:\d{1,5} -> |bootstrap\.c[cu]:\d{1,5} -> ",
         ),
         condition=several_nodes,
-        cause="NCCL uses the loopback interface lo, which leads each node to itself: NCCL_SOCKET_IFNAME names or "
-        "allows "
-        "it, such as ^docker0, which replaces the default that leaves out lo as well.",
-        remedy=f"{OF_MUSTER}. By hand: the interface that leads to the other nodes, or NCCL_SOCKET_IFNAME=^lo,docker",
+        cause=(
+            "NCCL uses the loopback interface lo, which connects each node to itself: NCCL_SOCKET_IFNAME names or "
+            "allows it, such as ^docker0, which replaces the default that also excludes lo."
+        ),
+        remedy=(
+            f"{OF_MUSTER}. By hand, set it to the interface that leads to the other nodes, or "
+            "NCCL_SOCKET_IFNAME=^lo,docker"
+        ),
     ),
     EvidenceRule(
         id="networks-differ",
         entries=("nccl-versions-differ",),
         # The kinds of NCCL's connections: 3 is its network over sockets, 4 the one over InfiniBand or RoCE.
         shows=(r"wrong type (?:3 != (?P<rdma>4)|4 != (?P<sockets>3))\b",),
-        cause="The nodes use different networks for NCCL: one of them InfiniBand or RoCE, another one sockets, because "
-        "it has no adapter that NCCL can use, or other settings. The two kinds cannot be connected.",
-        remedy="""let all nodes use sockets: -e '{{"launch_environment": {{"NCCL_IB_DISABLE": "1"}}}}'; or make the """
-        "adapters usable on each node: `grep 'Using network'` in the logs shows the kind per node, `ibv_devinfo` on "
-        "the one with Socket what is missing (driver, port down; in containers --device=/dev/infiniband). "
-        "ansible-playbook preflight.yml compares the nodes",
+        cause=(
+            "The nodes use different networks for NCCL: one of them uses InfiniBand or RoCE and another uses "
+            "sockets, because it has no adapter that NCCL can use, or has other settings. The two kinds cannot be "
+            "connected."
+        ),
+        remedy=(
+            'let all nodes use sockets: -e \'{{"launch_environment": {{"NCCL_IB_DISABLE": "1"}}}}\'; or make the '
+            "adapters usable on each node: `grep 'Using network'` in the logs shows the kind per node, and "
+            "`ibv_devinfo` on the one with Socket shows what is missing (driver, port down; in containers "
+            "--device=/dev/infiniband). ansible-playbook preflight.yml compares the nodes"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -195,9 +220,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"CROSS_NIC|NSOCKS_PERTHREAD|SOCKET_NTHREADS|P2P_NET_CHUNKSIZE|NET_PLUGIN|TOPO_FILE|TUNER_PLUGIN))"
             r" set (?:by environment )?to (?P<value>[\w,:/^-]{1,80}(?:\.\w{1,20}){0,4})",
         ),
-        cause="{variable} is set to {value} on this node, and both ends of a transfer must agree on it: another node "
-        "has "
-        "no or another value, so that the sizes of their messages differ.",
+        cause=(
+            "{variable} is set to {value} on this node, and both ends of a transfer must agree on it: another node "
+            "has no value or a different one, so the sizes of their messages differ."
+        ),
         remedy="remove {variable} from the image, ~/.bashrc and /etc/nccl.conf, or set it for all nodes: "
         """-e '{{"launch_environment": {{"{variable}": "{value}"}}}}'""",
     ),
@@ -210,8 +236,10 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="The ranks set up different communicators at the same time: they call new_group, or their first "
         "collectives, in different orders or with different members; or the nodes have different releases of NCCL.",
-        remedy="call new_group on all ranks, in the same order, also for groups of which a rank is no member; "
-        "ansible-playbook preflight.yml names nodes whose versions differ",
+        remedy=(
+            "call new_group on all ranks, in the same order, even for groups that a rank does not belong to; "
+            "ansible-playbook preflight.yml names nodes whose versions differ"
+        ),
     ),
 )
 # After the rules on connections: the network may be why a connection was closed.
@@ -222,8 +250,10 @@ LAST_RULES: tuple[EvidenceRule, ...] = (
         entries=(*NCCL_SOCKETS, *NCCL_WAITS, "gloo-full-mesh", *RENDEZVOUS),
         shows=(r"(?<![\d.])(?P<address>172\.17\.\d{1,3}\.\d{1,3})(?![\d.])",),
         condition=not_of_a_node,
-        cause="The ranks run in containers with a network of their own: {address} is an address of Docker's bridge, "
-        "which the containers on other nodes cannot reach.",
+        cause=(
+            "The ranks run in containers with their own network: {address} is an address of Docker's bridge, which "
+            "the containers on other nodes cannot reach."
+        ),
         remedy=f"{HOST_NETWORK}. Outside containers, {OF_MUSTER}",
     ),
     EvidenceRule(
@@ -233,9 +263,10 @@ LAST_RULES: tuple[EvidenceRule, ...] = (
         unless=rf"{STATUS}|port error",
         cause="The connection to the rank on {peer} was closed: that rank ended or was killed first, or, if no rank "
         "there shows an error, the network of that node failed.",
-        remedy="look at the log of the ranks on {peer}: ansible-playbook logs.yml -e fetch=true; if they show no "
-        "error, "
-        "`sudo dmesg -T | grep -iE 'killed process|xid|link'` on that node, and leave it out (-e nodes=A,B)",
+        remedy=(
+            "look at the log of the ranks on {peer}: ansible-playbook logs.yml -e fetch=true; if they show no error, "
+            "run `sudo dmesg -T | grep -iE 'killed process|xid|link'` on that node, and leave it out (-e nodes=A,B)"
+        ),
     ),
     EvidenceRule(
         id="bootstrap-failed",

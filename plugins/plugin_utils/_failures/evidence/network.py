@@ -40,7 +40,7 @@ BY_HAND = (
     "other nodes reach this one"
 )
 HOST_NETWORK = (
-    "run the container in the host's network: docker run --network=host (muster does so unless "
+    "run the container on the host's network: docker run --network=host (muster does so unless "
     "launch_container_options has another --network); opening single ports is not enough"
 )
 
@@ -121,8 +121,10 @@ RULES: tuple[EvidenceRule, ...] = (
             rf"(?:Bootstrap : |OOB |NET : )(?:Using )?(?:interface "
             rf")?(?P<interface>[\w.@-]{{1,20}}):(?P<address>{IPV4})<",
         ),
-        cause="NCCL uses the interface {interface} with the address {address}, and muster reaches the nodes at others: "
-        "most likely that interface does not lead to the other nodes.",
+        cause=(
+            "NCCL uses the interface {interface} with the address {address}, but muster reaches the nodes at other "
+            "addresses: most likely that interface does not lead to the other nodes."
+        ),
         remedy=f"{OF_MUSTER}; or {BY_HAND}",
         condition=foreign,
     ),
@@ -145,11 +147,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\[\d{1,2}\]\w{1,20}:\d/RoCE\b",
             r"ibv_modify_qp failed|Failed to modify QP|with (?:error|status=)\D{0,30}12\b",
         ),
-        cause="The adapters use RoCE, and the default address (GID) is of the wrong kind (link-local, or RoCE "
-        "v1), so that two of them do not reach each other; otherwise the switches do not route between their subnets.",
-        remedy="""-e '{{"launch_environment": {{"NCCL_IB_GID_INDEX": "3"}}}}', or the index that `show_gids` """
-        "lists as RoCE v2 with the IPv4 address of the node, the same on all nodes; `ib_write_bw` between two nodes "
-        "tests it, and NCCL_IB_DISABLE=1 disables RDMA",
+        cause=(
+            "The adapters use RoCE, and the default address (GID) is of the wrong kind (link-local, or RoCE v1), so "
+            "two of them cannot reach each other; otherwise the switches do not route between their subnets."
+        ),
+        remedy=(
+            'use -e \'{{"launch_environment": {{"NCCL_IB_GID_INDEX": "3"}}}}\', or the index that `show_gids` lists '
+            "as RoCE v2 with the IPv4 address of the node, the same on all nodes; `ib_write_bw` between two nodes "
+            "tests it, and NCCL_IB_DISABLE=1 disables RDMA"
+        ),
     ),
     EvidenceRule(
         id="interface-of-variable",
@@ -160,8 +166,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"host|"
             r"socket\.cc:\d{1,5} -> |bootstrap\.cc:\d{1,5} -> )",
         ),
-        cause="NCCL_SOCKET_IFNAME selects the interface {interface}, over which the nodes do not reach each other: "
-        "their address is on another one (such as a bridge or bond), or the cable or network is a separate one.",
+        cause=(
+            "NCCL_SOCKET_IFNAME selects the interface {interface}, over which the nodes cannot reach each other: "
+            "their address is on another one (such as a bridge or bond), or the cable or network is a separate one."
+        ),
         remedy=f"{OF_MUSTER}; or {BY_HAND}. If that is the right interface, look in the logs of the other ranks for "
         f"the "
         "one that ended first: ansible-playbook logs.yml -e fetch=true",
@@ -188,8 +196,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"[Cc]onnect to (?P<address>[\w.:%-]{3,60})<(?P<port>\d{1,5})> (?:failed|returned)[^\n]{0,20}"
             r"[Cc]onnection refused",
         ),
-        cause="The machine at {address} responds, but no process listens on the port any more: the rank there has "
-        "ended or was killed earlier. In rare cases a firewall rejects the connection.",
+        cause=(
+            "The machine at {address} responds, but no process is listening on the port anymore: the rank there has "
+            "ended or was killed earlier. In rare cases a firewall rejects the connection."
+        ),
         remedy="look in the logs of the ranks of that node for what ended first: ansible-playbook logs.yml -e "
         "fetch=true. If none failed: ansible-playbook preflight.yml tests the connections",
     ),
@@ -223,8 +233,9 @@ RULES: tuple[EvidenceRule, ...] = (
         id="rendezvous-name-of-digits",
         entries=RENDEZVOUS,
         shows=(r"(?<![\d.])(?P<address>0\.\d{1,3}\.\d{1,3}\.\d{1,3})\b[^\n]{0,8}:\d{1,5}",),
-        cause="The name of this machine consists of digits only, which is taken for an address: {address} does not "
-        "exist.",
+        cause=(
+            "The name of this machine consists only of digits, so it is taken for an address: {address} does not exist."
+        ),
         remedy="give the machine a name with a letter (sudo hostnamectl set-hostname NAME), or use an address: "
         "--rdzv_endpoint=ADDRESS:29500 or --master_addr ADDRESS instead of --standalone; muster uses node_address",
         certain=True,
@@ -248,8 +259,11 @@ RULES: tuple[EvidenceRule, ...] = (
         id="rendezvous-of-other-address",
         entries=RENDEZVOUS,
         shows=(rf"(?:connect to |connect to \[?::ffff:|connect to \()(?P<address>{IPV4})\b[^\n]{{0,8}}\d",),
-        cause="The address {address} of the rendezvous is none at which muster reaches the nodes: MASTER_ADDR, "
-        "--master_addr or --rdzv_endpoint is wrong, or another address of the first node, at which it does not answer.",
+        cause=(
+            "The address {address} of the rendezvous is not one at which muster reaches the nodes: MASTER_ADDR, "
+            "--master_addr or --rdzv_endpoint is wrong, or is another address of the first node, at which it does "
+            "not respond."
+        ),
         remedy="remove MASTER_ADDR from launch_environment and the script: muster sets it to {first_address}, the "
         "address of the first node",
         condition=foreign,
@@ -263,23 +277,28 @@ RULES: tuple[EvidenceRule, ...] = (
             r"timed out|RendezvousConnectionError|errno: 111",
         ),
         unless=r"errno: 11[03] |gai error|Broken pipe|Connection reset",
-        cause="No node hosts the rendezvous, or a firewall closes its port. With the backend c10d, the node hosts it "
-        "whose "
-        "own host name or address is the one in --rdzv_endpoint, and a node does not recognize an address or name that "
-        "its host name does not resolve to.",
-        remedy="use the first node's name in --rdzv_endpoint, as `hostname` shows it there, with its address in "
-        "/etc/hosts of all nodes (ansible-playbook site.yml --tags hosts_file); or add --rdzv_conf is_host=1 on the "
-        "first node and is_host=0 on the others; or use --master_addr {first_address} --master_port 29500 --node_rank "
-        "N "
-        "instead. If it listens there (`ss -ltn`), ansible-playbook preflight.yml tests the connections",
+        cause=(
+            "No node hosts the rendezvous, or a firewall closes its port. With the c10d backend, the rendezvous is "
+            "hosted by the node whose own host name or address is the one in --rdzv_endpoint, and a node does not "
+            "recognize an address or name that its host name does not resolve to."
+        ),
+        remedy=(
+            "use the first node's name in --rdzv_endpoint, as `hostname` shows it there, with its address in "
+            "/etc/hosts on all nodes (ansible-playbook site.yml --tags hosts_file); or add --rdzv_conf is_host=1 on "
+            "the first node and is_host=0 on the others; or use --master_addr {first_address} --master_port 29500 "
+            "--node_rank N instead. If it listens there (`ss -ltn`), ansible-playbook preflight.yml tests the "
+            "connections"
+        ),
     ),
     EvidenceRule(
         id="rendezvous-refused",
         entries=RENDEZVOUS,
         shows=(r"(?:errno: 111 - Connection refused|\(errno: 111\)|\[Errno 111\] Connection refused)",),
         unless=r"errno: 110 ",
-        cause="The first node responds, but nothing listens on the port of the rendezvous: rank 0 has not started yet, "
-        "has already failed, or uses another port or address.",
+        cause=(
+            "The first node responds, but nothing is listening on the rendezvous port: rank 0 has not started yet, "
+            "has already failed, or uses another port or address."
+        ),
         remedy="look at rank 0 first: ansible-playbook logs.yml -e rank=0. Start all nodes within the time limit, with "
         "the same MASTER_ADDR and MASTER_PORT on all of them, and --node_rank 0 on the node with that address",
     ),
@@ -288,8 +307,10 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("rendezvous-unreached",),
         shows=(r"RendezvousTimeoutError\b",),
         unless=r"errno: |client socket has|C10d store has failed|RendezvousConnectionError|gai error",
-        cause="Not all nodes joined the rendezvous of torchrun within its time limit: on one of them the job was not "
-        "started, failed earlier, or was started with another --rdzv_id, --rdzv_endpoint or --nnodes.",
+        cause=(
+            "Not all nodes joined torchrun's rendezvous within its time limit: on one of them the job was not "
+            "started, failed earlier, or was started with another --rdzv_id, --rdzv_endpoint or --nnodes."
+        ),
         remedy="look at the logs of the other nodes: ansible-playbook logs.yml -e fetch=true. Start torchrun on all "
         "nodes "
         "with the same --rdzv_id, --rdzv_endpoint and --nnodes; for nodes that start later: --rdzv_conf "
@@ -316,20 +337,25 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="The rendezvous worked and then closed, because the process that hosts it has exited: torchrun on the "
         "first node, or that of another job on the same port.",
-        remedy="give each job of a machine its own port and id: torchrun --rdzv_endpoint=HOST:PORT --rdzv_id=NAME, or "
-        "--standalone on one node; with muster -e launch_master_port=29600. If no other job runs there, look at what "
-        "ended first on the first node: ansible-playbook logs.yml -e rank=0",
+        remedy=(
+            "give each job on a machine its own port and id: torchrun --rdzv_endpoint=HOST:PORT --rdzv_id=NAME, or "
+            "--standalone on one node; with muster, use -e launch_master_port=29600. If no other job runs there, "
+            "look at what ended first on the first node: ansible-playbook logs.yml -e rank=0"
+        ),
     ),
     EvidenceRule(
         id="rendezvous-cut-off",
         entries=("rendezvous-unreached",),
         shows=(r"Error: Connection reset by peer", r"RendezvousConnectionError"),
-        cause="The first node's port accepted the connection and closed it at once: something in between does so (a "
-        "proxy, a VPN, a firewall), another program listens on the port, or the nodes have different releases of "
-        "torch.",
-        remedy="use another port, --rdzv_endpoint={first_address}:29600, and an address that reaches the node "
-        "directly; "
-        "ansible-playbook preflight.yml tests the connections and names nodes with another torch",
+        cause=(
+            "The first node's port accepted the connection and closed it at once: something in between closes it (a "
+            "proxy, a VPN, a firewall), another program is listening on the port, or the nodes have different "
+            "releases of torch."
+        ),
+        remedy=(
+            "use another port, --rdzv_endpoint={first_address}:29600, and an address that reaches the node directly; "
+            "ansible-playbook preflight.yml tests the connections and names nodes with a different torch version"
+        ),
     ),
     EvidenceRule(
         id="rendezvous-no-answer",
@@ -346,12 +372,15 @@ RULES: tuple[EvidenceRule, ...] = (
         id="world-size-too-large",
         entries=("ranks-missing",),
         shows=(JOINED,),
-        cause="The script waits for {size}{expected} processes, and the whole run has fewer ({joined}{clients} "
-        "joined): "
-        "it passes a world_size of its own to init_process_group, such as torch.cuda.device_count() or a constant, or "
-        "its options or configuration set one.",
-        remedy="leave world_size and rank out of init_process_group, so that it reads those of the launcher, or take "
-        "int(os.environ['WORLD_SIZE']); or start as many ranks as the script expects: -e nproc_per_node=N",
+        cause=(
+            "The script is waiting for {size}{expected} processes, but the whole run has fewer ({joined}{clients} "
+            "joined): it passes its own world_size to init_process_group, such as torch.cuda.device_count() or a "
+            "constant, or its options or configuration set one."
+        ),
+        remedy=(
+            "leave world_size and rank out of init_process_group, so that it reads the launcher's values, or take "
+            "int(os.environ['WORLD_SIZE']); or start as many ranks as the script expects: -e nproc_per_node=N"
+        ),
         condition=run_has_fewer_ranks,
         certain=True,
     ),
@@ -359,13 +388,17 @@ RULES: tuple[EvidenceRule, ...] = (
         id="world-size-of-script",
         entries=("ranks-missing",),
         shows=(JOINED, r"init_process_group\([^\n]{0,200}\bworld_size ?= ?(?!int\(os\.)"),
-        cause="The script passes a world_size of its own to init_process_group, {size}{expected}, and "
-        "{joined}{clients} "
-        "processes joined: most likely only these were started, and its number is another one, such as "
-        "torch.cuda.device_count(). Otherwise the job was not started on the other nodes.",
-        remedy="leave world_size and rank out of init_process_group, so that it reads those of the launcher, or take "
-        "int(os.environ['WORLD_SIZE']); or start as many processes as it expects: torchrun --nproc_per_node=GPUS. On "
-        "several nodes look at the logs of the missing ones: ansible-playbook logs.yml -e fetch=true",
+        cause=(
+            "The script passes its own world_size to init_process_group, {size}{expected}, and {joined}{clients} "
+            "processes joined: most likely only these were started, and the script's number is a different one, such "
+            "as torch.cuda.device_count(). Otherwise the job was not started on the other nodes."
+        ),
+        remedy=(
+            "leave world_size and rank out of init_process_group, so that it reads the launcher's values, or take "
+            "int(os.environ['WORLD_SIZE']); or start as many processes as it expects: torchrun "
+            "--nproc_per_node=GPUS. On several nodes look at the logs of the missing ones: ansible-playbook logs.yml "
+            "-e fetch=true"
+        ),
         condition=ranks_are_unknown,
     ),
     EvidenceRule(
@@ -406,8 +439,11 @@ RULES: tuple[EvidenceRule, ...] = (
         id="start-of-busy-rank",
         entries=("nccl-start-waits",),
         shows=(r"got error: (?:wait timeout|Socket Timeout|[Tt]imeout waiting)",),
-        cause="Rank 0 did not reach the first collective in time: it is still preparing data, or downloading or "
-        "loading the model alone (inside `if rank == 0` or main_process_first), while this rank already waits for it.",
+        cause=(
+            "Rank 0 did not reach the first collective in time: it is still preparing data, or downloading or "
+            "loading the model alone (inside `if rank == 0` or main_process_first), while this rank is already "
+            "waiting for it."
+        ),
         remedy=f"do that work before the job, or before init_process_group; or {LIMIT}. ansible-playbook logs.yml -e "
         "rank=0 shows what rank 0 was doing",
     ),
@@ -440,7 +476,9 @@ RULES: tuple[EvidenceRule, ...] = (
         id="gloo-peer-on-node",
         entries=GLOO,
         shows=(r"connect \[(?P<address>127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1)\]:\d{1,5}: Connection refused",),
-        cause="Nobody listens at {address} any more: the rank at the other end, on the same node, ended before.",
+        cause=(
+            "Nothing is listening at {address} anymore: the rank at the other end, on the same node, ended earlier."
+        ),
         remedy="look for the rank that failed first: ansible-playbook logs.yml -e fetch=true",
     ),
 )

@@ -55,9 +55,11 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="The script's check finds no GPU: torch.cuda.is_available() is False on this node. The driver is missing "
         "or does not work, torch was installed without CUDA, or CUDA_VISIBLE_DEVICES, the scheduler or the container "
         "hides the GPUs.",
-        remedy="""`nvidia-smi -L` and `python -c "import torch; print(torch.version.cuda, """
-        """torch.cuda.device_count())"` on that node tell them apart; ansible-playbook ping.yml shows the GPUs of """
-        "each node, ansible-playbook site.yml --tags nvidia_driver installs the driver; remove CUDA_VISIBLE_DEVICES "
-        "from launch_environment, and start a container with --gpus all",
+        remedy=(
+            '`nvidia-smi -L` and `python -c "import torch; print(torch.version.cuda, torch.cuda.device_count())"` on '
+            "that node show which of these it is; ansible-playbook ping.yml shows the GPUs of each node, and "
+            "ansible-playbook site.yml --tags nvidia_driver installs the driver; remove CUDA_VISIBLE_DEVICES from "
+            "launch_environment, and start a container with --gpus all"
+        ),
     ),
 )

@@ -43,10 +43,10 @@ STOP_TOGETHER = (
     "all-reduced (self.log(..., sync_dist=True) in Lightning)"
 )
 SAVE_ON_ALL = (
-    "call the function that saves on all ranks, outside any `if rank == 0`: model.state_dict() under FSDP, "
-    "trainer.save_model(), "
-    "accelerator.get_state_dict(model), engine.save_checkpoint(); only the writing belongs to rank 0. If the script "
-    "already does, upgrade transformers, accelerate and peft. A longer timeout does not help"
+    "call the save function on all ranks, outside any `if rank == 0`: model.state_dict() under FSDP, "
+    "trainer.save_model(), accelerator.get_state_dict(model), engine.save_checkpoint(); only the writing belongs "
+    "to rank 0. If the script already does, upgrade transformers, accelerate and peft. A longer timeout does not "
+    "help"
 )
 SAME_STEPS = (
     "give all ranks the same number of batches: DataLoader(drop_last=True) with DistributedSampler, a fixed number of "
@@ -105,11 +105,16 @@ def of_own_work(activity: Activity) -> EvidenceRule:
         cause=f"Rank {{rank}} was {activity.name} ({{output}}) while the others were at another point of the script, "
         "in different collectives: only this rank ran that code, or the ranks decided differently, from values that "
         "are not the same on all of them.",
-        remedy=f"decide alike on all ranks when to save (from an all-reduced value, or broadcast what rank 0 decides): "
-        f"{SAVE_ON_ALL}"
+        remedy=(
+            "make the same decision on all ranks about when to save (from an all-reduced value, or broadcast what "
+            f"rank 0 decides): {SAVE_ON_ALL}"
+        )
         if activity in (SAVING, SAVING_SHARDED)
-        else "run that code on all ranks at the same step, decided by a number that all of them share (the step, not "
-        "the time), or on none; in code for one rank call no collective and not the wrapped model (use model.module)",
+        else (
+            "run that code on all ranks at the same step, decided by a number that all of them share (the step, not "
+            "the time), or on none; in code for one rank, call neither a collective nor the wrapped model (use "
+            "model.module)"
+        ),
     )
 
 
@@ -133,8 +138,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="batches-differ",
         entries=("rank-ended-early", "rank-never-arrived"),
         shows=(r", loops: (?P<own>\d{1,9} steps on rank \d{1,7}), (?P<other>\d{1,9} on rank \d{1,7})",),
-        cause="The ranks have different numbers of batches ({own}, {other}): some still train while the others wait "
-        "for them, or have ended.",
+        cause=(
+            "The ranks have different numbers of batches ({own}, {other}): some are still training while the others "
+            "wait for them, or have ended."
+        ),
         remedy=SAME_STEPS,
         certain=True,
     ),
@@ -161,8 +168,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="hang-batch-skipped",
         entries=("hang",),
         shows=(r"\b(?:it was|they were) waiting in ", SKIP),
-        cause='This rank skipped a batch ("{line}") that the others trained on, so that it waits in another collective '
-        "than they.",
+        cause=(
+            'This rank skipped a batch ("{line}") that the others trained on, so it is waiting in a different '
+            "collective from theirs."
+        ),
         remedy=SKIP_TOGETHER,
     ),
     EvidenceRule(
@@ -205,8 +214,10 @@ RULES: tuple[EvidenceRule, ...] = (
     of_last_work(
         EVALUATING,
         "evaluated",
-        "let all ranks evaluate, each its part of the data; if only rank 0 shall do it, with the inner model "
-        "(model.module under DDP), and let the others wait at a barrier instead of ending",
+        (
+            "have every rank evaluate its part of the data; if only rank 0 should do it, use the inner model "
+            "(model.module under DDP), and let the others wait at a barrier instead of ending"
+        ),
     ),
     EvidenceRule(
         id="batch-skipped",
@@ -236,11 +247,14 @@ RULES: tuple[EvidenceRule, ...] = (
         id="generation-differs",
         entries=DIFFER,
         shows=(r"wait in different collectives: [^\n;]{0,200}ALLGATHER", r"(?i:\bgenerat(?:e|ing)\b|\brollout)"),
-        cause="The ranks generate texts of different lengths with a sharded model (FSDP, ZeRO 3): one of them has "
-        "finished and went on, while another still gathers weights for its next token.",
-        remedy="model.generate(..., synced_gpus=True) (ds3_gather_for_generation=True in trl), which keeps all ranks "
-        "in "
-        "step until the last one has finished",
+        cause=(
+            "The ranks generate texts of different lengths with a sharded model (FSDP, ZeRO 3): one of them has "
+            "finished and moved on, while another is still gathering weights for its next token."
+        ),
+        remedy=(
+            "use model.generate(..., synced_gpus=True) (ds3_gather_for_generation=True in trl), which keeps all "
+            "ranks in step until the last one has finished"
+        ),
     ),
     EvidenceRule(
         id="logged-by-some-ranks",
@@ -276,25 +290,31 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<list>[^\n;]{1,160})",
         ),
         unless=r"\bbehind: rank",
-        cause="Some ranks begin the next forward pass, in which DDP broadcasts buffers, while others still exchange "
-        "gradients or reduce a number ({list}): the ranks have different numbers of batches, some skipped one, or only "
-        "some evaluate with the wrapped model.",
+        cause=(
+            "Some ranks begin the next forward pass, in which DDP broadcasts buffers, while others are still "
+            "exchanging gradients or reducing a number ({list}): the ranks have different numbers of batches, some "
+            "skipped one, or only some evaluate with the wrapped model."
+        ),
         remedy=f"{SAME_STEPS}; evaluate on all ranks or with model.module; {SKIP_TOGETHER}",
     ),
     EvidenceRule(
         id="rank-without-backward",
         entries=("ranks-pass-different-sizes",),
         shows=(r"\brank (?P<rank>\d{1,7}) passes 1 elements[^\n;]{0,160}, alone: rank (?P=rank)\b",),
-        cause="Rank {rank} reduces a single number (a barrier, a metric, a count) while all others still exchange "
-        "gradients: it left its loop before them because it had fewer batches, or skipped one.",
+        cause=(
+            "Rank {rank} reduces a single number (a barrier, a metric, a count) while all others are still "
+            "exchanging gradients: it left its loop before them because it had fewer batches, or skipped one."
+        ),
         remedy=f"{SAME_STEPS}; {SKIP_TOGETHER}",
     ),
     EvidenceRule(
         id="rank-with-more-batches",
         entries=("ranks-pass-different-sizes",),
         shows=(r"passes 1 elements[^\n;]{0,160}, alone: rank (?P<rank>\d{1,7})\b",),
-        cause="Rank {rank} still exchanges gradients while all others reduce a single number (a barrier or a metric at "
-        "the end of the epoch): it has more batches than they.",
+        cause=(
+            "Rank {rank} is still exchanging gradients while all others are reducing a single number (a barrier or a "
+            "metric at the end of the epoch): it has more batches than they do."
+        ),
         remedy=SAME_STEPS,
     ),
     EvidenceRule(
@@ -311,19 +331,25 @@ RULES: tuple[EvidenceRule, ...] = (
         id="fingerprint-at-save",
         entries=("collectives-differ",),
         shows=(CALLED, FRAME.format(pattern="save|ckpt|checkpoint")),
-        cause="This rank is in {function}, which saves a checkpoint and waits there in {name} for the others, which "
-        "are in a different collective: the ranks do not decide alike when to save, for example by the time that has "
-        "passed, or only this rank calls it.",
-        remedy="decide by the number of the step, which is the same on all ranks, or send the decision of rank 0 to "
-        "the others (torch.distributed.broadcast), and call {function} on all of them; checkpoints by time within an "
-        "epoch: turn them off",
+        cause=(
+            "This rank is in {function}, which saves a checkpoint and waits there in {name} for the others, which "
+            "are in a different collective: the ranks do not make the same decision about when to save, for example "
+            "because they decide by elapsed time, or only this rank calls it."
+        ),
+        remedy=(
+            "decide by the step number, which is the same on all ranks, or send the decision of rank 0 to the others "
+            "(torch.distributed.broadcast), and call {function} on all of them; turn off time-based checkpoints "
+            "within an epoch"
+        ),
     ),
     EvidenceRule(
         id="fingerprint-at-evaluation",
         entries=("collectives-differ",),
         shows=(CALLED, FRAME.format(pattern="eval|valid|test_epoch|predict|generate")),
-        cause="This rank evaluates ({function}, in {name}) while others are at another point of the script: only some "
-        "ranks evaluate at this step, or they have different numbers of batches there.",
+        cause=(
+            "This rank is evaluating ({function}, in {name}) while others are at another point of the script: only "
+            "some ranks evaluate at this step, or they have different numbers of batches there."
+        ),
         remedy="let all ranks evaluate at the same step with the same number of batches (drop_last=True, or pad); for "
         "rank 0 alone use the inner model (model.module) without any collective",
     ),
@@ -335,9 +361,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"Tensor shapes: (?P<first>\d{1,15}) ?vs (?P<second>\d{1,15})\s{0,4}(?:Tensor|$)",
         ),
         unless=r"Op type: ",
-        cause="The ranks exchange gradients of different sizes ({first} and {second} numbers in {name}): on one rank "
-        "some layers took no part in the loss, such as the image encoder in a batch of text only, or the models "
-        "differ.",
+        cause=(
+            "The ranks exchange gradients of different sizes ({first} and {second} numbers in {name}): on one rank "
+            "some layers took no part in the loss, such as the image encoder in a text-only batch, or the models "
+            "differ."
+        ),
         remedy="give every rank the same kinds of samples in each step, or run the unused layers on a dummy input and "
         "add 0 * output.sum() to the loss; find_unused_parameters=True helps if all ranks may leave out layers",
         condition=are_gradients,
@@ -349,8 +377,10 @@ RULES: tuple[EvidenceRule, ...] = (
         unless=r"Op type: ",
         cause="All ranks call {name}, but with tensors of different shapes ({first} and {second}): a last or padded "
         "batch that is shorter on one rank, or a length that the number of ranks does not divide.",
-        remedy="pad to the same shape on all ranks (accelerator.pad_across_processes, or a length that is a multiple "
-        "of the number of ranks), or drop_last=True; objects: all_gather_object",
+        remedy=(
+            "pad to the same shape on all ranks (accelerator.pad_across_processes, or a length that is a multiple of "
+            "the number of ranks), or use drop_last=True; for objects, use all_gather_object"
+        ),
     ),
     EvidenceRule(
         id="fingerprint-of-sequence",
@@ -369,8 +399,10 @@ RULES: tuple[EvidenceRule, ...] = (
         ),
         cause="All ranks call {name}, but with tensors of different shapes ({first} here, {shape} on rank {other}): a "
         "batch is smaller on one rank (the last one, or one from which samples were dropped), or lengths differ.",
-        remedy="keep the size of batches equal: drop_last=True, another sample in place of a bad one (not a shorter "
-        "batch), or padding to one length (accelerator.pad_across_processes); objects: all_gather_object",
+        remedy=(
+            "keep batch sizes equal: use drop_last=True, another sample in place of a bad one (not a shorter batch), "
+            "or padding to one length (accelerator.pad_across_processes); for objects, use all_gather_object"
+        ),
         condition=same_operation,
     ),
     EvidenceRule(

@@ -79,7 +79,7 @@ ARGUMENTS = (
     ApiChange(
         "(?:forward_prefetch|use_orig_params|limit_all_gathers|sync_module_states)",
         "",
-        "it is an argument of FSDP that the installed torch is too old to know",
+        "it is an argument of FSDP that the installed torch is too old to support",
         "torch>=2.0, or an older transformers (4.26.1)",
     ),
     ApiChange("enable_gqa", "", "it needs torch 2.5", "torch>=2.5"),
@@ -157,7 +157,7 @@ def of_argument(change: ApiChange, number: int) -> EvidenceRule:
             rf"['\"]?(?P<name>{change.name})\b",
             *((change.where,) if change.where else ()),
         ),
-        cause=f"The releases of two packages are incompatible: {{name}} is refused, since {change.what}.",
+        cause=f"Two packages have incompatible releases: {{name}} is rejected, since {change.what}.",
         remedy=f"install {change.pins}: {INSTALL}",
         certain=True,
     )
@@ -169,7 +169,7 @@ def of_import(change: ApiChange, number: int) -> EvidenceRule:
         id=f"name-changed-{number}",
         entries=("import-name-missing",),
         shows=(rf"cannot import name ['\"](?P<name>{change.name})['\"] from ['\"][^'\"\n]{{0,80}}{change.where}",),
-        cause=f"The releases of two packages are incompatible: {{name}} cannot be imported, since {change.what}.",
+        cause=f"Two packages have incompatible releases: {{name}} cannot be imported, since {change.what}.",
         remedy=f"install {change.pins}: {INSTALL}",
         certain=True,
     )

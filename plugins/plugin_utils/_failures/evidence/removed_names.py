@@ -15,7 +15,10 @@ MODULES = (
         r"pkg_resources", "", "setuptools 82 removed it, and new environments have no setuptools", "setuptools<81"
     ),
     ApiChange(
-        r"distutils(?:\.\w{1,20})?", "", "Python 3.12 removed it", "setuptools<81, which brings it, or use Python 3.11"
+        r"distutils(?:\.\w{1,20})?",
+        "",
+        "Python 3.12 removed it",
+        ("setuptools<81, which includes it, or use Python 3.11"),
     ),
     ApiChange(
         r"imp", "", "Python 3.12 removed it", "a newer release of the package in the traceback, or use Python 3.11"
@@ -32,7 +35,7 @@ MODULES = (
     ApiChange(
         r"triton\.ops(?:\.\w{1,40})?", "", "triton 3.2 removed it", "bitsandbytes>=0.45, or torch<2.6 with triton<3.2"
     ),
-    ApiChange(r"numpy\._core(?:\.\w{1,40})?", "", "only numpy 2 has it, with which the file was written", "numpy>=2"),
+    ApiChange(r"numpy\._core(?:\.\w{1,40})?", "", "only numpy 2, with which the file was written, has it", "numpy>=2"),
     ApiChange(r"numpy\.distutils", "", "numpy removed it for Python 3.12", "numpy<1.26 with Python 3.11"),
     ApiChange(
         r"transformers\.deepspeed", "", "newer releases moved it", "transformers<4.47, or transformers.integrations"
@@ -75,7 +78,7 @@ MODULES = (
         r"(?:amp_C|fused_layer_norm_cuda|apex_C|syncbn|fused_weight_gradient_mlp_cuda|scaled_\w{1,30}_cuda)",
         "",
         "NVIDIA's apex was installed without its compiled extensions",
-        "apex from its source with --cpp_ext --cuda_ext (not `apex` of PyPI, which is another package)",
+        "apex from its source with --cpp_ext --cuda_ext (not `apex` from PyPI, which is another package)",
     ),
     ApiChange(
         r"apex(?:\.\w{1,30})?",
@@ -209,7 +212,7 @@ def of_attribute(change: ApiChange, number: int) -> EvidenceRule:
         id=f"attribute-changed-{number}",
         entries=WHERE,
         shows=(rf"AttributeError: (?P<name>[^\n]{{0,40}}(?:{change.name}))",),
-        cause=f"The releases of two packages are incompatible ({{name}}): {change.what}.",
+        cause=f"Two packages have incompatible releases ({{name}}): {change.what}.",
         remedy=f"install {change.pins}: {INSTALL}",
         certain=True,
     )
@@ -224,10 +227,15 @@ RULES: tuple[EvidenceRule, ...] = (
             r"trainer|core|common|helpers|"
             r"engine|losses|options|networks?)(?:\.[\w.]{1,80})?)['\"]",
         ),
-        cause="{name} is a module of the project itself, and Python does not find it: the job starts in another "
-        "directory than its code expects, or the code was not copied to this node.",
-        remedy="""-e '{{"launch_environment": {{"PYTHONPATH": "/path/of/project"}}}}' or launch_working_directory """
-        "with that directory; ansible-playbook site.yml --tags code copies the code to all nodes",
+        cause=(
+            "{name} is a module of the project itself, and Python does not find it: the job starts in a different "
+            "directory from the one that its code expects, or the code was not copied to this node."
+        ),
+        remedy=(
+            'use -e \'{{"launch_environment": {{"PYTHONPATH": "/path/of/project"}}}}\' or set '
+            "launch_working_directory to that directory; ansible-playbook site.yml --tags code copies the code to "
+            "all nodes"
+        ),
     ),
     EvidenceRule(
         id="flash-attention-missing",
@@ -236,7 +244,7 @@ RULES: tuple[EvidenceRule, ...] = (
             r"package flash_attn seems to be not installed|Flash ?Attention[^\n]{0,80}(?:is not installed|not "
             r"available)",
         ),
-        cause="The model is to use flash-attention, which is not installed in the job's environment.",
+        cause="The model is configured to use flash-attention, which is not installed in the job's environment.",
         remedy='attn_implementation="sdpa" in from_pretrained needs no package; or install it for this torch: '
         "ansible-playbook site.yml --tags python_env,pytorch,flash_attention -e flash_attention_enabled=true",
         certain=True,
@@ -251,8 +259,10 @@ RULES: tuple[EvidenceRule, ...] = (
             r"(?P<python>/(?:apps?|usr(?:/local)?/bin|opt/(?:apps?|software|ohpc|cray)|sw|soft(?:ware)?|cvmfs|cm|modules?)"
             r"/[\w./+-]{0,200}python[\d.]{0,6}|/usr(?:/local)?/bin/python[\d.]{0,6})$",
         ),
-        cause="The ranks run in {python}, a Python of the whole system, which has no package {name}: the torchrun that "
-        "was called belongs to that Python, not to the environment in which the packages were installed.",
+        cause=(
+            "The ranks run in {python}, a system-wide Python, which has no package {name}: the torchrun that was "
+            "called belongs to that Python, not to the environment in which the packages were installed."
+        ),
         remedy="activate the environment and start `python -m torch.distributed.run` in place of torchrun, or install "
         "the package there: {python} -m pip install {name}. muster calls the torchrun of its own environment (leave "
         "launch_launcher out); ansible-playbook site.yml --tags python_env installs the project's requirements in it",

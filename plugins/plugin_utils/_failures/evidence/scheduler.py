@@ -19,9 +19,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"GLOBAL_RANK: \d{1,6}, MEMBER: \d{1,6}/(?P<size>\d{1,6})\n(?:[ \t]{0,20}\n){0,3}"
             r"(?:slurmstepd|srun): [^\n]{0,200}DUE TO TIME LIMIT",
         ),
-        cause="The ranks waited for all {size} ranks to register until the job reached its time limit: the others were "
-        "never started, since the batch script starts Python itself, which runs on the first node only, or fewer tasks "
-        "than Trainer(devices, num_nodes) expects.",
+        cause=(
+            "The ranks waited for all {size} ranks to register until the job reached its time limit: the others were "
+            "never started, since the batch script starts Python itself, which runs on the first node only, or "
+            "starts fewer tasks than Trainer(devices, num_nodes) expects."
+        ),
         remedy="start the script with srun, #SBATCH --nodes=NODES and --ntasks-per-node=GPUS as in "
         "Trainer(devices=GPUS, num_nodes=NODES); or let muster start the ranks on all nodes (leave launch_launcher "
         "out)",
@@ -51,7 +53,7 @@ RULES: tuple[EvidenceRule, ...] = (
         id="slurm-preempted",
         entries=CANCELLED,
         shows=(r"DUE TO PREEMPTION",),
-        cause="A job of higher priority took the nodes: the partition or quality of service can be preempted.",
+        cause="A higher-priority job took the nodes: the partition or quality of service can be preempted.",
         remedy=f"#SBATCH --requeue starts it again later; {RESUME}; or use a partition without preemption",
         certain=True,
     ),

@@ -51,8 +51,10 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=NOT_HERE,
         shows=(rf"'(?P<path>(?={SHARED})[^'\"\n]{{0,200}}{MADE})'",),
         unless=OTHER_CACHES,
-        cause="On a drive that all nodes share, several nodes or ranks prepared {path} at once: one moved or removed "
-        "files that another was still to read (a race).",
+        cause=(
+            "On a drive that all nodes share, several nodes or ranks prepared {path} at once: one moved or removed "
+            "files that another had yet to read (a race)."
+        ),
         remedy="let only rank 0 of the whole job prepare it, while all others wait at a barrier "
         "(data_shared_file_system: true in LLaMA-Factory, main_process_first(local=False) with the Trainer); or "
         "prepare "
@@ -78,8 +80,10 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=NOT_HERE,
         shows=(rf"'(?P<path>[^'\"\n]{{0,200}}{MADE})'",),
         unless=OTHER_CACHES,
-        cause="{path} is made by one rank of the node, and this rank read it too early, or several ranks made it at "
-        "once (a race).",
+        cause=(
+            "{path} is created by one rank of the node, and this rank read it too early, or several ranks created it "
+            "at once (a race)."
+        ),
         remedy=RANK_0_FIRST,
         condition=one_node,
     ),
@@ -87,9 +91,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="shared-memory-exists",
         entries=("directory-exists", "checkpoint-directory-race"),
         shows=(r"_posixshmem\.shm_open|SharedMemory\(", r"File exists: '(?P<name>[^'\n]{1,200})'"),
-        cause="The shared memory object {name} (in /dev/shm) exists already: an earlier run that was killed left it, "
-        "or "
-        "several ranks of the node create it at once.",
+        cause=(
+            "The shared memory object {name} (in /dev/shm) already exists: an earlier run that was killed left it, "
+            "or several ranks of the node create it at once."
+        ),
         remedy="remove what is left while no job runs: `rm -f /dev/shm{name}` on that node, and for MosaicML's "
         "streaming "
         "also `python -c 'import streaming; streaming.base.util.clean_stale_shared_memory()'`. If it happens again, "
@@ -100,12 +105,16 @@ RULES: tuple[EvidenceRule, ...] = (
         id="shared-memory-stale",
         entries=("package-refused", "package-failed", "raised-by-script", "setting-refused"),
         shows=(r"clean_stale_shared_memory|Reused local directory",),
-        cause="Shared memory of MosaicML's streaming is left over from an earlier run that was killed, so that the "
-        "local directory of the data set seems to be in use; or two data sets of this job have the same local "
-        "directory.",
-        remedy="`python -c 'import streaming; streaming.base.util.clean_stale_shared_memory()'` on that node while no "
-        "job runs (or remove the left objects in /dev/shm); end processes that an earlier run left: ansible-playbook "
-        "stop.yml. Otherwise give each data set its own `local`",
+        cause=(
+            "Shared memory of MosaicML's streaming is left over from an earlier run that was killed, so that the "
+            "local directory of the dataset seems to be in use; or two datasets of this job have the same local "
+            "directory."
+        ),
+        remedy=(
+            "`python -c 'import streaming; streaming.base.util.clean_stale_shared_memory()'` on that node while no "
+            "job runs (or remove the leftover objects in /dev/shm); end processes that an earlier run left: "
+            "ansible-playbook stop.yml. Otherwise give each dataset its own `local`"
+        ),
         certain=True,
     ),
     EvidenceRule(
@@ -115,9 +124,11 @@ RULES: tuple[EvidenceRule, ...] = (
         cause="Each node has only the parts of the checkpoint that its own ranks wrote, on its own disk: parts of "
         "other "
         "ranks are missing here, and others exist. DeepSpeed reads all of them on every node.",
-        remedy="save to a drive that all nodes share (ansible-playbook site.yml --tags data), or set "
-        '"checkpoint": {{"use_node_local_storage": true}} in DeepSpeed\'s configuration, with which each rank reads '
-        "its own part only; for this checkpoint, copy the files of all nodes into one directory on each",
+        remedy=(
+            'save to a drive that all nodes share (ansible-playbook site.yml --tags data), or set "checkpoint": '
+            '{{"use_node_local_storage": true}} in DeepSpeed\'s configuration, so that each rank reads only its own '
+            "part; for this checkpoint, copy the files of all nodes into one directory on each"
+        ),
         condition=some_are_here,
         certain=True,
     ),

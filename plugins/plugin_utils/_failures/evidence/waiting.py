@@ -98,8 +98,11 @@ RULES: tuple[EvidenceRule, ...] = (
         id="all-ranks-wait",
         entries=("nccl-time-out", "nccl-first-collective"),
         shows=(r"; all (?P<count>\d{1,7}) ranks wait in (?P<operation>\w{1,40}) (?P<number>\d|10)$",),
-        cause="All {count} ranks wait in the same collective at the beginning ({operation} {number}), so that none is "
-        "late: most likely the network between the nodes, or between the GPUs of a node, moves no data.",
+        cause=(
+            "All {count} ranks are waiting in the same collective at the beginning ({operation} {number}), so none "
+            "of them is late: most likely the network between the nodes, or between the GPUs of a node, moves no "
+            "data."
+        ),
         remedy="""see whether it works without InfiniBand or RoCE, and what NCCL uses: -e '{{"launch_environment": """
         """{{"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "INFO"}}}}' (on one node: NCCL_P2P_DISABLE=1); ansible-playbook """
         "preflight.yml tests the network",
@@ -112,9 +115,11 @@ RULES: tuple[EvidenceRule, ...] = (
             r"\[Rank 0\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d|10), "
             r"OpType=BROADCAST\b",
         ),
-        cause="Rank 0, which sends this first broadcast (number {number}), waits in it like the others, so that it is "
-        "not late: most likely the network between the nodes, or between the GPUs of a node, moves no data. Otherwise "
-        "another rank did not arrive.",
+        cause=(
+            "Rank 0, which sends this first broadcast (number {number}), is waiting in it like the others, so it is "
+            "not late: most likely the network between the nodes, or between the GPUs of a node, moves no data. "
+            "Otherwise another rank did not arrive."
+        ),
         remedy="""see whether it works without InfiniBand or RoCE, and what NCCL uses: -e '{{"launch_environment": """
         """{{"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "INFO"}}}}' (on one node: NCCL_P2P_DISABLE=1); ansible-playbook """
         "preflight.yml tests the network. If it does, look for the rank that did not wait: ansible-playbook logs.yml "
@@ -124,10 +129,16 @@ RULES: tuple[EvidenceRule, ...] = (
         id="collective-not-started",
         entries=("rank-behind",),
         shows=(r"\brank (?P<rank>\d{1,7}) after (?P<number>\d{1,12})[^\n;]{0,200}, behind: rank",),
-        cause="Rank {rank} never started the collective in which the others wait: its last one was {number}. It "
-        "skipped work that the others did (fewer batches, an empty or dropped sample, a branch), or hangs before it.",
-        remedy=f"{SAME_CALLS}; DataLoader(drop_last=True) or model.join() for different numbers of batches. "
-        "ansible-playbook logs.yml -e rank={rank} shows what it did last, ansible-playbook stacks.yml where it hangs",
+        cause=(
+            "Rank {rank} never started the collective in which the others are waiting: its last one was {number}. It "
+            "skipped work that the others did (fewer batches, an empty or dropped sample, a branch), or hangs before "
+            "it."
+        ),
+        remedy=(
+            f"{SAME_CALLS}; use DataLoader(drop_last=True) or model.join() for different numbers of batches. "
+            "ansible-playbook logs.yml -e rank={rank} shows what it did last, and ansible-playbook stacks.yml "
+            "shows where it hangs"
+        ),
     ),
     EvidenceRule(
         id="sharded-sizes-differ",
@@ -143,9 +154,11 @@ RULES: tuple[EvidenceRule, ...] = (
         id="single-number-differs",
         entries=("ranks-pass-different-sizes",),
         shows=(r"ranks pass different sizes to (?P<operation>ALLREDUCE[^:\n]{0,20}): [^\n]{0,80}passes 1 elements",),
-        cause="The ranks are at different points of the script: one waits in a barrier or reduces a single number (a "
-        "metric, a count of tokens), while another still reduces gradients. It ran out of batches, or evaluates, logs "
-        "or stops at another step.",
+        cause=(
+            "The ranks are at different points of the script: one is waiting in a barrier or reducing a single "
+            "number (a metric, a token count), while another is still reducing gradients. It ran out of batches, or "
+            "evaluates, logs or stops at another step."
+        ),
         remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, or "
         "model.join(); evaluate, log and stop at the same steps on all ranks",
     ),
@@ -155,8 +168,11 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(r"ranks pass different sizes to (?P<operation>ALLGATHER|BROADCAST|GATHER|SCATTER)\b",),
         cause="The ranks pass tensors of different sizes to {operation}, which needs equal ones: usually a last or "
         "padded batch that is shorter on one rank, or objects and buffers that differ between the ranks.",
-        remedy="DataLoader(drop_last=True), pad to one length (accelerator.pad_across_processes), or all_gather_object "
-        "and broadcast_object_list for objects; buffers: DistributedDataParallel(..., broadcast_buffers=False)",
+        remedy=(
+            "use DataLoader(drop_last=True), pad to one length (accelerator.pad_across_processes), or "
+            "all_gather_object and broadcast_object_list for objects; for buffers, use DistributedDataParallel(..., "
+            "broadcast_buffers=False)"
+        ),
     ),
     *map(of_output, ACTIVITIES),
     EvidenceRule(
@@ -165,9 +181,11 @@ RULES: tuple[EvidenceRule, ...] = (
         shows=(
             r"waited for it, its last output: (?P<output>[^\n;]{1,200}); [^\n]{0,160}OpType=ALLREDUCE, NumelIn=1\)",
         ),
-        cause="This rank was still in its training steps ({output}) while the others waited for it in a barrier or an "
-        "all_reduce of a single number: most likely the ranks have different numbers of batches, so that the others "
-        "reached the end of the epoch earlier; or it hangs in a step.",
+        cause=(
+            "This rank was still in its training steps ({output}) while the others waited for it in a barrier or an "
+            "all_reduce of a single number: most likely the ranks have different numbers of batches, so the others "
+            "reached the end of the epoch earlier; or it hangs in a step."
+        ),
         remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, a fixed "
         "number "
         "of steps for streaming data, or model.join(). If it hangs: ansible-playbook stacks.yml shows where",
@@ -189,14 +207,17 @@ RULES: tuple[EvidenceRule, ...] = (
         entries=("hang",),
         shows=(r"\b(?:it was|they were) stopped \(process state T",),
         cause="The process of this rank is stopped (by SIGSTOP, Ctrl-Z or a debugger), so the others wait for it.",
-        remedy="`kill -CONT PID` on that node continues it; detach the debugger, and find out who stopped it",
+        remedy="`kill -CONT PID` on that node resumes it; detach the debugger, and find out who stopped it",
         certain=True,
     ),
     EvidenceRule(
         id="hang-on-drive",
         entries=("hang",),
         shows=(r"in uninterruptible sleep \(process state D",),
-        cause="This rank waits for a disk or network file system that does not respond, and the others wait for it.",
+        cause=(
+            "This rank is waiting for a disk or network file system that is not responding, and the others are "
+            "waiting for this rank."
+        ),
         remedy="`ls` on the mounts of that node shows which one hangs; check its server, and mount it again: "
         "ansible-playbook site.yml --tags data",
         certain=True,
@@ -205,8 +226,10 @@ RULES: tuple[EvidenceRule, ...] = (
         id="hang-ended-early",
         entries=("hang",),
         shows=(r"had already ended with exit code 0",),
-        cause="This rank reached the end of the script while the others still called a collective: it had fewer "
-        "batches, or the others run code that it does not, such as an evaluation inside `if rank == 0`.",
+        cause=(
+            "This rank reached the end of the script while the others were still calling a collective: it had fewer "
+            "batches, or the others run code that it does not, such as an evaluation inside `if rank == 0`."
+        ),
         remedy="give all ranks the same number of batches: DataLoader(drop_last=True), DistributedSampler, or "
         "model.join(); make the same calls on every rank, and end with a barrier",
         certain=True,
@@ -215,15 +238,20 @@ RULES: tuple[EvidenceRule, ...] = (
         id="hang-other-collective",
         entries=("hang",),
         shows=(r"\b(?:it was|they were) waiting in (?P<place>[^\n;]{1,160})",),
-        cause="This rank waits in {place}, and the others in another collective: the ranks are out of step.",
-        remedy=f"{SAME_CALLS}; no collective, barrier, save or evaluation inside `if rank == 0`",
+        cause=(
+            "This rank is waiting in {place}, and the others are waiting in a different collective: the ranks are "
+            "out of step."
+        ),
+        remedy=f"{SAME_CALLS}; use no collective, barrier, save or evaluation inside `if rank == 0`",
     ),
     EvidenceRule(
         id="hang-on-gpu",
         entries=("hang",),
         shows=(r"\b(?:it was|they were) waiting for the GPU in (?P<place>[^\n;]{1,160})",),
-        cause="The GPU of this rank does not finish its work ({place}): it waits in an earlier collective that the "
-        "others have passed or never started, or the GPU or its network hangs.",
+        cause=(
+            "This rank's GPU is not finishing its work ({place}): it is waiting in an earlier collective that the "
+            "others have passed or never started, or the GPU or its network hangs."
+        ),
         remedy="ansible-playbook stacks.yml shows the operation of each rank; look for 'NVRM: Xid' in dmesg on that "
         "node, and make the same calls on every rank",
     ),

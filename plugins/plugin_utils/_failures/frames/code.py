@@ -85,15 +85,18 @@ RULES: tuple[FrameRule, ...] = (
         message=r"Expected more than 1 value per channel when training",
         cause="{where}: a batch normalization layer got a single sample: the batch per rank is 1, or the last batch of "
         "a rank has only one sample.",
-        remedy="DataLoader(drop_last=True), or a larger batch per rank: the global batch is divided by the number of "
-        "ranks; SyncBatchNorm counts the samples of all ranks",
+        remedy=(
+            "use DataLoader(drop_last=True), or a larger batch per rank: the global batch is divided by the number "
+            "of ranks; SyncBatchNorm counts the samples of all ranks"
+        ),
     ),
     FrameRule(
         id="target-out-of-range",
         title="A label is not one of the model's classes",
         message=r"Target -?\d{1,12} is out of bounds",
-        cause="{where}: a label of the data is negative or not smaller than the number of classes of the model "
-        "({message}).",
+        cause=(
+            "{where}: a label of the data is negative or not smaller than the model's number of classes ({message})."
+        ),
         remedy="set the model's number of classes to the data's, map labels to 0 ... N-1, and use ignore_index for "
         "padding",
     ),
@@ -141,9 +144,11 @@ RULES: tuple[FrameRule, ...] = (
         fallback=True,
         cause="The releases of {caller} and {callee} are incompatible: {caller} passes an argument that the "
         "installed {callee} does not accept ({message}, at {inner}).",
-        remedy="upgrade both together, or install the release of {callee} that was current when this {caller} was "
-        "released (its requirements name it: pip show {caller} {callee}), as {callee}==VERSION in the job's "
-        "requirements, then ansible-playbook site.yml --tags python_env",
+        remedy=(
+            "upgrade both together, or install the release of {callee} that was current when this {caller} was "
+            "released (its requirements name it: pip show {caller} {callee}), as {callee}==VERSION in the job's "
+            "requirements, then run ansible-playbook site.yml --tags python_env"
+        ),
     ),
     FrameRule(
         id="signature-differs",
@@ -173,8 +178,10 @@ RULES: tuple[FrameRule, ...] = (
         id="worker-not-started",
         title="A process cannot be started with these objects",
         message=r"(?i:can't pickle|cannot pickle|could not pickle|pickling)",
-        cause="{where} hands an object to another process which cannot be pickled: {message}. Lambdas, local functions "
-        "and classes, locks, open files and generators cannot.",
+        cause=(
+            "{where} passes an object that cannot be pickled to another process: {message}. Lambdas, local functions "
+            "and classes, locks, open files and generators cannot be pickled."
+        ),
         remedy="define functions and classes at the top of a module; open files and connections inside the worker; "
         "num_workers=0 avoids it",
         over=("worker-not-picklable",),
@@ -183,8 +190,10 @@ RULES: tuple[FrameRule, ...] = (
         id="recursion",
         title="A function calls itself endlessly",
         exceptions=("RecursionError",),
-        cause="{where}: a function calls itself endlessly, often an attribute lookup (__getattr__) of a class that "
-        "is not initialised yet, as after unpickling in a worker.",
+        cause=(
+            "{where}: a function calls itself endlessly, often an attribute lookup (__getattr__) of a class that is "
+            "not initialized yet, as after unpickling in a worker."
+        ),
         remedy="look at the functions that alternate in the traceback; a class with __getattr__ must not read its own "
         "missing attributes",
     ),
@@ -218,8 +227,11 @@ RULES: tuple[FrameRule, ...] = (
         fallback=True,
         cause="{package}, called at {where}, uses a name that does not exist: {message}. Usually another package is "
         "newer or older than this release of {package} expects; in rare cases it got an argument of the wrong type.",
-        remedy="install compatible releases: upgrade {package}, or pin the package of the missing name to the "
-        "release from before the last update (ansible-playbook site.yml --tags python_env); the same on all nodes",
+        remedy=(
+            "install compatible releases: upgrade {package}, or pin the package of the missing name to the release "
+            "from before the last update (ansible-playbook site.yml --tags python_env); use the same releases on all "
+            "nodes"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -228,8 +240,10 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AttributeError",),
         raised_by="script",
         fallback=True,
-        cause="{where} uses an attribute that the object does not have: {message}. The package that defines its class "
-        "is not the release that the code expects, or the value has another type on this rank.",
+        cause=(
+            "{where} uses an attribute that the object does not have: {message}. The package that defines its class "
+            "is not the release that the code expects, or the value has a different type on this rank."
+        ),
         remedy="install the releases that the project requires (ansible-playbook site.yml --tags python_env), or print "
         "the type of the object before that line",
         certain=False,
@@ -255,7 +269,7 @@ RULES: tuple[FrameRule, ...] = (
         ),
         raised_by="package",
         fallback=True,
-        cause="{package} refuses a setting or an argument when {where} calls it: {message}",
+        cause="{package} rejects a setting or an argument when {where} calls it: {message}",
         remedy="change the option that the message names, in the script, its configuration or launch_args; if it "
         "worked before, compare the releases of {package} (ansible-playbook preflight.yml compares the nodes)",
     ),
@@ -271,17 +285,17 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="asserted-by-script",
-        title="An assertion of the script failed",
+        title="An assertion in the script failed",
         exceptions=("AssertionError",),
         raised_by="script",
         fallback=True,
-        cause="The script checks a condition at {where}, which does not hold: {message}",
+        cause="The script checks a condition at {where} that does not hold: {message}",
         remedy="the condition shows what the script expects of its options, data or number of ranks: change these, or "
         "the check",
     ),
     FrameRule(
         id="asserted-by-package",
-        title="An assertion of a package failed",
+        title="An assertion in a package failed",
         exceptions=("AssertionError",),
         raised_by="package",
         fallback=True,
@@ -316,8 +330,11 @@ RULES: tuple[FrameRule, ...] = (
         ),
         raised_by="script",
         fallback=True,
-        cause="The script's own line {where} failed: {exception}: {message}. It is wrong, or does not expect the value "
-        "that it got on this rank: an option, an entry of the data, or something that only other ranks have.",
+        cause=(
+            "The script's own line {where} failed: {exception}: {message}. The line is wrong, or does not expect the "
+            "value that it got on this rank: an option, an entry of the data, or something that only other ranks "
+            "have."
+        ),
         remedy="print the values of that line on this rank; if the code worked elsewhere, copy the same code and data "
         "to all nodes: ansible-playbook site.yml --tags code",
         certain=False,
@@ -336,7 +353,7 @@ RULES: tuple[FrameRule, ...] = (
         ),
         source=r"(?:^|\n)\s{0,9}raise\b[^\n]{0,500}\Z",
         fallback=True,
-        cause="{package} refuses what {where} passes to it: {message}",
+        cause="{package} rejects what {where} passes to it: {message}",
         remedy="change the argument or option that the message names; if the code worked before, compare the releases "
         "of {package}",
         certain=False,

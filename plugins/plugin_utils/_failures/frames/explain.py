@@ -29,7 +29,7 @@ PATH = re.compile(r"'([^'\n]{2,300})'|\"([^\"\n]{2,300})\"|(?<![\w/.])(/[\w.@+-]
 CRASH = "native-crash"
 CRASHED_AT = (
     "Compiled code crashed while Python was at {where}: a package that was built for a different torch, CUDA or "
-    "Python, or one that is used in several processes or threads at once."
+    "Python version, or one that is used in several processes or threads at once."
 )
 
 

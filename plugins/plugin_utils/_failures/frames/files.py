@@ -50,9 +50,10 @@ RULES: tuple[FrameRule, ...] = (
         message=r"No such file or directory: (?P<name>'[^'\n]{1,200}')",
         source=r"subprocess\.|Popen\(|_execute_child|os\.exec|check_output\(|check_call\(",
         cause="{where} starts the program {name}, which is not installed on this node or not in the job's PATH.",
-        remedy="install it on all nodes (packages of the system: base_packages_extra in the inventory, then "
-        "ansible-playbook site.yml --tags base_packages), or give its full path; in a container it must be in the "
-        "image",
+        remedy=(
+            "install it on all nodes (system packages: base_packages_extra in the inventory, then ansible-playbook "
+            "site.yml --tags base_packages), or give its full path; in a container it must be in the image"
+        ),
         over=("file-missing",),
     ),
     FrameRule(
@@ -61,8 +62,10 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("CalledProcessError",),
         message=r"Command (?P<name>.{1,200}?)'? (?:returned non-zero exit status|died with)",
         cause="{where} starts another program, which failed: {message}",
-        remedy="its own output is above the traceback in the log and says why: ansible-playbook logs.yml; exit "
-        "status 127 means that the program is not installed, 137 or SIGKILL that memory ran out",
+        remedy=(
+            "its own output is above the traceback in the log and says why: ansible-playbook logs.yml; exit status "
+            "127 means that the program is not installed, and 137 or SIGKILL means that memory ran out"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -70,8 +73,10 @@ RULES: tuple[FrameRule, ...] = (
         title="A path contains an unexpanded variable, or is a URL or None",
         exceptions=("FileNotFoundError", "NotADirectoryError"),
         message=r"'(?P<name>(?:[^'\n]{0,200}\$\{?\w{1,60}|~|https?:/|s3:/|gs:/|None(?:/|'))[^'\n]{0,200})",
-        cause="{where} opens {name}, which is not the path of a file: ~ or a variable in it was not expanded, it is a "
-        "URL, or the option for it was not set (None).",
+        cause=(
+            "{where} opens {name}, which is not a file path: ~ or a variable in it was not expanded, it is a URL, or "
+            "the option for it was not set (None)."
+        ),
         remedy="pass an absolute path; in the script use os.path.expanduser and os.path.expandvars. A variable in "
         "launch_args is not expanded by a shell: set it in launch_environment and read it in the script",
         over=("file-missing",),
@@ -81,8 +86,11 @@ RULES: tuple[FrameRule, ...] = (
         title="Several ranks remove or rename the same file",
         exceptions=("FileNotFoundError",),
         source=REMOVES,
-        cause="{path} no longer existed when this rank tried to remove or rename it ({where}): several ranks or nodes "
-        "clean up or rotate the same files, and another one was faster (a race). In rare cases the path is wrong.",
+        cause=(
+            "{path} no longer existed when this rank tried to remove or rename it ({where}): several ranks or nodes "
+            "clean up or rotate the same files, and another one got there first (a race). In rare cases the path is "
+            "wrong."
+        ),
         remedy="let only one rank do it, rank 0 of the whole job on a shared drive and local rank 0 of each node "
         "otherwise, and let the others wait at a barrier; or tolerate it: shutil.rmtree(path, ignore_errors=True), "
         "Path.unlink(missing_ok=True)",
@@ -94,10 +102,14 @@ RULES: tuple[FrameRule, ...] = (
         title="A directory is not empty while it is removed",
         exceptions=("OSError",),
         message=r"\[Errno 39\] Directory not empty",
-        cause="Another rank or process still writes into {path} while this rank removes or replaces it ({where}); on a "
-        "network drive, also a file that is still open (.nfs...).",
-        remedy="let only one rank remove it, after a barrier; close the files in it first; or "
-        "shutil.rmtree(path, ignore_errors=True)",
+        cause=(
+            "Another rank or process is still writing to {path} while this rank removes or replaces it ({where}); on "
+            "a network drive, also a file that is still open (.nfs...)."
+        ),
+        remedy=(
+            "let only one rank remove it, after a barrier; close the files in it first; or use shutil.rmtree(path, "
+            "ignore_errors=True)"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -105,8 +117,10 @@ RULES: tuple[FrameRule, ...] = (
         title="The directory of a file to be written does not exist",
         exceptions=("FileNotFoundError",),
         source=OPEN_FOR_WRITING,
-        cause="{where} writes {path}, and its directory does not exist on this node: nobody created it here, or only "
-        "rank 0 did, on another node.",
+        cause=(
+            "{where} writes {path}, but its directory does not exist on this node: nothing created it here, or only "
+            "rank 0 did, on another node."
+        ),
         remedy="create it first, on every node: os.makedirs(os.path.dirname(path), exist_ok=True). Relative paths "
         "start at launch_working_directory",
         over=("file-missing",),
@@ -115,17 +129,24 @@ RULES: tuple[FrameRule, ...] = (
         id="path-is-directory",
         title="A directory is used as a file, or a file as a directory",
         exceptions=("IsADirectoryError", "NotADirectoryError"),
-        cause="{where} uses {path} as a file although it is a directory, or the other way round: an option expects the "
-        "path of a file and got a directory (IsADirectoryError), or a directory and got a file (NotADirectoryError).",
-        remedy="ls -ld the path on that node, and pass what the option expects; a mount or container volume whose "
-        "source is missing also becomes an empty directory",
+        cause=(
+            "{where} uses {path} as a file although it is a directory, or the other way around: an option expects "
+            "the path of a file and got a directory (IsADirectoryError), or a directory and got a file "
+            "(NotADirectoryError)."
+        ),
+        remedy=(
+            "run ls -ld on the path on that node, and pass what the option expects; a mount or container volume "
+            "whose source is missing also becomes an empty directory"
+        ),
     ),
     FrameRule(
         id="name-too-long",
         title="A file name is too long",
         message=r"\[Errno 36\] File name too long",
-        cause="{where} uses a file name of more than 255 characters, such as a run's name made of all options, or a "
-        "text that was meant as content.",
+        cause=(
+            "{where} uses a file name of more than 255 characters, such as a run name made up of all options, or "
+            "text that was meant as content."
+        ),
         remedy="set a short run or output name; some caches allow fewer characters on encrypted drives",
     ),
     FrameRule(
@@ -134,9 +155,10 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("UnicodeDecodeError", "UnicodeEncodeError"),
         cause="{where}: {message}. With 'ascii' the job's locale is POSIX, as in many containers; with 'utf-8' the "
         "file is binary, compressed, or in another encoding.",
-        remedy='for \'ascii\': -e \'{{"launch_environment": {{"PYTHONUTF8": "1"}}}}\'; otherwise open(path, '
-        "encoding=...), "
-        "or check with `file` that it is a text file, not an archive or a pointer",
+        remedy=(
+            'for \'ascii\', use -e \'{{"launch_environment": {{"PYTHONUTF8": "1"}}}}\'; otherwise use open(path, '
+            "encoding=...), or check with `file` that it is a text file, not an archive or a pointer"
+        ),
     ),
     FrameRule(
         id="image-not-read",
@@ -157,23 +179,29 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where} opens {path}, which does not exist on this node: the path is wrong (relative ones start at "
         "launch_working_directory), the file is only on other nodes, or another rank has not written it yet or has "
         "removed it.",
-        remedy="`ls -l` the path on each node. ansible-playbook site.yml --tags code copies the code, ansible-playbook "
-        "stage_data.yml a bucket to all nodes; what the job itself writes must be on a shared drive, or be written on "
-        "each node, with a barrier before others read it",
+        remedy=(
+            "run `ls -l` on the path on each node. ansible-playbook site.yml --tags code copies the code, and "
+            "ansible-playbook stage_data.yml copies a bucket to all nodes; what the job itself writes must be on a "
+            "shared drive, or be written on each node, with a barrier before others read it"
+        ),
         certain=False,
         over=("file-missing",),
     ),
     FrameRule(
         id="dataset-not-downloaded",
-        title="A torchvision or torchaudio data set is missing or differs",
+        title="A torchvision or torchaudio dataset is missing or differs",
         packages=("torchvision", "torchaudio"),
         message=r"(?:(?i:dataset)[^\n]{0,40} not found|does ?n.t exist)[^\n]{0,200}download ?= ?True",
         raised_by="package",
-        cause="{where} reads a data set that is missing from its `root` directory on this node, or whose files are not "
-        "those of the release that {package} expects (it compares their checksums).",
-        remedy="`ls -lR` the directory on that node; a relative root starts at launch_working_directory. Copy the data "
-        "set to all nodes (ansible-playbook stage_data.yml), or let one rank of each node, with LOCAL_RANK 0, "
-        "download it (download=True) while the others wait at a barrier",
+        cause=(
+            "{where} reads a dataset that is missing from its `root` directory on this node, or whose files are not "
+            "those of the release that {package} expects (it compares their checksums)."
+        ),
+        remedy=(
+            "run `ls -lR` on the directory on that node; a relative root starts at launch_working_directory. Copy "
+            "the dataset to all nodes (ansible-playbook stage_data.yml), or let one rank of each node, with "
+            "LOCAL_RANK 0, download it (download=True) while the others wait at a barrier"
+        ),
     ),
     *(
         FrameRule(
@@ -182,8 +210,11 @@ RULES: tuple[FrameRule, ...] = (
             packages=packages,
             message=UNREADABLE,
             raised_by="package",
-            cause="{package} cannot read {path}, a file that {where} uses: {message}. It is missing, empty or cut "
-            f"off, or is not {'an' if kind[0] in 'aeio' else 'a'} {kind} in a format that {{package}} knows.",
+            cause=(
+                "{package} cannot read {path}, a file that {where} uses: {message}. It is missing, empty or "
+                f"cut off, or is not {'an' if kind[0] in 'aeio' else 'a'} {kind} in a format that {{package}} "
+                "supports."
+            ),
             remedy=LOOK_AT_IT,
             certain=False,
         )

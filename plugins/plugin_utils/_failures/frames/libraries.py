@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.rule import FrameRule
 
-TOPIC = "Data sets, checkpoints and services of libraries"
+TOPIC = "Datasets, checkpoints and library services"
 RULES: tuple[FrameRule, ...] = (
     FrameRule(
         id="sampler-and-shuffle",
@@ -16,15 +16,17 @@ RULES: tuple[FrameRule, ...] = (
         message=r"sampler option is mutually exclusive with shuffle|expected unspecified "
         r"(?:shuffle|sampler|batch_sampler) option",
         cause="{where} passes shuffle or a sampler to a DataLoader that does not take it: {message}",
-        remedy="with DistributedSampler: DataLoader(shuffle=False, sampler=sampler) and "
-        "DistributedSampler(shuffle=True); "
-        "with an IterableDataset neither: split and shuffle inside the data set",
+        remedy=(
+            "with DistributedSampler, use DataLoader(shuffle=False, sampler=sampler) and "
+            "DistributedSampler(shuffle=True); with an IterableDataset, use neither: split and shuffle inside the "
+            "dataset"
+        ),
     ),
     FrameRule(
         id="dataset-without-length",
-        title="A streamed data set has no length",
+        title="A streamed dataset has no length",
         message=r"has no len\(\)|does not implement __len__|has no attribute '__len__'",
-        cause="{where} needs the length of a data set that has none: it is streamed (IterableDataset).",
+        cause="{where} needs the length of a dataset that has none: it is streamed (IterableDataset).",
         remedy="set a number of steps instead of epochs: max_steps=N for the Trainer, limit_train_batches=N in "
         "Lightning, "
         "steps_per_epoch in your own loop",
@@ -32,14 +34,18 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="shards-too-few",
-        title="A data set has fewer files than workers",
+        title="A dataset has fewer files than workers",
         message=r"fewer shards than workers|No samples found in dataset; perhaps you have|not enough shards|number of "
         r"shards[^\n]{0,60}"
         r"(?:less|smaller|fewer) than|shards? (?:count|number)[^\n]{0,40}divisible",
-        cause="{where}: the data set has fewer files (shards) than there are DataLoader workers on all ranks, so that "
-        "some get no sample.",
-        remedy="use fewer workers (num_workers times the number of ranks at most the number of shards), write smaller "
-        "shards, or resampled=True with a fixed epoch (webdataset: with_epoch(N))",
+        cause=(
+            "{where}: the dataset has fewer files (shards) than there are DataLoader workers on all ranks, so some "
+            "get no samples."
+        ),
+        remedy=(
+            "use fewer workers (num_workers times the number of ranks must not exceed the number of shards), write "
+            "smaller shards, or use resampled=True with a fixed epoch (webdataset: with_epoch(N))"
+        ),
     ),
     FrameRule(
         id="shards-not-enough",
@@ -57,7 +63,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="data-files-missing",
-        title="A data set has no files",
+        title="A dataset has no files",
         exceptions=("DataFilesNotFoundError", "EmptyDatasetError", "FileNotFoundError"),
         message=r"No (?:\(supported\) )?data files? (?:found )?(?:in|at)|doesn't contain any data files|Couldn't find "
         r"any data file at|"
@@ -70,7 +76,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="dataset-configuration",
-        title="A data set has several configurations",
+        title="A dataset has several configurations",
         message=r"Config name is missing|BuilderConfig '[^'\n]{1,80}' not found|Please pick one among the available "
         r"configs",
         cause="{where}: {message}",
@@ -78,10 +84,10 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="json-types-differ",
-        title="Lines of a JSON data set have different types",
+        title="Lines of a JSON dataset have different types",
         message=r"JSON parse error: (?P<what>[^\n]{1,200})|Error parsing JSON|Expected (?:object|array) or value",
         packages=("pyarrow", "datasets", "pandas"),
-        cause="{where}: a file of the data set is not JSON of one kind of lines: {message}",
+        cause="{where}: a file in the dataset is not JSON with lines of a single kind: {message}",
         remedy="each line must be one object with the same types in each field: look at the line that the message "
         "names "
         "(sed -n NUMBERp FILE), and write null instead of mixed types; or read it with pandas and make the columns "
@@ -94,7 +100,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"(?:Column \[?['\"]?(?P<name>[\w -]{1,60})['\"]?\]? (?:not in|doesn't exist|does not exist)|Column "
         r"name \[?['\"]?\w{1,60}"
         r"['\"]?\]? not in the dataset|not in index|Current columns in the dataset)[^\n]{0,300}",
-        cause="{where} reads a column that the data set does not have: {message}",
+        cause="{where} reads a column that the dataset does not have: {message}",
         remedy="print dataset.column_names; rename it (dataset.rename_column) or set the option for it "
         "(dataset_text_field, --text_column, columns in dataset_info.json)",
     ),
@@ -105,10 +111,14 @@ RULES: tuple[FrameRule, ...] = (
         message=r"KeyError: ['\"](?P<name>text|messages|prompt|chosen|rejected|input_ids|labels?|image|images|"
         r"pixel_values|"
         r"attention_mask|input|output|instruction|content|conversations|audio|caption|target|loss|logits)['\"]",
-        cause="{where} reads the entry '{name}', which the sample, batch or output does not have: the data has other "
-        "names of columns, or the Trainer removed a column that the model does not take.",
-        remedy="print the keys before that line (sample.keys()); rename the column, set the option for its name, or "
-        "remove_unused_columns=False",
+        cause=(
+            "{where} reads the entry '{name}', which the sample, batch or output does not have: the data has other "
+            "column names, or the Trainer removed a column that the model does not take."
+        ),
+        remedy=(
+            "print the keys before that line (sample.keys()); rename the column, set the option for its name, or set "
+            "remove_unused_columns=False"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -129,10 +139,14 @@ RULES: tuple[FrameRule, ...] = (
         message=r"Can't (?:synchronously )?read data|bad object header|addr overflow|Can't (?:synchronously )?open "
         r"object|[Uu]nable to (?:synchronously )?open object|wrong B-tree|bad symbol table|inflate\(\) failed|"
         r"bad local heap",
-        cause="{where}: h5py reads garbage: a file that was opened in the main process is used by several DataLoader "
-        "workers, or another process still writes it.",
-        remedy="open it in each worker when it is first used (in __getitem__: if self.file is None: self.file = "
-        "h5py.File(path, 'r')); try num_workers=0; `h5ls FILE` shows whether the file itself is whole",
+        cause=(
+            "{where}: h5py reads garbage: a file that was opened in the main process is used by several DataLoader "
+            "workers, or another process is still writing it."
+        ),
+        remedy=(
+            "open it in each worker when it is first used (in __getitem__: if self.file is None: self.file = "
+            "h5py.File(path, 'r')); try num_workers=0; `h5ls FILE` shows whether the file itself is intact"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -163,47 +177,55 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="lmdb-environment",
-        title="An LMDB data set cannot be opened or read",
+        title="An LMDB dataset cannot be opened or read",
         packages=("lmdb",),
         message=r"LockError|mdb_txn_begin|already open in this "
         r"process|MDB_READERS_FULL|MDB_BAD_RSLOT|MDB_MAP_FULL|MDB_INVALID|No such "
         r"file|MDB_CORRUPTED|"
         r"Cannot allocate memory",
-        cause="{where}: {message}. An LMDB environment must be opened by each worker itself, for reading only, and "
-        "must "
-        "be complete on this node.",
-        remedy="lmdb.open(path, readonly=True, lock=False, readahead=False, max_readers=2048) when a worker first "
-        "reads, "
-        "not in __init__; MDB_MAP_FULL: a larger map_size when it is written; `ls -l` data.mdb on that node",
+        cause=(
+            "{where}: {message}. An LMDB environment must be opened read-only by each worker itself, and must be "
+            "complete on this node."
+        ),
+        remedy=(
+            "call lmdb.open(path, readonly=True, lock=False, readahead=False, max_readers=2048) when a worker first "
+            "reads, not in __init__; for MDB_MAP_FULL, use a larger map_size when it is written; run `ls -l` on "
+            "data.mdb on that node"
+        ),
         certain=False,
     ),
     FrameRule(
         id="image-too-large",
         title="An image has too many pixels for Pillow",
         message=r"DecompressionBombError|exceeds limit of \d{1,12} pixels",
-        cause="{where}: an image of the data is larger than Pillow's limit.",
-        remedy="PIL.Image.MAX_IMAGE_PIXELS = None at the top of the module of the data set, or shrink such images "
-        "before",
+        cause="{where}: an image in the data is larger than Pillow's limit.",
+        remedy=(
+            "set PIL.Image.MAX_IMAGE_PIXELS = None at the top of the dataset's module, or shrink such images beforehand"
+        ),
     ),
     FrameRule(
         id="chat-template-missing",
         title="The tokenizer has no chat template",
         message=r"chat_template is not set|does not have a chat template|no template argument was passed",
-        cause="{where} formats messages, and this tokenizer has no chat template: it is that of a base model, or its "
-        "chat_template.jinja was not copied.",
-        remedy="use the tokenizer of the instruct model, set tokenizer.chat_template, or pass the option of the "
-        "framework "
-        "(--template, clone_chat_template of trl)",
+        cause=(
+            "{where} formats messages, but this tokenizer has no chat template: it belongs to a base model, or its "
+            "chat_template.jinja was not copied."
+        ),
+        remedy=(
+            "use the tokenizer of the instruct model, set tokenizer.chat_template, or pass the framework's option "
+            "(--template, clone_chat_template in trl)"
+        ),
     ),
     FrameRule(
         id="saved-with-newer-numpy",
         title="A file was saved with numpy 2",
         exceptions=("ModuleNotFoundError",),
         message=r"No module named 'numpy\._core",
-        cause="{where} reads a file that was saved with numpy 2, and numpy 1 is installed here.",
-        remedy="put numpy>=2 into the job's requirements, then ansible-playbook site.yml --tags python_env; or save "
-        "the "
-        "file again with numpy 1",
+        cause="{where} reads a file that was saved with numpy 2, but numpy 1 is installed here.",
+        remedy=(
+            "put numpy>=2 into the job's requirements, then run ansible-playbook site.yml --tags python_env; or save "
+            "the file again with numpy 1"
+        ),
         over=("module-missing",),
     ),
     FrameRule(
@@ -214,9 +236,11 @@ RULES: tuple[FrameRule, ...] = (
         r"'(?P<argument>batch|data|samples|examples|"
         r"features|x)'",
         source=r"self\.collate_fn\(|collate_fn\(data\)",
-        cause="The DataLoader calls {name} with the batch only: a method was passed as collate_fn by its class instead "
-        "of an object, so that the batch became `self`.",
-        remedy="pass the method of the object: collate_fn=dataset.collate_fn, or make it a @staticmethod",
+        cause=(
+            "The DataLoader calls {name} with only the batch: a method was passed as collate_fn through its class "
+            "instead of an object, so the batch became `self`."
+        ),
+        remedy="pass the object's method: collate_fn=dataset.collate_fn, or make it a @staticmethod",
     ),
     FrameRule(
         id="class-not-unpickled",
@@ -232,14 +256,18 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="distributed-checkpoint-sizes",
-        title="A distributed checkpoint has tensors of other sizes",
+        title="A distributed checkpoint's tensors differ in size from the model's",
         message=r"Size mismatch between saved (?P<saved>torch\.Size\(\[[\d, ]{0,60}\]\)) and current: "
         r"(?P<current>torch\.Size\(\[[\d, ]"
         r"{0,60}\]\)) for (?P<name>[\w.]{1,200})",
-        cause="{name} has the size {saved} in the checkpoint and {current} in this model: the model has another "
-        "configuration (vocabulary, hidden size, layers) than the one that was saved.",
-        remedy="resume with the configuration of the run that saved it; after a change of the vocabulary load the old "
-        "model first and call resize_token_embeddings then",
+        cause=(
+            "{name} has the size {saved} in the checkpoint and {current} in this model: the model has a different "
+            "configuration (vocabulary, hidden size, layers) from the one that was saved."
+        ),
+        remedy=(
+            "resume with the configuration of the run that saved it; if the vocabulary changed, load the old model "
+            "first and then call resize_token_embeddings"
+        ),
     ),
     FrameRule(
         id="write-cut-off",
@@ -254,20 +282,27 @@ RULES: tuple[FrameRule, ...] = (
         id="wandb-config-changed",
         title="Weights & Biases refuses to change a value",
         message=r"Attempted to change value of key \"?(?P<name>[\w./-]{1,80})",
-        cause="{where} sets {name} of the run's configuration to another value than before: several ranks log to one "
-        "run, or a run is resumed with another configuration.",
-        remedy="call wandb.init and wandb.config on rank 0 only; or wandb.config.update(values, allow_val_change=True)",
+        cause=(
+            "{where} sets {name} of the run's configuration to a different value than before: several ranks log to "
+            "one run, or a run is resumed with a different configuration."
+        ),
+        remedy=(
+            "call wandb.init and wandb.config on rank 0 only; or use wandb.config.update(values, allow_val_change=True)"
+        ),
     ),
     FrameRule(
         id="tracker-parameter-changed",
         title="MLflow refuses to change a parameter",
         message=r"Changing param values is not allowed|RESOURCE_ALREADY_EXISTS|INVALID_PARAMETER_VALUE",
         packages=("mlflow",),
-        cause="{where}: MLflow refuses the request ({message}): several ranks log to the same run or create the same "
-        "experiment at once, or a run is resumed with other parameters.",
-        remedy="log on rank 0 only (report_to=[] on the others); to resume with other parameters start a new run: "
-        "unset "
-        "MLFLOW_RUN_ID",
+        cause=(
+            "{where}: MLflow rejects the request ({message}): several ranks log to the same run or create the same "
+            "experiment at once, or a run is resumed with different parameters."
+        ),
+        remedy=(
+            "log on rank 0 only (report_to=[] on the others); to resume with different parameters, start a new run: "
+            "unset MLFLOW_RUN_ID"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -277,10 +312,14 @@ RULES: tuple[FrameRule, ...] = (
         r"authenticated)|don't have the rights "
         r"to create|403 Forbidden: (?:You don't have|Authorization error)",
         packages=("huggingface_hub", "transformers", "datasets", "diffusers"),
-        cause="{where} writes to the Hub or reads something private, and the job has no token with that right: "
-        "{message}",
-        remedy="create a token with the right to write, export HF_TOKEN in your shell and pass it on: "
-        """-e '{{"launch_pass_environment": ["HF_TOKEN"]}}'; without it: push_to_hub=False""",
+        cause=(
+            "{where} writes to the Hub or reads something private, but the job has no token with that permission: "
+            "{message}"
+        ),
+        remedy=(
+            "create a token with write permission, export HF_TOKEN in your shell and pass it on: -e "
+            '\'{{"launch_pass_environment": ["HF_TOKEN"]}}\'; without it, set push_to_hub=False'
+        ),
     ),
     FrameRule(
         id="tensorboard-missing",
@@ -289,26 +328,34 @@ RULES: tuple[FrameRule, ...] = (
         r"installed|"
         r"TensorBoardCallback requires",
         cause="{where} logs to TensorBoard, which is not installed in the job's environment.",
-        remedy="add tensorboard to the job's requirements, then ansible-playbook site.yml --tags python_env; or "
-        'report_to="none" (logger=False in Lightning)',
+        remedy=(
+            "add tensorboard to the job's requirements, then run ansible-playbook site.yml --tags python_env; or set "
+            'report_to="none" (logger=False in Lightning)'
+        ),
         over=("module-missing",),
     ),
     FrameRule(
         id="registry-name-unknown",
-        title="A name of a configuration is not registered",
+        title="A name in a configuration is not registered",
         message=r"KeyError: ['\"](?P<name>[\w.]{1,80}) is not in the (?P<registry>[\w:. ]{1,60}) registry",
-        cause="The configuration names {name}, which no imported module registers as {registry} ({where}): the package "
-        "or project file that defines it was not imported, is of another release, or the name is misspelt.",
-        remedy="custom_imports = dict(imports=['MODULE'], allow_failed_imports=False) in the configuration, or install "
-        "the package that defines it (mmdet, mmseg, mmpretrain) in the release that the project requires",
+        cause=(
+            "The configuration names {name}, which no imported module registers as {registry} ({where}): the package "
+            "or project file that defines it was not imported, is from another release, or the name is misspelled."
+        ),
+        remedy=(
+            "set custom_imports = dict(imports=['MODULE'], allow_failed_imports=False) in the configuration, or "
+            "install the package that defines it (mmdet, mmseg, mmpretrain) in the release that the project requires"
+        ),
     ),
     FrameRule(
         id="extension-of-mmcv",
         title="mmcv was installed without its operations",
         message=r"No module named 'mmcv\._ext'|MMCV==(?P<have>[\w.]{1,20}) is used but incompatible\. Please install "
         r"(?P<want>[^\n]{1,60})",
-        cause="{where}: {message}. mmcv is installed without its compiled operations (mmcv-lite), or in a release that "
-        "does not fit mmdet, mmseg or another package.",
+        cause=(
+            "{where}: {message}. mmcv is installed without its compiled operations (mmcv-lite), or in a release that "
+            "does not match mmdet, mmseg or another package."
+        ),
         remedy="install the build for this torch and CUDA in the release that the message names: `pip install -U "
         "openmim "
         "&& mim install 'mmcv>=2.0.0,<2.2.0'` in the job's environment on all nodes",
@@ -320,10 +367,11 @@ RULES: tuple[FrameRule, ...] = (
         message=r"compiled with different CUDA versions|have different CUDA versions|has CUDA (?:V|v)ersion[:=]? "
         r"?[\d.]{2,6} and \w{4,20} has",
         cause="{where}: {message}",
-        remedy="install all of them for one CUDA: ansible-playbook site.yml --tags python_env,pytorch reinstalls "
-        "torch, "
-        "torchvision and torchaudio together; torch_scatter and others: from "
-        "https://data.pyg.org/whl/torch-VERSION+cuVERSION.html",
+        remedy=(
+            "install all of them for one CUDA version: ansible-playbook site.yml --tags python_env,pytorch "
+            "reinstalls torch, torchvision and torchaudio together; install torch_scatter and others from "
+            "https://data.pyg.org/whl/torch-VERSION+cuVERSION.html"
+        ),
     ),
     FrameRule(
         id="module-hidden-by-file",
@@ -331,9 +379,10 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AttributeError", "ImportError"),
         message=r"partially initialized module '(?P<module>[\w.]{1,80})'[^\n]{0,200}(?:circular "
         r"import\)|\((?P<file>/[^\n)]{1,200})\))",
-        cause="{where} imports {module}, which is still being imported: a file or directory of the project has the "
-        "name "
-        "of a package ({module}.py), or two modules of the project import each other.",
+        cause=(
+            "{where} imports {module}, which is still being imported: a file or directory of the project has the "
+            "same name as a package ({module}.py), or two modules of the project import each other."
+        ),
         remedy="rename the project's file if `python -c 'import {module}; print({module}.__file__)'` shows it instead "
         "of the package (and remove its __pycache__); otherwise move one import into the function that needs it",
         over=("import-name-missing", "torch-name-missing"),
@@ -344,31 +393,40 @@ RULES: tuple[FrameRule, ...] = (
         message=r"Descriptors cannot (?:not )?be created directly|cannot import name 'runtime_version' from "
         r"'google\.protobuf'|"
         r"Detected incompatible Protobuf Gencode/Runtime|'FieldDescriptor' object has no attribute",
-        cause="{where}: the code of a package was generated for another release of protobuf than the installed one.",
-        remedy='protobuf<=3.20.3 for "Descriptors cannot be created", protobuf>=5.26 for "runtime_version", in the '
-        "job's requirements, then ansible-playbook site.yml --tags python_env; or upgrade the package in the traceback "
-        "(onnx, tensorboard, wandb)",
+        cause=("{where}: the code of a package was generated for a different protobuf release from the installed one."),
+        remedy=(
+            'put protobuf<=3.20.3 (for "Descriptors cannot be created") or protobuf>=5.26 (for "runtime_version") '
+            "into the job's requirements, then run ansible-playbook site.yml --tags python_env; or upgrade the "
+            "package in the traceback (onnx, tensorboard, wandb)"
+        ),
         over=("import-name-missing",),
     ),
     FrameRule(
         id="metric-lock",
-        title="A metric of evaluate waits for files of other ranks",
+        title="A metric from evaluate is waiting for files from other ranks",
         message=r"Couldn't acquire lock on|Expected to find locked file",
         packages=("evaluate", "datasets"),
-        cause="{where}: the ranks put their parts of a metric together through files with locks in one cache, which "
-        "does "
-        "not work across nodes, nor on many network drives: {message}",
-        remedy="evaluate.load(NAME) without num_process and process_id, and gather the predictions yourself: "
-        "accelerator.gather_for_metrics(...), then metric.compute on rank 0 only",
+        cause=(
+            "{where}: the ranks combine their parts of a metric through locked files in one cache, which does not "
+            "work across nodes or on many network drives: {message}"
+        ),
+        remedy=(
+            "use evaluate.load(NAME) without num_process and process_id, and gather the predictions yourself: "
+            "accelerator.gather_for_metrics(...), then metric.compute on rank 0 only"
+        ),
     ),
     FrameRule(
         id="table-broken",
-        title="A line of a CSV file has another number of fields",
+        title="A line of a CSV file has a different number of fields",
         exceptions=("ParserError",),
         message=r"Error tokenizing data\. C error: (?P<what>[^\n]{1,120})",
-        cause="{where}: a CSV file has a line that does not fit the others ({what}): a separator or quote within a "
-        "field, another separator than the comma, or a file that is cut off.",
-        remedy="look at that line on the node (sed -n NUMBERp FILE); pd.read_csv(path, sep=..., quotechar=..., "
-        "on_bad_lines='warn'); if the file is an incomplete copy, copy it again",
+        cause=(
+            "{where}: a CSV file has a line that does not match the others ({what}): a separator or quote within a "
+            "field, a separator other than the comma, or a file that is cut off."
+        ),
+        remedy=(
+            "look at that line on the node (sed -n NUMBERp FILE); use pd.read_csv(path, sep=..., quotechar=..., "
+            "on_bad_lines='warn'); if the file is an incomplete copy, copy it again"
+        ),
     ),
 )

@@ -10,8 +10,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._failures.frames.r
 
 TOPIC = "Environment variables and services"
 SET_VARIABLES = (
-    "muster sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank, torchrun also "
-    "LOCAL_WORLD_SIZE and GROUP_RANK (the number of the node); NODE_RANK exists with launch_launcher=env"
+    "muster sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank, and torchrun also "
+    "sets LOCAL_WORLD_SIZE and GROUP_RANK (the node's number); NODE_RANK exists with launch_launcher=env"
 )
 SET_IT = """-e '{{"launch_environment": {{"{name}": "VALUE"}}}}'"""
 READS_VARIABLE = r"environ(?:ment)?\[|environ\.__getitem__|raise KeyError\(key\) from None"
@@ -28,8 +28,10 @@ RULES: tuple[FrameRule, ...] = (
         message=r"KeyError: ['\"](?P<name>\w{0,60}(?:KEY|TOKEN|SECRET|PASSWORD)\w{0,20})['\"]",
         source=READS_VARIABLE,
         cause="{where} reads the environment variable {name}, which is not set in the job.",
-        remedy="export it in your shell, and pass it on without showing it: "
-        """-e '{{"launch_pass_environment": ["{name}"]}}'; the job does not get other variables of your shell""",
+        remedy=(
+            'export it in your shell, and pass it on without showing it: -e \'{{"launch_pass_environment": '
+            '["{name}"]}}\'; the job does not get other variables from your shell'
+        ),
     ),
     FrameRule(
         id="tracked-value-too-long",
@@ -75,14 +77,19 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="service-refused",
-        title="A service refuses the job's credentials",
+        title="A service rejects the job's credentials",
         packages=HTTP,
         message=r"(?P<name>\b40[13]\b[^\n]{0,60}|[Uu]nauthori[sz]ed|[Ff]orbidden|[Pp]ermission[ _][Dd]enied|"
         r"[Ii]nvalid (?:API key|token|credentials)|[Aa]uthentication (?:failed|required))",
-        cause="The server that {package} contacts at {where} refuses the request ({name}): the token or key is "
-        "missing on this node, has expired, or has no access to this resource.",
-        remedy="the job gets no variables of your shell: export the token and pass it on with launch_pass_environment: "
-        "[NAME]; check that the account has access, and that the name in the request is right",
+        cause=(
+            "The server that {package} contacts at {where} rejects the request ({name}): the token or key is missing "
+            "on this node, has expired, or has no access to this resource."
+        ),
+        remedy=(
+            "the job gets no variables from your shell: export the token and pass it on with "
+            "launch_pass_environment: [NAME]; check that the account has access, and that the name in the request is "
+            "right"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -118,8 +125,10 @@ RULES: tuple[FrameRule, ...] = (
         r"Failed to resolve|getaddrinfo failed|Cannot connect to host [^\n]{1,200}\[Name",
         cause="{package}, called at {where}, cannot resolve the name of a server: this node has no DNS or no access to "
         "the Internet, as on many compute nodes.",
-        remedy="`getent hosts NAME` on the node tests it. Without Internet: download before the job, and set "
-        "HF_HUB_OFFLINE=1, HF_DATASETS_OFFLINE=1 or WANDB_MODE=offline in launch_environment",
+        remedy=(
+            "`getent hosts NAME` on the node tests it. Without Internet access: download before the job, and set "
+            "HF_HUB_OFFLINE=1, HF_DATASETS_OFFLINE=1 or WANDB_MODE=offline in launch_environment"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -139,10 +148,15 @@ RULES: tuple[FrameRule, ...] = (
         message=r"(?i:timed? ?out|connection (?:refused|reset|aborted|error)|max retries exceeded|cannot connect|"
         r"could not connect|couldn't connect|unreachable|endpointconnectionerror|incompleteread|remotedisconnected|"
         r"failed to connect|ssl|certificate)",
-        cause="{package}, called at {where}, cannot reach a server: {message}. The node has no route to it (compute "
-        "nodes often have no Internet), a firewall or proxy is in between, or the server does not respond in time.",
-        remedy="`curl -I URL` on the node tests it. Without Internet: stage models and data before the job, and set "
-        "HF_HUB_OFFLINE=1 or WANDB_MODE=offline in launch_environment",
+        cause=(
+            "{package}, called at {where}, cannot reach a server: {message}. The node has no route to it (compute "
+            "nodes often have no Internet access), a firewall or proxy is in between, or the server does not respond "
+            "in time."
+        ),
+        remedy=(
+            "`curl -I URL` on the node tests it. Without Internet access: stage models and data before the job, and "
+            "set HF_HUB_OFFLINE=1 or WANDB_MODE=offline in launch_environment"
+        ),
         certain=False,
     ),
     FrameRule(

@@ -14,13 +14,16 @@ RULES: tuple[FrameRule, ...] = (
         id="no-gradients-to-check",
         title="The gradient scaler finds no gradients",
         message=r"No inf checks were recorded for this optimizer",
-        cause="{where}: no parameter of the optimizer had a gradient when the gradient scaler was to make its step: "
-        "the "
-        "backward pass was left out or its loss depends on none of them (a skipped or constant loss, frozen layers), "
-        "or the optimizer holds other parameters than the model, such as those before it was wrapped.",
-        remedy="step only after scaler.scale(loss).backward() of the same batch (`if loss.requires_grad:`, alike on "
-        "all "
-        "ranks), and create the optimizer from model.parameters() after the model was wrapped or moved",
+        cause=(
+            "{where}: no parameter of the optimizer had a gradient when the gradient scaler was about to step: the "
+            "backward pass was left out or its loss depends on none of them (a skipped or constant loss, frozen "
+            "layers), or the optimizer holds different parameters from the model's, such as those before it was "
+            "wrapped."
+        ),
+        remedy=(
+            "step only after scaler.scale(loss).backward() of the same batch (`if loss.requires_grad:`, the same on "
+            "all ranks), and create the optimizer from model.parameters() after the model was wrapped or moved"
+        ),
     ),
     FrameRule(
         id="scaler-out-of-order",
@@ -29,18 +32,25 @@ RULES: tuple[FrameRule, ...] = (
         r"since "
         r"the last update|Attempted \w{1,20} but _scale is None",
         cause="{where} calls the gradient scaler in the wrong order: {message}",
-        remedy="once per optimizer step, in this order: scaler.scale(loss).backward(), scaler.unscale_(optimizer) for "
-        "clipping, scaler.step(optimizer), scaler.update(); with gradient accumulation the last three only in the step "
-        "that updates, and clip only once",
+        remedy=(
+            "once per optimizer step, in this order: scaler.scale(loss).backward(), scaler.unscale_(optimizer) for "
+            "clipping, scaler.step(optimizer), scaler.update(); with gradient accumulation, call the last three only "
+            "in the step that updates, and clip only once"
+        ),
     ),
     FrameRule(
         id="graph-used-twice",
         title="A graph is used for two backward passes",
         message=r"Trying to backward through the graph a second time",
-        cause="{where} runs backward through a graph that an earlier backward has freed: a tensor of an earlier step "
-        "(a hidden state, a cached feature or embedding, a loss that is added up) is used again with its graph.",
-        remedy="detach what is kept between steps: hidden = hidden.detach(), total += loss.item(); compute shared "
-        "features again in each step; retain_graph=True only for two losses of one forward pass",
+        cause=(
+            "{where} runs backward through a graph that an earlier backward pass has freed: a tensor from an earlier "
+            "step (a hidden state, a cached feature or embedding, a loss that is added up) is used again with its "
+            "graph."
+        ),
+        remedy=(
+            "detach what is kept between steps: hidden = hidden.detach(), total += loss.item(); compute shared "
+            "features again in each step; retain_graph=True only for two losses from one forward pass"
+        ),
     ),
     FrameRule(
         id="leaf-changed-in-place",
@@ -53,7 +63,7 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="inference-tensor-trained",
-        title="A tensor of the inference mode is used in training",
+        title="A tensor from inference mode is used in training",
         message=r"Inference tensors cannot be saved for backward|[Ii]nplace update to inference tensor outside",
         cause="{where} uses, in training, a tensor that was created under torch.inference_mode(), such as a cached "
         "position or a weight that was loaded during evaluation.",
@@ -64,8 +74,10 @@ RULES: tuple[FrameRule, ...] = (
         id="no-parameters-to-train",
         title="The optimizer has no parameters",
         message=r"optimizer got an empty parameter list",
-        cause="{where} creates an optimizer without parameters: all are frozen, a filter by name matches none, the "
-        "generator of parameters was already used up, or the model is empty on this rank (a pipeline stage).",
+        cause=(
+            "{where} creates an optimizer without parameters: all are frozen, a name filter matches none, the "
+            "parameter generator was already used up, or the model is empty on this rank (a pipeline stage)."
+        ),
         remedy="print [name for name, value in model.named_parameters() if value.requires_grad] before that line; "
         "make a list of a filter or generator that is used twice",
     ),
@@ -82,9 +94,11 @@ RULES: tuple[FrameRule, ...] = (
         id="initial-lr-missing",
         title="A scheduler resumes without the optimizer's state",
         message=r"param 'initial_lr' is not specified in param_groups",
-        cause="{where} creates a scheduler with last_epoch before the state of the optimizer was loaded.",
-        remedy="load optimizer.load_state_dict(...) first, or create the scheduler with last_epoch=-1 and call "
-        "scheduler.load_state_dict(...)",
+        cause="{where} creates a scheduler with last_epoch before the optimizer's state was loaded.",
+        remedy=(
+            "call optimizer.load_state_dict(...) first, or create the scheduler with last_epoch=-1 and call "
+            "scheduler.load_state_dict(...)"
+        ),
     ),
     FrameRule(
         id="scheduler-exhausted",
@@ -92,16 +106,18 @@ RULES: tuple[FrameRule, ...] = (
         message=r"Tried to step (?P<done>\d{1,9}) times\. The total number of steps is (?P<total>\d{1,9})",
         cause="{where}: the learning rate schedule has {total} steps, but the training takes more: total_steps was "
         "computed for other numbers of batches, ranks, accumulation steps or epochs, or the run was resumed.",
-        remedy="total_steps = epochs * len(loader) // accumulation, with the loader after it was split among the "
-        "ranks; "
-        "accelerate steps a prepared scheduler once per process: multiply by the number of ranks, or do not prepare it",
+        remedy=(
+            "set total_steps = epochs * len(loader) // accumulation, using the loader after it was split among the "
+            "ranks; accelerate steps a prepared scheduler once per process: multiply by the number of ranks, or do "
+            "not prepare it"
+        ),
     ),
     FrameRule(
         id="mask-overflow",
         title="A number is too large for fp16",
         message=r"value cannot be converted to type (?:at::Half|c10::Half|at::BFloat16|c10::BFloat16)? ?[\w:]{0,20} "
         r"?without overflow",
-        cause="{where} writes a number that fp16 cannot hold, mostly a mask of -1e9 or larger.",
+        cause="{where} writes a number that fp16 cannot hold, usually a mask of -1e9 or larger.",
         remedy="use torch.finfo(scores.dtype).min for masks, or bf16 instead of fp16",
     ),
     FrameRule(
@@ -113,19 +129,23 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where} got NaN or infinite values ({message}): the training had already diverged, or a sample of the "
         "data "
         "has such values.",
-        remedy="look at the first step with NaN: lower the learning rate, clip gradients (max_norm=1.0), bf16 instead "
-        "of "
-        "fp16, and check the inputs with torch.isfinite; torch.autograd.set_detect_anomaly(True) names the operation",
+        remedy=(
+            "look at the first step with NaN: lower the learning rate, clip gradients (max_norm=1.0), use bf16 "
+            "instead of fp16, and check the inputs with torch.isfinite; torch.autograd.set_detect_anomaly(True) "
+            "names the operation"
+        ),
     ),
     FrameRule(
         id="boxes-not-finite",
-        title="The model predicts boxes of NaN",
+        title="The model predicts NaN boxes",
         exceptions=("AssertionError",),
         source=r"assert \(?boxes\d?\[",
         cause="{where}: the model predicts boxes with NaN: the training has diverged (a learning rate that is too high "
         "for the number of ranks, fp16), or labels have boxes outside the image.",
-        remedy="lower the learning rate (it is often given for another global batch), clip gradients "
-        "(clip_max_norm=0.1), train without fp16, and remove boxes of zero size",
+        remedy=(
+            "lower the learning rate (it is often given for another global batch size), clip gradients "
+            "(clip_max_norm=0.1), train without fp16, and remove boxes of zero size"
+        ),
     ),
     FrameRule(
         id="label-type-wrong",
@@ -135,8 +155,10 @@ RULES: tuple[FrameRule, ...] = (
         r"expected scalar type Float but found (?:Long|Int|Double)|Found dtype (?:Long|Double) but expected Float|"
         r"result type Float can't be cast to the desired output type",
         cause="{where}: a tensor, usually the labels, does not have the type that the loss or layer expects: {message}",
-        remedy="labels of classes as integers: labels.long(); inputs and targets of regression or binary losses as "
-        "numbers: .float() (arrays of numpy are float64)",
+        remedy=(
+            "pass class labels as integers: labels.long(); pass inputs and targets of regression or binary losses as "
+            "floats: .float() (numpy arrays are float64)"
+        ),
     ),
     FrameRule(
         id="input-and-weight-differ",
@@ -147,8 +169,10 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where}: the input is {first} and the weights are {second}: with cuda in only one of them, the other "
         "was "
         "not moved to the GPU; with Half, BFloat16 or Double in one, their precision differs.",
-        remedy="x = x.to(device=next(model.parameters()).device, dtype=next(model.parameters()).dtype), or run the "
-        "forward pass in torch.autocast('cuda', dtype=torch.bfloat16); model.to(device) before it is wrapped",
+        remedy=(
+            "use x = x.to(device=next(model.parameters()).device, dtype=next(model.parameters()).dtype), or run the "
+            "forward pass in torch.autocast('cuda', dtype=torch.bfloat16); call model.to(device) before it is wrapped"
+        ),
     ),
     FrameRule(
         id="gpu-tensor-to-numpy",
@@ -156,31 +180,38 @@ RULES: tuple[FrameRule, ...] = (
         message=r"can't convert cuda:?\d{0,3} (?:device type )?tensor to numpy|Can't call numpy\(\) on Tensor that "
         r"requires grad|"
         r"Got unsupported ScalarType BFloat16",
-        cause="{where} makes a numpy array of a tensor that is on the GPU, has a gradient or is bf16.",
+        cause="{where} makes a numpy array from a tensor that is on the GPU, has a gradient or is bf16.",
         remedy="tensor.detach().float().cpu().numpy()",
     ),
     FrameRule(
         id="pinned-gpu-tensor",
-        title="The DataLoader pins tensors of the GPU",
+        title="The DataLoader pins GPU tensors",
         message=r"cannot pin 'torch\.cuda\.",
-        cause="{where}: the data set or collate function returns tensors on the GPU, and pin_memory=True needs them on "
-        "the CPU.",
-        remedy="return tensors on the CPU and move them in the training loop (.to(device, non_blocking=True)); or "
-        "pin_memory=False (dataloader_pin_memory=False for the Trainer)",
+        cause=(
+            "{where}: the dataset or collate function returns tensors on the GPU, but pin_memory=True needs them on "
+            "the CPU."
+        ),
+        remedy=(
+            "return tensors on the CPU and move them in the training loop (.to(device, non_blocking=True)); or set "
+            "pin_memory=False (dataloader_pin_memory=False for the Trainer)"
+        ),
     ),
     FrameRule(
         id="batch-not-collated",
         title="The samples of a batch are not tensors",
         message=r"(?:default_collate|collate): batch must contain tensors[^\n]{0,80}found (?P<kind>[^\n]{1,80})",
-        cause="The data set returns {kind} where the DataLoader needs tensors, numbers or lists ({where}): None for a "
-        "sample that could not be read, or an image without ToTensor().",
-        remedy="return a tensor from __getitem__, for None read another sample instead (index + 1), so that all "
-        "batches "
-        "and ranks keep their sizes; or pass your own collate_fn",
+        cause=(
+            "The dataset returns {kind} where the DataLoader needs tensors, numbers or lists ({where}): None for a "
+            "sample that could not be read, or an image without ToTensor()."
+        ),
+        remedy=(
+            "return a tensor from __getitem__; for None, read another sample instead (index + 1), so that all "
+            "batches and ranks keep their sizes; or pass your own collate_fn"
+        ),
     ),
     FrameRule(
         id="loop-never-ran",
-        title="A variable of a loop has no value",
+        title="A loop variable has no value",
         exceptions=("UnboundLocalError",),
         message=r"variable '(?P<name>\w{1,80})'",
         raised_by="script",
@@ -194,13 +225,16 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="no-batches",
-        title="A division by a number of batches that is 0",
+        title="A division by a batch count of 0",
         exceptions=("ZeroDivisionError",),
-        cause="{where} divides by zero, mostly by a number of batches, samples or steps: this rank's part of the data "
-        "is "
-        "smaller than one batch (drop_last=True), or the data set is empty.",
-        remedy="print the lengths of the data set and of the loader on each rank: use a smaller batch, fewer ranks or "
-        "drop_last=False, and check the path of the data on this node",
+        cause=(
+            "{where} divides by zero, usually by a number of batches, samples or steps: this rank's part of the data "
+            "is smaller than one batch (drop_last=True), or the dataset is empty."
+        ),
+        remedy=(
+            "print the lengths of the dataset and the loader on each rank: use a smaller batch, fewer ranks or "
+            "drop_last=False, and check the data path on this node"
+        ),
         certain=False,
     ),
     FrameRule(
@@ -208,8 +242,10 @@ RULES: tuple[FrameRule, ...] = (
         title="A DataLoader has no more batches",
         exceptions=("StopIteration",),
         source=r"next\(",
-        cause="{where} takes a batch from a DataLoader that has no more: the epoch is over, or this rank's part of the "
-        "data is smaller than one batch.",
+        cause=(
+            "{where} takes a batch from a DataLoader that has none left: the epoch is over, or this rank's part of "
+            "the data is smaller than one batch."
+        ),
         remedy="start it again: except StopIteration: iterator = iter(loader) (with sampler.set_epoch); or loop over "
         "the "
         "loader; if it happens in the first step, use a smaller batch or fewer ranks",
@@ -218,34 +254,39 @@ RULES: tuple[FrameRule, ...] = (
         id="loss-missing",
         title="The model returns no loss",
         message=r"The model did not return a loss from the inputs",
-        cause="The batches have no labels that the model knows ({where}): the column is named otherwise or was "
-        "removed, "
-        "or the collator does not add them.",
+        cause=(
+            "The batches have no labels that the model recognizes ({where}): the column has a different name or was "
+            "removed, or the collator does not add them."
+        ),
         remedy="name the column `labels` (label_names=[...] for others), keep it with remove_unused_columns=False, and "
         "use DataCollatorForLanguageModeling(tokenizer, mlm=False) for causal language models",
     ),
     FrameRule(
         id="columns-unused",
-        title="The columns of the data do not fit the model",
+        title="The columns of the data do not match the model",
         message=r"No columns in the dataset match the model's forward method signature|You should supply an encoding "
         r"or a list of "
         r"encodings to this method that includes|You have to specify either input_ids or inputs_embeds",
-        cause="The batches do not have the inputs of the model ({where}): the data set was not tokenized, its columns "
-        "are named otherwise, or the Trainer removed them.",
+        cause=(
+            "The batches do not have the model's inputs ({where}): the dataset was not tokenized, its columns have "
+            "different names, or the Trainer removed them."
+        ),
         remedy="tokenize it with dataset.map(...) so that it has input_ids, and set remove_unused_columns=False if "
         "your "
         "own collator or wrapped model needs other columns",
     ),
     FrameRule(
         id="uniform-requires-grad",
-        title="FSDP joins frozen and trained weights",
+        title="FSDP combines frozen and trained weights",
         message=r"(?:Must flatten tensors with uniform|requires uniform) `?requires_grad`?",
-        cause="{where}: FSDP joins the weights of a block into one tensor, and some of them are frozen while others "
-        "are "
-        "trained (LoRA, frozen layers).",
-        remedy="FSDP(..., use_orig_params=True) (fsdp_use_orig_params: true for accelerate and the Trainer); or wrap "
-        "the "
-        "trained layers on their own (fsdp_auto_wrap_policy(model) of peft)",
+        cause=(
+            "{where}: FSDP combines the weights of a block into one tensor, and some of them are frozen while others "
+            "are trained (LoRA, frozen layers)."
+        ),
+        remedy=(
+            "use FSDP(..., use_orig_params=True) (fsdp_use_orig_params: true for accelerate and the Trainer); or "
+            "wrap the trained layers on their own (fsdp_auto_wrap_policy(model) from peft)"
+        ),
     ),
     FrameRule(
         id="fsdp-on-cpu",
@@ -254,11 +295,15 @@ RULES: tuple[FrameRule, ...] = (
         r"CPU|"
         r"module has CPU parameters (?:or buffers )?when|FSDP parameters should be materialized on|"
         r"unexpectedly? on cpu device",
-        cause="{where}: FSDP expects the weights on another device ({message}): the model was still on the CPU when it "
-        "was wrapped, was moved after that, or CPU offload is on for weights that are on the GPU.",
-        remedy="pass device_id=torch.cuda.current_device() to FSDP, and move nothing after it: no .to(), .cuda() or "
-        ".cpu() of the model; load checkpoints after accelerator.prepare (upgrade transformers and accelerate); with "
-        "CPU offload leave the model on the CPU",
+        cause=(
+            "{where}: FSDP expects the weights on a different device ({message}): the model was still on the CPU "
+            "when it was wrapped, was moved after that, or CPU offload is on for weights that are on the GPU."
+        ),
+        remedy=(
+            "pass device_id=torch.cuda.current_device() to FSDP, and move nothing after it: no .to(), .cuda() or "
+            ".cpu() on the model; load checkpoints after accelerator.prepare (upgrade transformers and accelerate); "
+            "with CPU offload leave the model on the CPU"
+        ),
     ),
     FrameRule(
         id="sharded-storage-used",
@@ -269,34 +314,41 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where} uses a weight of a sharded model (FSDP, ZeRO 3) while it is not gathered: outside the "
         "forward pass of the wrapped module, such as a tied or shared weight, generate(), a submodule that is called "
         "directly, or a second forward pass within the backward pass.",
-        remedy="call the outermost wrapped module; gather explicitly: with FSDP.summon_full_params(model) or "
-        "deepspeed.zero.GatheredParameters(parameters); wrap modules with tied weights in one unit; "
-        "gradient checkpointing: use_reentrant=False",
+        remedy=(
+            "call the outermost wrapped module; gather explicitly: with FSDP.summon_full_params(model) or "
+            "deepspeed.zero.GatheredParameters(parameters); wrap modules with tied weights in one unit; for gradient "
+            "checkpointing, set use_reentrant=False"
+        ),
     ),
     FrameRule(
         id="recomputation-differs",
-        title="Gradient checkpointing computes something else",
+        title="Gradient checkpointing computes something different",
         message=r"A different number of tensors was saved during the original forward|Recomputed values for the "
         r"following tensors "
         r"have different metadata",
-        cause="{where}: with gradient checkpointing a block computed something else in the backward pass than in the "
-        "forward pass: its cache is on, it depends on state that changed (autocast, random numbers, experts), or it "
-        "is wrapped by FSDP inside the checkpoint.",
-        remedy="model.config.use_cache = False; gradient_checkpointing_kwargs={{'use_reentrant': True}} (or False, if "
-        "it "
-        "was True); wrap blocks first in checkpoint_wrapper and then in FSDP (activation_checkpointing in "
-        "fsdp_config, not gradient_checkpointing)",
+        cause=(
+            "{where}: with gradient checkpointing, a block computed something different in the backward pass than in "
+            "the forward pass: its cache is on, it depends on state that changed (autocast, random numbers, "
+            "experts), or it is wrapped by FSDP inside the checkpoint."
+        ),
+        remedy=(
+            "set model.config.use_cache = False; set gradient_checkpointing_kwargs={{'use_reentrant': True}} (or "
+            "False, if it was True); wrap blocks first in checkpoint_wrapper and then in FSDP "
+            "(activation_checkpointing in fsdp_config, not gradient_checkpointing)"
+        ),
         certain=False,
     ),
     FrameRule(
         id="backward-state-wrong",
-        title="FSDP is in another state than its backward pass expects",
+        title="FSDP is in a different state than its backward pass expects",
         message=r"Expects BACKWARD_PRE or BACKWARD_POST state but got|Expects? (?:handle|param)[^\n]{0,60}training "
         r"state",
         cause="{where}: FSDP runs a forward pass within the backward pass: reentrant gradient checkpointing around a "
         "module that FSDP wraps.",
-        remedy="use_reentrant=False: gradient_checkpointing_kwargs={{'use_reentrant': False}}, or fsdp_config "
-        "activation_checkpointing instead of gradient_checkpointing",
+        remedy=(
+            "set use_reentrant=False: gradient_checkpointing_kwargs={{'use_reentrant': False}}, or use fsdp_config "
+            "activation_checkpointing instead of gradient_checkpointing"
+        ),
     ),
     FrameRule(
         id="automatic-value-unknown",
@@ -307,16 +359,18 @@ RULES: tuple[FrameRule, ...] = (
         packages=("deepspeed",),
         cause='DeepSpeed got "auto" for a number in its configuration ({where}): only the Hugging Face Trainer and '
         "accelerate replace such values.",
-        remedy='write numbers in place of "auto" (train_micro_batch_size_per_gpu, gradient_accumulation_steps, '
-        "gradient_clipping, reduce_bucket_size, stage3_* ...), or pass the configuration by TrainingArguments("
-        "deepspeed=...)",
+        remedy=(
+            'write numbers in place of "auto" (train_micro_batch_size_per_gpu, gradient_accumulation_steps, '
+            "gradient_clipping, reduce_bucket_size, stage3_* ...), or pass the configuration through "
+            "TrainingArguments(deepspeed=...)"
+        ),
     ),
     FrameRule(
         id="deepspeed-not-initialised",
-        title="DeepSpeed's communication is not initialised",
+        title="DeepSpeed's communication is not initialized",
         message=r"DeepSpeed backend not set, please initialize it|deepspeed\.init_distributed|DeepSpeed backend (?:is "
         r")?not initialized",
-        cause="{where} uses DeepSpeed before its communication is initialised.",
+        cause="{where} uses DeepSpeed before its communication is initialized.",
         remedy="call deepspeed.init_distributed() at the start of the script, before the model is built, and start it "
         "with a launcher for all ranks",
     ),
@@ -325,8 +379,10 @@ RULES: tuple[FrameRule, ...] = (
         title="A tensor to be sent is not contiguous",
         message=r"Tensors must be contiguous",
         cause="{where} sends a tensor that is not contiguous in memory, such as a transposed weight.",
-        remedy="before the model is wrapped: for p in model.parameters(): p.data = p.data.contiguous(); in own calls "
-        "tensor.contiguous()",
+        remedy=(
+            "before the model is wrapped, run: for p in model.parameters(): p.data = p.data.contiguous(); in your "
+            "own calls, use tensor.contiguous()"
+        ),
     ),
     FrameRule(
         id="batch-not-divisible",
@@ -334,7 +390,7 @@ RULES: tuple[FrameRule, ...] = (
         message=r"(?i:batch[ _]?size[^\n]{0,80}(?:(?:is )?not (?:evenly )?divisible by|must be (?:evenly "
         r")?(?:divisible by|a multiple of))|"
         r"not divisible by (?:the )?(?:number of (?:ranks|gpus|processes|devices|workers)|world.?size|micro batch))",
-        cause="{where}: the batch size does not fit the number of ranks: {message}",
+        cause="{where}: the batch size does not match the number of ranks: {message}",
         remedy="choose a batch size that is a multiple of the number of ranks (times the micro batch, the accumulation "
         "steps or the number of generations that the message names), or another number of ranks: -e nproc_per_node=N",
     ),
@@ -351,9 +407,11 @@ RULES: tuple[FrameRule, ...] = (
         id="output-of-graph-overwritten",
         title="A CUDA graph overwrote a tensor",
         message=r"accessing tensor output of CUDAGraphs that has been overwritten",
-        cause="{where} reads a tensor that a CUDA graph of torch.compile wrote again in the next step.",
-        remedy="torch.compiler.cudagraph_mark_step_begin() before each forward pass, or .clone() what is kept; "
-        'torch.compile without mode="reduce-overhead" uses no CUDA graphs',
+        cause="{where} reads a tensor that a CUDA graph from torch.compile overwrote in the next step.",
+        remedy=(
+            "call torch.compiler.cudagraph_mark_step_begin() before each forward pass, or .clone() what is kept; "
+            'torch.compile without mode="reduce-overhead" uses no CUDA graphs'
+        ),
     ),
     FrameRule(
         id="compiler-gave-up",
@@ -372,8 +430,10 @@ RULES: tuple[FrameRule, ...] = (
         message=r"Some tensors share memory, this will lead to duplicate|The weights trying to be saved contained "
         r"shared tensors",
         cause="{where} saves a model with tied weights as safetensors, which stores each tensor once.",
-        remedy="save_pretrained(..., safe_serialization=False) (save_safetensors=False for the Trainer), or "
-        "safetensors.torch.save_model(model, path); keep the ties in the configuration (tie_word_embeddings=True)",
+        remedy=(
+            "use save_pretrained(..., safe_serialization=False) (save_safetensors=False for the Trainer), or "
+            "safetensors.torch.save_model(model, path); keep the ties in the configuration (tie_word_embeddings=True)"
+        ),
     ),
     FrameRule(
         id="monitored-metric-missing",
@@ -382,25 +442,29 @@ RULES: tuple[FrameRule, ...] = (
         r"is not available|"
         r"The `?metric_for_best_model`? training argument is set to",
         cause="{where}: {message}",
-        remedy="log it under this name on all ranks (self.log(NAME, value, sync_dist=True) in validation_step; a "
-        "compute_metrics that returns it for the Trainer), or set monitor or metric_for_best_model to a name that is "
-        "logged",
+        remedy=(
+            "log it under this name on all ranks (self.log(NAME, value, sync_dist=True) in validation_step; for the "
+            "Trainer, a compute_metrics that returns it), or set monitor or metric_for_best_model to a name that is "
+            "logged"
+        ),
     ),
     FrameRule(
         id="argument-missing-in-argv",
         title="The script got fewer arguments than it reads",
         exceptions=("IndexError",),
         source=r"sys\.argv\[",
-        cause="{where} reads an argument of the command line that was not given.",
-        remedy="pass it in launch_args: -e launch_args='[...]'; launchers may add arguments of their own, so that "
-        "positions shift: use argparse",
+        cause="{where} reads a command-line argument that was not given.",
+        remedy=(
+            "pass it in launch_args: -e launch_args='[...]'; launchers may add their own arguments, which shifts "
+            "positions: use argparse"
+        ),
     ),
     FrameRule(
         id="visible-devices-short",
         title="CUDA_VISIBLE_DEVICES has fewer entries than ranks",
         exceptions=("IndexError", "KeyError"),
         source=r"CUDA_VISIBLE_DEVICES[^\n]{0,60}\[|(?:gpu_ids|devices|gpus)\[[^\]\n]{0,30}local_rank",
-        cause="{where} takes the GPU of this rank from a list that has fewer entries than the node has ranks.",
+        cause="{where} takes this rank's GPU from a list that has fewer entries than the node has ranks.",
         remedy="start as many ranks as GPUs are listed (leave nproc_per_node out), or use "
         "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) instead of the list",
     ),
@@ -411,9 +475,10 @@ RULES: tuple[FrameRule, ...] = (
         message=r"'(?P<kind>list|tuple|dict|str|int|float)' object has no attribute "
         r"'(?P<name>to|cuda|shape|size|device|dtype|"
         r"backward|item|detach|float|view|dim)'",
-        cause="{where} got a {kind} where it expects a tensor (.{name}): the data set or collate function returns "
-        "lists, "
-        "the model returns a tuple or dictionary, or a value was already converted.",
+        cause=(
+            "{where} got a {kind} where it expects a tensor (.{name}): the dataset or collate function returns "
+            "lists, the model returns a tuple or dictionary, or a value was already converted."
+        ),
         remedy="print type(...) of that value: move the elements of a batch one by one ([x.to(device) for x in "
         "batch]), "
         "return tensors from the collate function, and take the tensor out of the output (outputs[0], outputs.loss)",
@@ -421,13 +486,15 @@ RULES: tuple[FrameRule, ...] = (
     ),
     FrameRule(
         id="values-to-unpack",
-        title="A call returns another number of values",
+        title="A call returns a different number of values than expected",
         exceptions=("ValueError",),
         message=r"too many values to unpack \(expected (?P<count>\d{1,3})|not enough values to unpack \(expected "
         r"(?P<least>\d{1,3})",
         raised_by="script",
-        cause="{where} expects another number of values than it got ({message}): the data set, loader or model returns "
-        "other values than this code was written for, or a function is of another release.",
+        cause=(
+            "{where} expects a different number of values than it got ({message}): the data set, loader or model "
+            "returns different values than this code was written for, or a function is from a different release."
+        ),
         remedy="print what is on the right side of that line (its type and length), and change the names on the left; "
         "for a function of a package, install the release that the project requires",
         certain=False,
@@ -437,14 +504,18 @@ RULES: tuple[FrameRule, ...] = (
         title="A batch has no samples",
         exceptions=("IndexError",),
         source=r"elem = batch\[0\]",
-        cause="A batch has no samples left ({where}): the data set or collate function dropped all of them, because "
-        "they could not be read or do not meet a condition.",
-        remedy="let __getitem__ return another sample in place of a bad one, so that no batch becomes empty; print the "
-        "reason for which samples are dropped (their paths on this node)",
+        cause=(
+            "A batch has no samples left ({where}): the dataset or collate function dropped all of them, because "
+            "they could not be read or do not meet a condition."
+        ),
+        remedy=(
+            "let __getitem__ return another sample in place of a bad one, so that no batch becomes empty; print the "
+            "reason why samples are dropped (their paths on this node)"
+        ),
     ),
     FrameRule(
         id="prefetch-without-workers",
-        title="A DataLoader refuses its prefetch_factor",
+        title="A DataLoader rejects its prefetch_factor",
         message=r"'>' not supported between instances of 'NoneType' and 'int'|prefetch_factor option could only be",
         source=r"prefetch_factor|raise ValueError\('prefetch",
         cause="{where} passes a prefetch_factor that this version of torch does not accept: None needs torch 2, and a "
@@ -457,8 +528,10 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AssertionError",),
         message=r"AssertionError: ?(?P<name>[\w.]{0,200})",
         source=r"nan_to_num\(tensor\) == nan_to_num\(other\)|check_ddp_consistency",
-        cause="The ranks have different values of {name}, which the script requires to be equal ({where}): it was "
-        "initialised with another seed on each rank, or is a buffer that nobody sends to the others.",
+        cause=(
+            "The ranks have different values of {name}, which the script requires to be equal ({where}): it was "
+            "initialized with a different seed on each rank, or is a buffer that is not sent to the other ranks."
+        ),
         remedy="broadcast parameters and buffers from rank 0 after the model is built: for tensor in "
         "module.state_dict().values(): torch.distributed.broadcast(tensor, 0); or add the name to ignore_regex if it "
         "may differ",
@@ -469,9 +542,11 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AssertionError",),
         source=r"\bassert\b[^\n]{0,160}(?:\.size\(|\.shape\b|\blen\()[^\n]{0,160}(?:==|!=|<=|>=|%)",
         raised_by="script",
-        cause="{where} requires sizes that the data does not have: the shapes of output, labels or lists "
-        "differ: other numbers of classes or channels, an option of the model, or a batch that is smaller on this "
-        "rank.",
+        cause=(
+            "{where} requires sizes that the data does not have: the shapes of output, labels or lists differ: "
+            "different numbers of classes or channels, an option of the model, or a batch that is smaller on this "
+            "rank."
+        ),
         remedy="print both sides of that condition on each rank; set the number of classes or channels to the data's, "
         "and drop_last=True if only the last batch differs",
         certain=False,
@@ -482,8 +557,10 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AssertionError",),
         packages=("pytorch_lightning", "lightning"),
         source=r"assert self\.global_rank == 0",
-        cause="This release of Lightning cannot start its processes on nodes other than the first: a fault of 1.2.8 "
-        "and releases near it.",
+        cause=(
+            "This release of Lightning cannot start its processes on nodes other than the first: a bug in 1.2.8 and "
+            "nearby releases."
+        ),
         remedy="upgrade pytorch-lightning, or start one process per GPU with torchrun (muster's default launcher)",
     ),
     FrameRule(
@@ -492,21 +569,26 @@ RULES: tuple[FrameRule, ...] = (
         message=r"requires you to pass at least one of training or evaluation dataloaders",
         cause="{where} passes no DataLoader to accelerator.prepare, from which accelerate takes the batch size for "
         "DeepSpeed.",
-        remedy="prepare all in one call: model, optimizer, loader = accelerator.prepare(model, optimizer, loader); or "
-        "before it: AcceleratorState().deepspeed_plugin.deepspeed_config['train_micro_batch_size_per_gpu'] = 1",
+        remedy=(
+            "prepare everything in one call: model, optimizer, loader = accelerator.prepare(model, optimizer, "
+            "loader); or, before it, set "
+            "AcceleratorState().deepspeed_plugin.deepspeed_config['train_micro_batch_size_per_gpu'] = 1"
+        ),
     ),
     FrameRule(
         id="models-in-one-accelerator",
-        title="accelerate prepares one model only with DeepSpeed",
+        title="With DeepSpeed, accelerate prepares only one model",
         message=r"You can't use same `Accelerator\(\)` instance with multiple models",
         cause="{where} prepares several models with one Accelerator, which accelerate does not support with DeepSpeed.",
-        remedy="prepare only the model that is trained, and move the others yourself: vae.to(accelerator.device); or "
-        "train without DeepSpeed (DDP or FSDP); accelerate 1.1 and later take several DeepSpeedPlugins, for one "
-        "Accelerator each",
+        remedy=(
+            "prepare only the model that is trained, and move the others yourself: vae.to(accelerator.device); or "
+            "train without DeepSpeed (DDP or FSDP); accelerate 1.1 and later accept several DeepSpeedPlugins, one "
+            "for each Accelerator"
+        ),
     ),
     FrameRule(
         id="accelerate-state-missing",
-        title="accelerate is used before it is initialised",
+        title="accelerate is used before it is initialized",
         message=r"You must initialize the accelerate state|properly initialize your accelerator via",
         cause="{where} uses accelerate (its logger, tracker or state) before the Accelerator exists.",
         remedy="call accelerator = Accelerator() (or PartialState()) first, before get_logger(...).info and trackers "
@@ -520,21 +602,23 @@ RULES: tuple[FrameRule, ...] = (
         cause="{where}: the weights that FSDP or ZeRO gathers together are of different types: some are fp32 and "
         "others "
         "bf16 or fp16, as with adapters (LoRA), norms in fp32, or a model that was cast after it was sharded.",
-        remedy="cast the whole model to one type before it is wrapped: model.to(torch.bfloat16) (also the adapters), "
-        "or "
-        "load it with torch_dtype=torch.bfloat16 and without .half() later; wrap the layers of another type on their "
-        "own",
+        remedy=(
+            "cast the whole model to one type before it is wrapped: model.to(torch.bfloat16) (also the adapters), or "
+            "load it with torch_dtype=torch.bfloat16 and without .half() later; wrap layers of a different type "
+            "separately"
+        ),
     ),
     FrameRule(
         id="gathered-size-wrong",
-        title="Gathered tensors do not fit the number of ranks",
+        title="Gathered tensors do not match the number of ranks",
         message=r"output tensor size must be equal to world_size times input tensor size|(?:input|output) tensor size "
         r"must be "
         r"equal to (?:input|output) tensor size times",
-        cause="{where}: a gather of all ranks got tensors whose sizes do not fit the number of ranks: the state of a "
-        "sharded model was changed or loaded for another number of ranks or another wrapping, or the releases of "
-        "torch, "
-        "accelerate and peft do not fit each other.",
+        cause=(
+            "{where}: a gather across all ranks got tensors whose sizes do not match the number of ranks: the state "
+            "of a sharded model was changed or loaded for another number of ranks or another wrapping, or the "
+            "releases of torch, accelerate and peft are incompatible."
+        ),
         remedy="save with SHARDED_STATE_DICT (fsdp_state_dict_type) and the same wrapping for all modules, and upgrade "
         "torch, accelerate, transformers and peft together",
         certain=False,
@@ -543,22 +627,29 @@ RULES: tuple[FrameRule, ...] = (
         id="sampler-rank-invalid",
         title="A sampler gets a rank that does not exist",
         message=r"Invalid rank (?P<rank>\d{1,7}), rank should be in the interval \[0, (?P<last>\d{1,7})\]",
-        cause="{where} passes rank {rank} to a sampler that was told of ranks 0 to {last} only: the number of replicas "
-        "is "
-        "that of one node (or of the GPUs that torch sees) and the rank that of the whole job.",
-        remedy="leave both out, so that the sampler asks torch.distributed: DistributedSampler(dataset); or "
-        "num_replicas=dist.get_world_size(), rank=dist.get_rank()",
+        cause=(
+            "{where} passes rank {rank} to a sampler that was told about only ranks 0 to {last}: the number of "
+            "replicas is that of one node (or of the GPUs that torch sees), but the rank is that of the whole job."
+        ),
+        remedy=(
+            "leave both out, so that the sampler asks torch.distributed: DistributedSampler(dataset); or pass "
+            "num_replicas=dist.get_world_size(), rank=dist.get_rank()"
+        ),
     ),
     FrameRule(
         id="generations-do-not-divide",
         title="A batch does not have whole groups of generations",
         message=r"shape '\[-1, (?P<count>\d{1,6})\]' is invalid for input of size (?P<size>\d{1,9})",
         source=r"num_generations|group_size|\bn_samples",
-        cause="{where} puts {size} samples into groups of {count}: the batch of all ranks is not a multiple of the "
-        "number "
-        "of generations per prompt, or became smaller (auto_find_batch_size after full memory, a last batch).",
-        remedy="make per_device_train_batch_size times the number of ranks a multiple of num_generations, "
-        "auto_find_batch_size=False, and drop_last=True",
+        cause=(
+            "{where} puts {size} samples into groups of {count}: the global batch size is not a multiple of the "
+            "number of generations per prompt, or became smaller (auto_find_batch_size after memory ran out, or a "
+            "last batch)."
+        ),
+        remedy=(
+            "make per_device_train_batch_size times the number of ranks a multiple of num_generations, and set "
+            "auto_find_batch_size=False and drop_last=True"
+        ),
     ),
     FrameRule(
         id="configuration-entry-missing",
@@ -567,8 +658,10 @@ RULES: tuple[FrameRule, ...] = (
         message=r"KeyError: (?P<name>['\"][\w./-]{1,100}['\"])",
         source=r"\b(?:cfg|config|conf|opts?|args|params|hparams|settings|options)(?:\.\w{1,40})?\[",
         raised_by="script",
-        cause="{where} reads {name} from the configuration, which does not have it: the file that this job reads is "
-        "another one or of another release of the project than the code.",
+        cause=(
+            "{where} reads {name} from the configuration, which does not have it: this job reads a different file, "
+            "or one from a different release of the project than the code."
+        ),
         remedy="add {name} to the configuration file, or pass the file that belongs to this code (launch_args); check "
         "on "
         "that node that the same file is there: ansible-playbook site.yml --tags code",
@@ -581,8 +674,10 @@ RULES: tuple[FrameRule, ...] = (
         r"object has no "
         r"attribute '(?P<name>\w{1,80})'",
         raised_by="script",
-        cause="{where} reads {name}, which the arguments or the configuration of this job do not have: the parser does "
-        "not define it, or the code and its configuration are of different releases.",
+        cause=(
+            "{where} reads {name}, which the arguments or the configuration of this job do not have: the parser does "
+            "not define it, or the code and its configuration are from different releases."
+        ),
         remedy="define it (parser.add_argument('--{name}')), or copy the same release of code and configuration to all "
         "nodes (ansible-playbook site.yml --tags code); for local_rank: int(os.environ['LOCAL_RANK'])",
     ),
@@ -593,11 +688,15 @@ RULES: tuple[FrameRule, ...] = (
         message=r"(?:'str' and '(?:int|float)'|'(?:int|float)' and 'str'|must be real number, not str|can't multiply "
         r"sequence by "
         r"non-int of type 'float')",
-        cause="{where} calculates with a text: a setting was read without a conversion: an argument without type=int "
-        "or "
-        "type=float, an environment variable, or a number such as 1e-4 in YAML, which YAML reads as text (1.0e-4 is a "
-        "number).",
-        remedy="write 1.0e-4 or 0.0001 in YAML, type=float in add_argument, float(...) around an environment variable",
+        cause=(
+            "{where} calculates with text: a setting was read without conversion: an argument without type=int or "
+            "type=float, an environment variable, or a number such as 1e-4 in YAML, which YAML reads as text (1.0e-4 "
+            "is a number)."
+        ),
+        remedy=(
+            "write 1.0e-4 or 0.0001 in YAML, use type=float in add_argument, or put float(...) around an environment "
+            "variable"
+        ),
     ),
     FrameRule(
         id="fft-in-half",
@@ -613,20 +712,23 @@ RULES: tuple[FrameRule, ...] = (
         exceptions=("AttributeError", "KeyError"),
         message=r"'(?:Parameter|Tensor)' object has no attribute 'ds_\w{1,30}'|KeyError: 'ds_\w{1,30}'",
         packages=("deepspeed",),
-        cause="{where}: DeepSpeed (ZeRO 3) meets a parameter that it does not know: it was created or replaced after "
-        "the "
-        "model was sharded (a resized embedding, an adapter, a new head), or outside zero.Init.",
+        cause=(
+            "{where}: DeepSpeed (ZeRO 3) encounters a parameter that it does not know about: it was created or "
+            "replaced after the model was sharded (a resized embedding, an adapter, a new head), or outside "
+            "zero.Init."
+        ),
         remedy="change the model (resize_token_embeddings, get_peft_model) before deepspeed.initialize or the Trainer, "
         "or within deepspeed.zero.GatheredParameters(...); upgrade deepspeed and transformers together",
     ),
     FrameRule(
         id="zero-weight-still-used",
-        title="ZeRO 3 is to release a weight that is in use",
+        title="ZeRO 3 tries to release a weight that is in use",
         message=r"'status': 'AVAILABLE'|ds_active_sub_modules",
         source=r"assert not param\.ds_active_sub_modules",
-        cause="{where}: ZeRO 3 is to split a weight again that a module still uses: gathered weights are changed or "
-        "used "
-        "within or between a forward pass and its backward pass.",
+        cause=(
+            "{where}: ZeRO 3 tries to re-shard a weight that a module is still using: gathered weights are changed "
+            "or used within or between a forward pass and its backward pass."
+        ),
         remedy="use deepspeed.zero.GatheredParameters only outside the forward and backward passes, and not for "
         "weights of a forward pass whose backward pass is still to come; upgrade deepspeed",
     ),
@@ -637,8 +739,8 @@ RULES: tuple[FrameRule, ...] = (
         message=r"out of range integral type conversion attempted|can't convert negative int to unsigned|piece id is "
         r"out of range",
         source=r"decode\(",
-        cause="{where} decodes numbers that are no tokens: -100, with which labels and predictions are padded.",
-        remedy="replace them before: ids = np.where(ids != -100, ids, tokenizer.pad_token_id)",
+        cause="{where} decodes numbers that are not tokens: -100, which labels and predictions are padded with.",
+        remedy="replace them first: ids = np.where(ids != -100, ids, tokenizer.pad_token_id)",
     ),
     FrameRule(
         id="tensor-not-serializable",
@@ -647,16 +749,18 @@ RULES: tuple[FrameRule, ...] = (
         message=r"Object of type (?P<kind>Tensor|ndarray|float32|float16|float64|int64|int32|bool_|PosixPath|"
         r"\w{1,20}Config) is not JSON "
         r"serializable",
-        cause="{where} writes a {kind} as JSON, which knows only plain numbers, texts and lists.",
+        cause="{where} writes a {kind} as JSON, which supports only plain numbers, strings and lists.",
         remedy="convert it: value.item() for one number, value.tolist() for several, str(path) for a path",
     ),
     FrameRule(
         id="no-display",
-        title="A picture is to be drawn without a display",
+        title="A picture is drawn without a display",
         message=r"no display name and no \$DISPLAY|could not connect to display|Cannot load backend 'TkAgg'|no "
         r"\$DISPLAY environment",
-        cause="{where} opens a window, and the node has no display.",
-        remedy="""-e '{{"launch_environment": {{"MPLBACKEND": "Agg"}}}}' (for Qt: QT_QPA_PLATFORM=offscreen), and """
-        "plt.savefig in place of plt.show",
+        cause="{where} opens a window, but the node has no display.",
+        remedy=(
+            'use -e \'{{"launch_environment": {{"MPLBACKEND": "Agg"}}}}\' (for Qt: QT_QPA_PLATFORM=offscreen), and '
+            "plt.savefig in place of plt.show"
+        ),
     ),
 )

@@ -117,7 +117,9 @@ def test_rank_that_nccls_watchdog_aborted_elsewhere_than_the_others_is_not_to_bl
     assert failure["error"].endswith(f"it was waiting in barrier (train.py:95); {EVIDENCE}")
     explanation = explain_failure(failure["error"], [])
     assert explanation is not None and explanation["id"] == WAITED_FOR_RANK["id"]
-    assert explanation["cause"].startswith("This rank waits in barrier (train.py:95), and the others in another ")
+    assert explanation["cause"].startswith(
+        "This rank is waiting in barrier (train.py:95), and the others are waiting in a different "
+    )
 
 
 def test_flight_recorder_names_the_rank_if_there_are_no_stacks() -> None:

@@ -42,7 +42,7 @@ NEED = Need(3, frozenset({"gpu2"}), NOW)
         (NEED._replace(missing=frozenset({"gpu1"})), NOW + 60, (Confirm(), NEED._replace(since=NOW + 60))),
         (NEED, NOW - 3600, (Confirm(), NEED._replace(since=NOW - 3600))),
     ],
-    ids=["first", "too early", "confirmed", "another number", "another node", "clock set back"],
+    ids=["first", "too early", "confirmed", "a different number", "another node", "clock set back"],
 )
 def test_machines_are_created_once_the_loss_is_confirmed(need: Need | None, now: float, expected: Any) -> None:
     assert confirm(Rent(3), LOST, need, now) == expected
