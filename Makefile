@@ -234,7 +234,7 @@ lint-ansible: $(TEST_READY) ## yamllint, ansible-lint
 	PATH=$(BIN):$$PATH $(BIN)/ansible-lint $(if $(filter all,$(ROWS)),,--exclude extensions)
 
 .PHONY: lint-docs
-lint-docs: $(TEST_READY) ## antsibull-docs, antsibull-changelog, licences
+lint-docs: $(TEST_READY) ## antsibull-docs, antsibull-changelog, licenses
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=dependent \
 	  --disallow-unknown-collection-refs --check-extra-docs-refs .
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog lint

@@ -1,6 +1,6 @@
 """Record what commands print, and draw it as the pictures of docs/: make pictures
 
-A recording is the output of real plays on nodes of this machine, with its colours, in tests/pictures; names, times and
+A recording is the output of real plays on nodes of this machine, with its colors, in tests/pictures; names, times and
 paths that differ from run to run are replaced as in REPLACED. The pictures are drawn from the recordings alone, load
 nothing, and use the reader's fonts. tests/unit/test_pictures.py fails if they are outdated.
 
@@ -135,7 +135,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def played(play: Play, directory: Path, place: Path) -> str:
-    """The output of a command on a terminal, with its colour codes, and with REPLACED applied."""
+    """The output of a command on a terminal, with its color codes, and with REPLACED applied."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
     arguments = play.typed.split()

@@ -28,7 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._profile.summary i
     Profile,
     checked_ranks,
     format_profile,
-    summarise,
+    summarize,
     unknown_ranks,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._profile.timeline import RankTrace, merge_traces
@@ -155,7 +155,7 @@ class ActionModule(ActionBase):
             else:
                 nodes[name] = results
         missing += unknown_ranks(parse_ranks(args["ranks"]), args["reads"].values())
-        profile = summarise(args["run_id"], time.time(), nodes, missing)
+        profile = summarize(args["run_id"], time.time(), nodes, missing)
         if not profile["ranks"]:
             raise AnsibleActionFail(adapt_commands("\n".join(format_profile(profile))))
         timeline = self.merge(profile, Path(args["record"]))

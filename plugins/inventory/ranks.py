@@ -71,7 +71,7 @@ options:
     description:
       - Jinja expression for the location of the host in the network, such as the name of its rack, or a path from the
         outermost to the innermost part, V(spine1/rack7), or a list of such names.
-      - Hosts in the same part get neighbouring ranks, which thus communicate over fewer switches. Parts, and hosts in
+      - Hosts in the same part get neighboring ranks, which thus communicate over fewer switches. Parts, and hosts in
         the innermost part, keep the order that O(order) and O(order_by) give them. The same applies to O(rank0).
       - It has no effect if O(rank) sets the ranks. Hosts for which it evaluates to none keep their position.
     type: str
@@ -101,7 +101,7 @@ order: name
 rank0: node7
 
 ---
-# ranks.yml: neighbouring ranks in one rack, whose name is a variable of each host
+# ranks.yml: neighboring ranks in one rack, whose name is a variable of each host
 plugin: muster.training.ranks
 topology: rack
 

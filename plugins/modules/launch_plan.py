@@ -173,7 +173,7 @@ options:
     description:
       - Regular expressions for metrics in lines that the first rank prints, for M(muster.training.run_report). Each
         named group is a metric; the groups C(step) and C(epoch) are the position of the others.
-      - Common formats are recognised without it.
+      - Common formats are recognized without it.
     type: list
     elements: str
     default: []

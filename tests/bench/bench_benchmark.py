@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What benchmark.yml takes besides measuring, and the judgement on many nodes. Exits 1 beyond a limit.
+"""What benchmark.yml takes besides measuring, and the judgment on many nodes. Exits 1 beyond a limit.
 
 By hand: python -m tests.bench.bench_benchmark
 """

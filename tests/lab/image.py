@@ -23,7 +23,7 @@ PACKAGES = [
     # login shells for users
     *("fish", "tcsh", "zsh"),
 ]
-CUSTOMISE = Path(__file__).with_name("customise.sh")
+CUSTOMISE = Path(__file__).with_name("customize.sh")
 REPOSITORY = "localhost/muster-lab"
 
 

@@ -138,7 +138,7 @@ def ensure_limits(nodes: int) -> None:
     """Raise limits of the kernel to suffice for all labs, one of them of so many nodes, until `restore_limits`.
 
     Linux allows 128 file watchers per user, and root is the same user on all nodes: systemd needs 6 per node, and hangs
-    without them. It knows 1024 neighbours in all networks together: with more than 30 nodes that talk to each other,
+    without them. It knows 1024 neighbors in all networks together: with more than 30 nodes that talk to each other,
     some lose their way.
     """
     for limit, enough in ((WATCHES, ENOUGH_WATCHES), (NEIGHBOURS, 2 * nodes**2)):

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes of the tree in $1 what starts on a virtual machine: mmdebstrap runs this after customise.sh.
+# Makes of the tree in $1 what starts on a virtual machine: mmdebstrap runs this after customize.sh.
 set -eu
 root=$1
 
@@ -7,7 +7,7 @@ root=$1
 ln -s /dev/ubdb "$root/var/lib/lab/seed.tar"
 sed -i 's/^Before=ssh.service$/Before=ssh.service\nAfter=dev-ubdb.device\nRequires=dev-ubdb.device/' \
     "$root/etc/systemd/system/lab-seed.service"
-# customise.sh masks it for containers, which would load modules into the machine's kernel; here the kernel is its own.
+# customize.sh masks it for containers, which would load modules into the machine's kernel; here the kernel is its own.
 rm "$root/etc/systemd/system/systemd-modules-load.service" "$root/etc/systemd/system/systemd-sysctl.service"
 
 # The address comes with the kernel's words, and there is no name server.

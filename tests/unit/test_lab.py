@@ -44,7 +44,7 @@ def test_a_lab_has_1_to_64_nodes(nodes: int, refused: bool, monkeypatch: pytest.
         Lab.up(nodes)
 
 
-def test_neighbour_tables_are_enlarged_for_many_nodes_until_they_are_removed(
+def test_neighbor_tables_are_enlarged_for_many_nodes_until_they_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit, watches = tmp_path / "gc_thresh3", tmp_path / "max_user_instances"

@@ -47,7 +47,7 @@ class UnitContent:
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A failure recognised by a log message, with cause and remedy, in which {1} is the pattern's first group."""
+    """A failure recognized by a log message, with cause and remedy, in which {1} is the pattern's first group."""
 
     pattern: str
     cause: str

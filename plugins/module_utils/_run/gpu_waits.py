@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Recognise GPUs that wait for other ranks, from samples: NCCL's kernels keep a GPU busy, but use little power."""
+"""Recognize GPUs that wait for other ranks, from samples: NCCL's kernels keep a GPU busy, but use little power."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
 
 WAITING_SAMPLES = 3  # number of the newest samples, in all of which the GPU must be busy at low power
 EARLIER_SAMPLES = 4  # number of earlier samples in which it must have been busy, at least
-BUSY = 50.0  # percent of utilisation
+BUSY = 50.0  # percent of utilization
 FULLY_BUSY = 95.0
 LOW_POWER = 0.6  # share of the power that the GPU used while it was busy before
 
 
 def busy_samples(text: str) -> dict[int, list[tuple[float, float]]]:
-    """Return utilisation and power of each GPU's samples, by index, the oldest first. text: that of gpus.csv."""
+    """Return utilization and power of each GPU's samples, by index, the oldest first. text: that of gpus.csv."""
     samples: dict[int, list[tuple[float, float]]] = {}
     for line in text.rpartition("\n")[0].splitlines():
         sample = read_line(line)

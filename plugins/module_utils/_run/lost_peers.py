@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Recognise the errors of ranks that only lost a peer; used on nodes and the controller."""
+"""Recognize the errors of ranks that only lost a peer; used on nodes and the controller."""
 
 from __future__ import annotations
 

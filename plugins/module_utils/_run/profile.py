@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.profile_docum
     REPLY_SCHEMA,
     STATE_SCHEMA,
 )
-from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import analyse
+from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import analyze
 from ansible_collections.muster.training.plugins.module_utils._run.running_supervisors import is_alive
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import (
     open_private,
@@ -89,7 +89,7 @@ def profile(request: Data) -> Data:
 
 
 def ask_supervisor(path: str, plan: Data, order: Data) -> Data:
-    """Return the processes that the supervisor has signalled. Raise RunError."""
+    """Return the processes that the supervisor has signaled. Raise RunError."""
     with contextlib.suppress(OSError):
         write_json(os.path.join(path, PROFILE_REQUEST), order)
     deadline = time.monotonic() + PROFILE_REQUEST_TIMEOUT
@@ -154,7 +154,7 @@ def rank_result(path: str, identifier: str, rank: int, pid: int) -> Data:
             data = stream.read(MAX_TRACE + 1)
         if len(data) > MAX_TRACE:
             raise ValueError(f"the trace is larger than {MAX_TRACE >> 20} MiB: profile fewer steps")
-        analysis = analyse(json.loads(data, parse_int=bounded_int))
+        analysis = analyze(json.loads(data, parse_int=bounded_int))
         packed = trace_path + ".gz"
         with contextlib.suppress(OSError):
             remove_entry(packed)

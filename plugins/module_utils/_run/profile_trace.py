@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Analyse a torch.profiler trace: how long each operation took, and the collectives of a rank."""
+"""Analyze a torch.profiler trace: how long each operation took, and the collectives of a rank."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def busy_seconds(intervals: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def analyse(trace: Any) -> Data:
+def analyze(trace: Any) -> Data:
     """Return the operations that took longest and the collectives of a rank's trace."""
     events = checked_events(trace)
     cpu = [event for event in events if event["category"] == "cpu_op"]

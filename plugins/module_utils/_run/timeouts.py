@@ -149,7 +149,7 @@ PROFILE_REQUEST_TIMEOUT = 10.0  # for a supervisor to reply to profile.yml
 PROFILE_POLL_INTERVAL = 0.1  # between checks of whether the ranks have finished
 PROFILE_REPEAT_INTERVAL = 2.0  # between two requests to ranks that are importing torch
 PROFILE_EXPORT_TIMEOUT = 60.0  # for a rank to write its trace after a request to finish
-PROFILE_CALL_GRACE_PERIOD = 300.0  # beyond launch_profile_timeout, for a node to finish and to analyse the traces
+PROFILE_CALL_GRACE_PERIOD = 300.0  # beyond launch_profile_timeout, for a node to finish and to analyze the traces
 
 # Debugger
 DEBUG_COLLECTIVE_TIMEOUT = 86400.0  # timeout of collectives while a rank is debugged

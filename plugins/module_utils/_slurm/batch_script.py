@@ -94,7 +94,7 @@ def gpu_count(resources: str) -> int:
 def signal_argument(time_limit: str, notice: int) -> list[str]:
     """Return the sbatch option that signals the batch script this many seconds before the job ends, in a list.
 
-    A job hardly longer than that would be signalled when it starts. The signal is not SIGTERM, which cancels jobs.
+    A job hardly longer than that would be signaled when it starts. The signal is not SIGTERM, which cancels jobs.
     """
     limit = parse_duration(time_limit)
     if not notice or (limit is not None and limit < 2 * notice):

@@ -77,7 +77,7 @@ def wheel_url(pattern: str, release: str, name: str) -> str:
     return f"{pattern.replace('VERSION', release).rstrip('/')}/{urllib.parse.quote(name)}"
 
 
-def neighbours(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]]:
+def neighbors(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]]:
     """Return (release, torch minor release, CUDA major) that may have a wheel, the closest first."""
     minor, major = ".".join(torch.split(".")[:2]), cuda.partition(".")[0]
     triples = [
@@ -286,7 +286,7 @@ def choose_uncached(request: Data) -> Data:
             "shown": f"a build of {release} with {environment_of_build['MAX_JOBS']} jobs for {request['capabilities']}",
         }
     near: list[str] = []
-    for candidate, torch, cuda in neighbours(release, build["torch"], build["cuda"]):
+    for candidate, torch, cuda in neighbors(release, build["torch"], build["cuda"]):
         if len(near) == 3:
             break
         name = wheel_name(candidate, **{**build, "torch": torch, "cuda": cuda})

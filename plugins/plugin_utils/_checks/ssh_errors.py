@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Recognise why a node cannot be reached from the messages of ssh and sudo, and suggest a remedy."""
+"""Recognize why a node cannot be reached from the messages of ssh and sudo, and suggest a remedy."""
 
 from __future__ import annotations
 

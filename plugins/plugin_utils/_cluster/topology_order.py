@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Order nodes by their location in the network, so that neighbouring ranks are on neighbouring machines. Pure.
+"""Order nodes by their location in the network, so that neighboring ranks are on neighboring machines. Pure.
 
 An NCCL ring then crosses each link between two racks once per direction instead of once per rank.
 """

@@ -26,7 +26,7 @@ class Measure(NamedTuple):
 MEASURES = {
     measure.name: measure
     for measure in (
-        Measure("utilization", "GPU utilisation", "%", 100.0),
+        Measure("utilization", "GPU utilization", "%", 100.0),
         Measure("gpu_memory", "GPU memory", "%", 100.0),
         Measure("power", "GPU power", "W", None),
         Measure("temperature", "GPU temperature", "°C", 100.0),

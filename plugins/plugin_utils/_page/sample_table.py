@@ -34,7 +34,7 @@ class Row:
         self.most[part] = max(self.most[part], value)
 
     def halve(self) -> None:
-        """Merge each pair of neighbouring buckets, which frees the second half of the buckets."""
+        """Merge each pair of neighboring buckets, which frees the second half of the buckets."""
         for part in range(PARTS):
             first, second = 2 * part, 2 * part + 1
             is_used = second < PARTS

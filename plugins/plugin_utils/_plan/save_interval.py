@@ -24,7 +24,7 @@ def seconds_to_failure(gpus: int) -> float:
 
 
 def best_interval(seconds_to_save: float, between_failures: float) -> float:
-    """Return the seconds between two checkpoints that minimise the time lost to saving and to repeated work (Young)."""
+    """Return the seconds between two checkpoints that minimize the time lost to saving and to repeated work (Young)."""
     return math.sqrt(2 * seconds_to_save * between_failures)
 
 

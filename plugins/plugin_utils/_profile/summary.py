@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Summarise the profiles of all ranks: step times, waits in collectives, and the operations that took longest."""
+"""Summarize the profiles of all ranks: step times, waits in collectives, and the operations that took longest."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def sum_operations(results: Sequence[Mapping[str, Any]]) -> list[Operation]:
     ]
 
 
-def summarise(run_id: str, now: float, nodes: Mapping[str, Sequence[Mapping[str, Any]]], missing: list[str]) -> Profile:
+def summarize(run_id: str, now: float, nodes: Mapping[str, Sequence[Mapping[str, Any]]], missing: list[str]) -> Profile:
     """Return the profile of a run. nodes: the results of the ranks, by the name of their node."""
     by_rank = {result["rank"]: (name, result) for name, results in nodes.items() for result in results}
     good = {rank: result for rank, (_name, result) in sorted(by_rank.items()) if not result["error"]}

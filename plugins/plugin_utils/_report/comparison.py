@@ -90,7 +90,7 @@ def comparison_sections(reports: Sequence[Report], numbers: list[list[str]]) -> 
         ),
         (
             "GPUs",
-            comparison_row("utilisation, mean", reports, lambda report: gpu_mean(report, "utilization_percent", "%"))
+            comparison_row("utilization, mean", reports, lambda report: gpu_mean(report, "utilization_percent", "%"))
             + comparison_row("memory, peak", reports, peak_memory)
             + comparison_row("power, mean", reports, lambda report: gpu_mean(report, "power_watts", "W"))
             + comparison_row(

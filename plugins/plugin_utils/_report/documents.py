@@ -40,7 +40,7 @@ class GpuNumbers(TypedDict):
     temperature_celsius: Figure | None
     power_watts: Figure | None
     power_limit_watts: float | None
-    idle_share: float | None  # share of samples with a utilisation below 5 %
+    idle_share: float | None  # share of samples with a utilization below 5 %
     idle_share_working: float | None  # the same share, from the first sample with a busy GPU of the run to the last
     utilization_working_percent: float | None  # mean over the same samples
     power_working_watts: float | None

@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.summary im
 from ansible_collections.muster.training.plugins.plugin_utils._text.name_list import format_list
 
 IDLE_SHARE = 0.2  # share of the time between the first busy sample of the run and the last
-WAITING_PERCENT = 95.0  # utilisation at which a GPU looks busy ...
+WAITING_PERCENT = 95.0  # utilization at which a GPU looks busy ...
 WAITING_POWER = 0.5  # ... and the share of its power limit below which it is not
 SLOW_POWER = 0.85  # share of the median of the others
 MEMORY_ROOM, MEMORY_FULL = 0.6, 0.97  # peak memory use, as shares of the GPU's memory

@@ -41,7 +41,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._text.duration imp
 TEMPLATES = Path(__file__).with_name("templates")
 GPU_HEADER = [
     "GPU",
-    "utilisation, mean",
+    "utilization, mean",
     "5th percentile",
     "idle",
     "memory, peak",
@@ -49,7 +49,7 @@ GPU_HEADER = [
     "temperature, peak",
     "samples",
 ]
-PROCESS_HEADER = ["GPU", "process", "utilisation", "memory, peak", "memory busy", "time"]
+PROCESS_HEADER = ["GPU", "process", "utilization", "memory, peak", "memory busy", "time"]
 NODE_HEADER = ["node", "rank", "address", "processes", "GPUs", "driver", "torch", "ended as", "an hour", "notes"]
 CURVE_HEADER = ["curve", "last", "at step", "best", "at step", "values"]
 MAX_SMI_NODES = 8  # nodes whose nvidia-smi output is on the page

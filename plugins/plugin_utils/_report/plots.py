@@ -5,8 +5,8 @@
 """Plots as Vega-Lite specifications: dictionaries with their data, for svg.py or any other renderer.
 
 Texts of nodes and jobs enter as data or as plain text, never as the name of a field or as an expression, which Vega
-would evaluate. Lines differ in colour and dashes. No background is drawn, so that a page can have its own; the
-colours of lines stand out from white and from the page's dark background.
+would evaluate. Lines differ in color and dashes. No background is drawn, so that a page can have its own; the
+colors of lines stand out from white and from the page's dark background.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.downsample
 from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_samples import GpuSamples
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
-# Okabe and Ito's colours for all kinds of colour vision: blue, vermillion, bluish green, and a darkened reddish purple.
-# Their other colours, and the original purple, have a contrast of less than 3 : 1 with a white page.
+# Okabe and Ito's colors for all kinds of color vision: blue, vermillion, bluish green, and a darkened reddish purple.
+# Their other colors, and the original purple, have a contrast of less than 3 : 1 with a white page.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#B5578F")
 DASHES = ([1, 0], [6, 3])
 MAX_LINES = len(COLORS) * len(DASHES)  # maximum number of GPUs, or runs, that are drawn as a line each
@@ -35,7 +35,7 @@ MAX_COLUMNS, MAX_CELLS = 120, 4000  # maxima in a strip of many GPUs: a cell tak
 MIN_COLUMNS = 40
 GAP = 60.0  # seconds without a sample (four samples) that break a line
 MAX_ROWS = 64  # maximum number of GPUs with a row each; with more, each node has a row
-SHADES = 20  # distinct values in a strip, so that equal neighbours merge into one cell
+SHADES = 20  # distinct values in a strip, so that equal neighbors merge into one cell
 MAX_CURVES = 12
 FLOOR = 1e-300  # smaller magnitudes are drawn as 0
 
@@ -54,7 +54,7 @@ class Plot:
 
 # Name of a measure: title, unit, whether its axis begins at 0, and the axis's end, if fixed
 MEASURES: dict[str, tuple[str, str, bool, float | None]] = {
-    "utilization_percent": ("GPU utilisation", "%", True, 100.0),
+    "utilization_percent": ("GPU utilization", "%", True, 100.0),
     "memory_used_mib": ("GPU memory", "GiB", True, None),
     "power_watts": ("GPU power", "W", True, None),
     "temperature_celsius": ("GPU temperature", "°C", False, None),
@@ -84,7 +84,7 @@ def config() -> dict[str, Any]:
             "labelFontSize": 12,
             "titleFontSize": 12,
             "titleFontWeight": "normal",
-            "labelSeparation": 8,  # pixels: the last label is shifted left of its tick, towards its neighbour
+            "labelSeparation": 8,  # pixels: the last label is shifted left of its tick, towards its neighbor
         },
         "legend": {
             "labelColor": INK,
@@ -117,10 +117,10 @@ def axis(field_name: str, title: str | None, **options: Any) -> dict[str, Any]:
 
 
 def series_encoding(names: Sequence[str]) -> dict[str, Any]:
-    """Return colours and dashes for as many lines as there are names, with one legend for both."""
+    """Return colors and dashes for as many lines as there are names, with one legend for both."""
     colors = [COLORS[index % len(COLORS)] for index in range(len(names))]
     dashes = [DASHES[index // len(COLORS) % len(DASHES)] for index in range(len(names))]
-    # the legend's symbols are strokes, even if a band of the same colour is drawn below the line
+    # the legend's symbols are strokes, even if a band of the same color is drawn below the line
     symbols = {"symbolType": "stroke", "symbolOpacity": 1}
     legend = {"orient": "bottom", "columns": 4, "title": None, **symbols} if len(names) > 1 else None
     common = {"field": "series", "type": "nominal", "legend": legend, "sort": list(names)}
@@ -239,7 +239,7 @@ def line_spec(
 
 
 def strip_spec(report: Report, gpus: Sequence[GpuSamples], measure: str) -> dict[str, Any]:
-    """Return a row per GPU, or per node for more than MAX_ROWS GPUs; a cell's colour is the mean over its time."""
+    """Return a row per GPU, or per node for more than MAX_ROWS GPUs; a cell's color is the mean over its time."""
     title, unit, _zero, maximum = MEASURES[measure]
     start, end = time_span(report, gpus)
     unit_name, unit_seconds = time_unit(end - start)

@@ -29,7 +29,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.gpu_sample
 
 # nvidia-smi measures a sixth of a second to a second of each 15 s, so fewer samples say nothing about a run.
 MIN_SAMPLES = 8
-IDLE_PERCENT = 5.0  # utilisation below which a GPU counts as idle
+IDLE_PERCENT = 5.0  # utilization below which a GPU counts as idle
 HOT = 2.0  # degrees below the highest temperature that still count as hot
 
 

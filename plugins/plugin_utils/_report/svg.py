@@ -20,7 +20,7 @@ class DrawingError(Exception):
 
 
 class Picture(NamedTuple):
-    """svg: text of a standalone file; inline: the same for a page, without background, labelled for screen readers."""
+    """svg: text of a standalone file; inline: the same for a page, without background, labeled for screen readers."""
 
     svg: str
     inline: str
@@ -40,8 +40,8 @@ def draw(spec: dict[str, Any]) -> Picture:
         png = bytes(vl_convert.svg_to_png(svg, scale=SCALE))
     except Exception as error:  # ValueError, and whatever its engine raises
         raise DrawingError(f"the plot could not be drawn: {str(error)[:300]}; {INSTALL}") from error
-    labelled = add_label(svg, str(spec.get("description", "")))
-    return Picture(labelled, inline_svg(labelled), png)
+    labeled = add_label(svg, str(spec.get("description", "")))
+    return Picture(labeled, inline_svg(labeled), png)
 
 
 def add_label(svg: str, name: str) -> str:

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._script_check.modu
 
 MAX_DEPTH = 4  # number of names that are resolved one after another
 MAX_NODES = 2000  # nodes per expression that is resolved
-# A library function that initialises the process group, such as init_distributed_mode
+# A library function that initializes the process group, such as init_distributed_mode
 SETUP = re.compile(r"(?i)(init|setup|launch|start|configure)\w*(dist|ddp|parallel)|dist\w*(init|setup)|^ddp_setup")
 # A condition that distinguishes a distributed run from one process
 DISTRIBUTED = re.compile(r"(?i)distributed|(^|_)(ddp|fsdp|dp|dist)($|_)|world_size|is_initialized|n_?gpus?$|multi_?gpu")
@@ -103,7 +103,7 @@ class Program:
 
     @cached_property
     def setup_by_library(self) -> bool:
-        """Whether a function of a library seems to initialise the process group."""
+        """Whether a function of a library seems to initialize the process group."""
         return any(
             SETUP.search(call.last) and not self.is_defined(call) and call.last != "init_process_group"
             for call in self.calls
@@ -111,15 +111,15 @@ class Program:
         )
 
     @cached_property
-    def initialises_group(self) -> bool:
-        """Whether the program initialises the process group itself."""
+    def initializes_group(self) -> bool:
+        """Whether the program initializes the process group itself."""
         names = {"init_process_group", "init_device_mesh"}
         return any(call.last in names for call in self.calls)
 
     @cached_property
     def is_distributed(self) -> bool:
         """Whether the program has a process group, its own or one of a library or framework."""
-        return self.initialises_group or self.setup_by_library or bool(self.frameworks)
+        return self.initializes_group or self.setup_by_library or bool(self.frameworks)
 
     @cached_property
     def uses_cuda(self) -> bool:

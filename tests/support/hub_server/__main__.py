@@ -24,10 +24,10 @@ def main() -> None:
     parser.add_argument("--model", action="append", default=[], help="NAME=DIRECTORY")
     parser.add_argument("--dataset", action="append", default=[], help="NAME=DIRECTORY")
     parser.add_argument(
-        "--gated", action="append", default=[], help="name of a repository whose licence must be accepted"
+        "--gated", action="append", default=[], help="name of a repository whose license must be accepted"
     )
     parser.add_argument(
-        "--token", action="append", default=[], help="a valid token; NAME after a = accepts that licence"
+        "--token", action="append", default=[], help="a valid token; NAME after a = accepts that license"
     )
     parser.add_argument("--fault", action="append", default=[], help='JSON, as {"path": "resolve", "status": 503}')
     arguments = parser.parse_args()

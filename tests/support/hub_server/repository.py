@@ -52,7 +52,7 @@ class HubRepository:
     """A repository.
 
     Attributes:
-        gated: Whether only accounts that have accepted its licence may read its files.
+        gated: Whether only accounts that have accepted its license may read its files.
         private: Whether requests need a token.
     """
 

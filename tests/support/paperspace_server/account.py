@@ -4,7 +4,7 @@
 """A simulated Paperspace account: its resources, and the effects of the operations on them.
 
 Nothing happens by itself: an event advances by one step whenever it or its machine is read, alone or in a list, so that
-tests need no clock. Where the service's behaviour is undocumented, the account does what is hardest for a client.
+tests need no clock. Where the service's behavior is undocumented, the account does what is hardest for a client.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 It replaces https://api.paperspace.com/v1 as far as this collection uses it: the team's session, machines, events,
 private networks, network drives, templates, snapshots, static addresses and startup scripts. account.py has the
 operations, meter.py the costs, faults.py the faults, strangers.py other people's resources. It has not been compared
-with the live service: where the behaviour is undocumented (error messages, deleting a network that still has a drive,
+with the live service: where the behavior is undocumented (error messages, deleting a network that still has a drive,
 `name=` as a filter, a repeated deletion), it does what is hardest for a client. Capacity, prices and times are
 fictitious.
 

@@ -30,8 +30,8 @@ def add_foreign_resources(account: PaperspaceAccount, cluster: str) -> None:
 
     One machine has the exact name of a node of the cluster; a drive and a script have the cluster's name.
     """
-    neighbour = network(2, id="nwneighbor", name=f"muster-{cluster}-2", dtCreated=time_at_minute(1))
-    account.networks += [neighbour, network(3, id="nwlonger", name=f"muster-{cluster}ha", dtCreated=time_at_minute(2))]
+    neighbor = network(2, id="nwneighbor", name=f"muster-{cluster}-2", dtCreated=time_at_minute(1))
+    account.networks += [neighbor, network(3, id="nwlonger", name=f"muster-{cluster}ha", dtCreated=time_at_minute(2))]
     account.machines += [
         machine(
             _FIRST_NUMBER + number, name=name, networkId=network_id, state=state, dtCreated=time_at_minute(3 + number)

@@ -75,7 +75,7 @@ def test_driver_of_the_distribution_includes_the_programs_that_jobs_need(driver:
     assert {"nvidia-driver", "nvidia-kernel-dkms", "nvidia-smi", "libcuda1"} <= installed, installed
 
 
-def test_all_packages_of_the_driver_are_recognised(index: Path) -> None:
+def test_all_packages_of_the_driver_are_recognized(index: Path) -> None:
     """Purging the driver must not be refused because of one of its own packages."""
     names = set()
     for block in apt(index, "apt-cache", "dumpavail").split("\n\n"):

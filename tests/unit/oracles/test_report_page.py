@@ -26,7 +26,7 @@ ERROR = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 VIEWS = ((390, True), (1280, False))  # a telephone and a screen, one of them dark
 PRINTED = 718  # pixels between the margins of A4, 1 cm each
 PAPER = {False: "#ffffff", True: "#14171a"}
-# To a screen reader, a picture is a single element with a name; its colours are tested in test_plots.
+# To a screen reader, a picture is a single element with a name; its colors are tested in test_plots.
 CHECK = "axe.run({exclude: [['svg > *']]}, {resultTypes: ['violations']}).then(told => told.violations)"
 FIGURES = """
 [...document.querySelectorAll("figure")].map(figure => {
@@ -39,7 +39,7 @@ FIGURES = """
   };
 })
 """
-# The number of pixels between each two neighbouring words of an axis
+# The number of pixels between each two neighboring words of an axis
 BETWEEN = """
 [...document.querySelectorAll(".role-axis-label")].flatMap(axis => {
   const boxes = [...axis.querySelectorAll("text")].filter(text => text.getAttribute("opacity") !== "0")
@@ -136,7 +136,7 @@ def check_paper(there: Browser, page: Path) -> None:
 
 
 def alike(item: str, other: str) -> bool:
-    """Whether a pixel has a line's colour, or most of it: a line need not fill the pixels at its edges."""
+    """Whether a pixel has a line's color, or most of it: a line need not fill the pixels at its edges."""
     pairs = zip(bytes.fromhex(item[1:]), bytes.fromhex(other[1:]), strict=True)
     return all(abs(value - expected) < 96 for value, expected in pairs)
 
@@ -154,7 +154,7 @@ def name_of(spec: dict[str, Any]) -> str:
 
 
 def lines_of(spec: dict[str, Any]) -> list[str]:
-    """The colours of the lines that a plot must show; of lines that may lie under each other the last."""
+    """The colors of the lines that a plot must show; of lines that may lie under each other the last."""
     text = json.dumps(spec)
     several = re.findall(r'"range": \[("#[0-9A-F]{6}"(?:, "#[0-9A-F]{6}")*)\]', text)
     if several:

@@ -19,7 +19,7 @@ from tests.unit.typed import CHECKOUT, typed
 pytestmark = pytest.mark.one_core
 SAMPLES = 20
 TOTAL, LIMIT = 46068, 300.0  # MiB and W of each GPU
-Curve = list[tuple[float, float, float, float]]  # utilisation, memory, temperature, power of each sample
+Curve = list[tuple[float, float, float, float]]  # utilization, memory, temperature, power of each sample
 
 # The stand-in derives its next sample from the number of lines in gpus.csv, 15 s after the previous one. After the last
 # sample it prints nothing, however often it is called.

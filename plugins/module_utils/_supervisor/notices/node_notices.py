@@ -52,7 +52,7 @@ class NodeNotices:
         self.has_looked = False  # whether the child was started, if this machine needs one
         self.buffer = b""
         self.launcher: int | None = None  # pid of the launcher whose ranks must save before the end
-        self.signalled: set[int] = set()  # ranks that were sent the signal for this notice
+        self.signaled: set[int] = set()  # ranks that were sent the signal for this notice
         self.signals_due = 0.0
         self.awaits_removal = False  # whether the job may remove the notice file, to report that it has saved
 
@@ -60,7 +60,7 @@ class NodeNotices:
         """Forget the notice that ended the last attempt."""
         self.plan, self.launcher, self.awaits_removal = plan, None, False
         self.has_looked = self.child is not None
-        self.signalled.clear()
+        self.signaled.clear()
         with contextlib.suppress(OSError):
             os.unlink(self.journal.path(NOTICE_FILE))
 
@@ -139,7 +139,7 @@ class NodeNotices:
         if self.signal is None or (self.signal == signal.SIGTERM and not notice["ends"]):
             return f"{self.name}: wrote the notice file for {count(len(ranks), 'rank')}"
         self.launcher = launcher if notice["ends"] else None
-        self.signalled = set()
+        self.signaled = set()
         catching = self.signal_ranks(ranks)
         name = signal.Signals(self.signal).name
         if len(catching) == len(ranks):
@@ -157,8 +157,8 @@ class NodeNotices:
         """Signal the ranks that handle the signal, each once; return their pids. Some may set a handler later."""
         if self.signal is None:
             return []
-        catching = [pid for pid in ranks if pid not in self.signalled and catches(pid, self.signal)]
-        self.signalled.update(catching)
+        catching = [pid for pid in ranks if pid not in self.signaled and catches(pid, self.signal)]
+        self.signaled.update(catching)
         signal_all(catching, self.signal)
         return catching
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 # This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
-# File in the run directory with the time left: written by the batch script on its node, or by a signalled supervisor.
+# File in the run directory with the time left: written by the batch script on its node, or by a signaled supervisor.
 REQUEST = "slurm-end"
 STOP = "stop"  # written by stop.yml, before it ends the run
 MAX_TEXT = 64  # bytes of a request
@@ -107,7 +107,7 @@ def announces_preemption(directory: str, environment: Mapping[str, str], now: fl
         ).stdout
         left = time_until_preemption(shown.decode("utf-8", "replace"), now)
         if left is not None:
-            with contextlib.suppress(FileExistsError):  # the batch script was signalled, too
+            with contextlib.suppress(FileExistsError):  # the batch script was signaled, too
                 write_private(os.path.join(directory, REQUEST), f"{left}\n")
     except (OSError, subprocess.TimeoutExpired):
         return False

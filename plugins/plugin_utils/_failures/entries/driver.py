@@ -20,7 +20,7 @@ ENTRIES: tuple[CatalogueEntry, ...] = (
         ),
         cause="Without a container: the driver was updated, often automatically, and the node has not been rebooted "
         "since, so that its libraries are newer than the loaded kernel module. In a container: the image has a newer "
-        "CUDA than the driver supports, and forward compatibility works only on data-centre GPUs.",
+        "CUDA than the driver supports, and forward compatibility works only on data center GPUs.",
         remedy="compare `cat /proc/driver/nvidia/version` with `modinfo -F version nvidia` on that node: if they "
         "differ, reboot it. In a container: update the driver (ansible-playbook site.yml --tags nvidia_driver -e "
         "nvidia_driver_cuda=12.4), or use an image with the CUDA of the current driver",

@@ -16,7 +16,7 @@ Kind = Literal["root", "consequence", "confirmation"]
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """A known failure, recognised by its error message.
+    """A known failure, recognized by its error message.
 
     Attributes:
         texts: Regular expressions, each matched within one line. No repetition is unbounded, since a job may write

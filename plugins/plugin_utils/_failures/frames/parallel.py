@@ -13,7 +13,7 @@ OPTION = r"(?:[`'\"][\w.=-]{2,60}[`'\"]|--?\w[\w-]{1,60}|\w{1,40}[_=][\w.=-]{1,4
 RULES: tuple[FrameRule, ...] = (
     FrameRule(
         id="integers-in-fsdp",
-        title="FSDP got quantised weights",
+        title="FSDP got quantized weights",
         message=r"Cannot flatten integer dtype tensors|Only Tensors of floating point and complex dtype can require "
         r"gradients",
         source=r"flatten|FlatParam|fully_shard|FSDP",

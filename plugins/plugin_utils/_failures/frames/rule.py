@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FrameRule:
-    """A kind of exception, recognised by where it was raised rather than by one known message.
+    """A kind of exception, recognized by where it was raised rather than by one known message.
 
     All conditions must hold. Regular expressions are searched, and have no unbounded repetition.
 

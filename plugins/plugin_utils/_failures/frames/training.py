@@ -366,7 +366,7 @@ RULES: tuple[FrameRule, ...] = (
         ),
     ),
     FrameRule(
-        id="deepspeed-not-initialised",
+        id="deepspeed-not-initialized",
         title="DeepSpeed's communication is not initialized",
         message=r"DeepSpeed backend not set, please initialize it|deepspeed\.init_distributed|DeepSpeed backend (?:is "
         r")?not initialized",

@@ -153,7 +153,7 @@ def check_backend(program: Program) -> Iterator[RuleMatch]:
 def check_model_not_wrapped(program: Program) -> Iterator[RuleMatch]:
     """Report a model whose gradients no rank exchanges."""
     call = program.first_backward
-    if call is None or not program.initialises_group or program.refers_to(*WRAPPERS):
+    if call is None or not program.initializes_group or program.refers_to(*WRAPPERS):
         return
     if program.refers_to("all_reduce") and program.refers_to("grad"):  # the script exchanges gradients by hand
         return

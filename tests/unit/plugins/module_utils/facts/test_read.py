@@ -601,7 +601,7 @@ def test_requested_mount_that_is_not_mounted_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("expected", ["/proc/", "//proc", "/usr/..//proc/.", "~/../proc"])
-def test_path_of_a_requested_mount_is_normalised(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_of_a_requested_mount_is_normalized(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/root")
     (result,) = [mount for mount in storage.read_mounts([expected]) if mount["needed"] == "wanted"]
     assert (result["point"], result["type"], result["state"]) == ("/proc", "proc", "ok")

@@ -189,7 +189,7 @@ def test_password_is_written_verbatim_on_its_line() -> None:
         (" //nas.lab/a b/sub/ ", "//nas.lab/a b/sub"),
     ],
 )
-def test_share_notations_are_normalised(given: str, share: str) -> None:
+def test_share_notations_are_normalized(given: str, share: str) -> None:
     assert share_of(given) == share
     ensure.validate(KINDS["cifs"], DesiredMount("/mnt/data", given))
 

@@ -1,4 +1,4 @@
-"""A node's side of training_run: what it reads, recognises and asks of systemd."""
+"""A node's side of training_run: what it reads, recognizes and asks of systemd."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def seen(pid: int) -> dict[str, Any] | None:
 
 @pytest.mark.parametrize("directory", ["/runs/first/node0", "/my runs/é/first/node12"])
 @pytest.mark.parametrize("guard", [False, True])
-def test_supervisors_and_guards_are_recognised_by_command_line(start: Starter, directory: str, guard: bool) -> None:
+def test_supervisors_and_guards_are_recognized_by_command_line(start: Starter, directory: str, guard: bool) -> None:
     arguments = [f"{directory}/supervisor.py", *(["--guard"] if guard else []), directory, "first", "10.0.0.9"]
     pid = start(*arguments)
     user = {"user": os.geteuid(), "owner": pwd.getpwuid(os.geteuid()).pw_name}
@@ -649,7 +649,7 @@ def test_missing_user_is_reported_by_name() -> None:
         run_runs.runs_directory({"runs_directory": "~/.muster/runs", "user": "nobody-here"})
 
 
-def test_runs_directory_is_expanded_and_normalised() -> None:
+def test_runs_directory_is_expanded_and_normalized() -> None:
     mine = pwd.getpwuid(os.geteuid())
     assert (
         run_runs.runs_directory({"runs_directory": "~/.muster/runs", "user": mine.pw_name})

@@ -58,7 +58,7 @@ def test_job_gets_whole_nodes_with_all_their_gpus() -> None:
     ("time_limit", "notice", "expected"),
     [("", 135, ["--signal=B:USR1@135"]), ("60", 135, ["--signal=B:USR1@135"]), ("4", 135, []), ("", 0, [])],
 )
-def test_job_is_signalled_before_its_end_unless_it_is_short(time_limit: str, notice: int, expected: list[str]) -> None:
+def test_job_is_signaled_before_its_end_unless_it_is_short(time_limit: str, notice: int, expected: list[str]) -> None:
     assert signal_argument(time_limit, notice) == expected
 
 

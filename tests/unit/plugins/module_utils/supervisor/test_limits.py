@@ -50,9 +50,9 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]
     monkeypatch.setattr(supervised, "NETWORK", own_network(40))
     with started_runs() as start:
 
-        def launcher(behaviour: str, **limits: float) -> Run:
+        def launcher(behavior: str, **limits: float) -> Run:
             ports: dict[str, Any] = {"lifeline_port": free_port(), "master_port": free_port()}
-            command = [sys.executable, "-c", TRAINS, behaviour]
+            command = [sys.executable, "-c", TRAINS, behavior]
             run = make_run(tmp_path, [command] * 2, timeouts={"grace": STOP_GRACE}, **ports)
             for plan in run.plans:
                 plan["working_directory"], plan["checkpoints"] = str(tmp_path), str(tmp_path / "checkpoints")
@@ -72,7 +72,7 @@ def started(run: Run) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "behaviour"),
+    ("name", "text", "behavior"),
     [
         ("cost_limit", "launch_cost_limit (20 USD)", "obedient"),
         ("time_limit", "launch_time_limit (20 s)", "stubborn"),
@@ -81,9 +81,9 @@ def started(run: Run) -> float:
     ],
 )
 def test_run_ends_at_its_limit_with_a_checkpoint(
-    launch: Starter, tmp_path: Path, name: str, text: str, behaviour: str
+    launch: Starter, tmp_path: Path, name: str, text: str, behavior: str
 ) -> None:
-    run = launch(behaviour, **{name: LIMIT})
+    run = launch(behavior, **{name: LIMIT})
     run.wait_for("interrupted")
     result = run.result()
     used = result["ended"] - started(run)
@@ -95,7 +95,7 @@ def test_run_ends_at_its_limit_with_a_checkpoint(
     assert not list((tmp_path / "checkpoints").glob("*.tmp"))
     run.wait_until_gone()
     codes = {node["report"]["exit_code"] for node in result["nodes"]}
-    assert codes == {0} if behaviour == "obedient" else 0 not in codes
+    assert codes == {0} if behavior == "obedient" else 0 not in codes
 
 
 @given(

@@ -86,7 +86,7 @@ def test_azure(event: Any, seconds: float | None) -> None:
         ({}, ""),
     ],
 )
-def test_provider_is_recognised_by_dmi(dmi: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provider_is_recognized_by_dmi(dmi: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "read_dmi", lambda file: dmi.get(file, ""))
     assert [source.name for source, _address in sources.sources_here({})] == ([name] if name else [])
 

@@ -350,7 +350,7 @@ def test_rank_processes_are_distinguished_from_launchers_and_workers(
     assert rank_pids({pid: Member(*member) for pid, member in members.items()}) == expected
 
 
-def test_handler_of_a_process_is_recognised() -> None:
+def test_handler_of_a_process_is_recognized() -> None:
     import signal
 
     previous = signal.signal(signal.SIGUSR2, lambda *_: None)

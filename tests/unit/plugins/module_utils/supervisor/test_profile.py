@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.module_utils._run import dispatch
 from ansible_collections.muster.training.plugins.module_utils._run.safe_files import read_tail
 from ansible_collections.muster.training.plugins.plugin_utils._plan.plan import build_node_plan, get_launcher
-from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import checked_ranks, summarise
+from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import checked_ranks, summarize
 from ansible_collections.muster.training.plugins.plugin_utils._profile.timeline import RankTrace, merge_traces
 from tests.unit import supervised
 from tests.unit.supervised import TIMEOUTS, Run, end_by_force, eventually, free_port, make_job
@@ -99,7 +99,7 @@ def test_all_ranks_of_a_running_job_are_profiled_and_it_continues(run: Run, tmp_
     replies = profile_nodes(run)
     nodes = {name: checked_ranks(reply) for name, reply in replies.items()}
     assert all(nodes.values()), replies
-    profile = summarise(run.run_id, 0.0, {name: results or [] for name, results in nodes.items()}, [])
+    profile = summarize(run.run_id, 0.0, {name: results or [] for name, results in nodes.items()}, [])
     assert [(entry["rank"], entry["steps"]) for entry in profile["ranks"]] == [(rank, STEPS) for rank in range(RANKS)]
     assert not profile["missing"]
     assert profile["late"] == [LATE]  # visible only in the durations of collectives

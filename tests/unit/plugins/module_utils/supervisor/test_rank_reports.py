@@ -200,7 +200,7 @@ def test_output_of_a_stopped_rank_that_is_its_own_launcher_is_not_an_error(tmp_p
     assert (output["error"], output["ended_by_us"]) == ("", True)
 
 
-def test_rank_is_recognised_by_its_environment(tmp_path: Path) -> None:
+def test_rank_is_recognized_by_its_environment(tmp_path: Path) -> None:
     mine = {"MUSTER_RUN_DIRECTORY": str(tmp_path), "LOCAL_RANK": "0"}
     plan: Any = {"rank_logs": "launcher"}
     for environment, expected, local_ranks in (

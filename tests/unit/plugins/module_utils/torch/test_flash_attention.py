@@ -106,12 +106,12 @@ def test_plus_sign_is_escaped_in_wheel_url() -> None:
 
 
 def test_nearest_torch_is_suggested_first() -> None:
-    assert flash.neighbours("2.8.3", "2.13.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
-    assert flash.neighbours("2.7.4.post1", "2.8.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
-    assert flash.neighbours("2.8.3", "2.5.1", "12.1")[0] == ("2.7.4.post1", "2.5", "12")
+    assert flash.neighbors("2.8.3", "2.13.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
+    assert flash.neighbors("2.7.4.post1", "2.8.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
+    assert flash.neighbors("2.8.3", "2.5.1", "12.1")[0] == ("2.7.4.post1", "2.5", "12")
     # the same torch for another CUDA version is preferred to another torch
-    assert flash.neighbours("2.8.3", "2.8.0", "13.0")[0] == ("2.8.3", "2.8", "12")
-    assert flash.neighbours("2.8.3", "2.13.0", "13.0")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
+    assert flash.neighbors("2.8.3", "2.8.0", "13.0")[0] == ("2.8.3", "2.8", "12")
+    assert flash.neighbors("2.8.3", "2.13.0", "13.0")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
 
 
 def test_old_release_has_no_wheels_for_a_newer_cuda() -> None:

@@ -10,7 +10,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._plan.machines imp
 from tests.unit import healthy
 
 
-def test_hardware_of_a_node_summarises_its_gpus() -> None:
+def test_hardware_of_a_node_summarizes_its_gpus() -> None:
     gpus = healthy.gpus(8)
     assert extract_hardware({"gpus": gpus}) == {
         "gpu": "H100 80GB HBM3",

@@ -19,14 +19,14 @@ from ansible_collections.muster.training.plugins.action.run_stacks import Action
 from ansible_collections.muster.training.plugins.module_utils._files.bounded import remove_entry
 from ansible_collections.muster.training.plugins.module_utils._run import profile
 from ansible_collections.muster.training.plugins.module_utils._run.profile_documents import DIRECTORY
-from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import MAX_COLLECTIVES, analyse
+from ansible_collections.muster.training.plugins.module_utils._run.profile_trace import MAX_COLLECTIVES, analyze
 from ansible_collections.muster.training.plugins.plugin_utils._profile import timeline
 from ansible_collections.muster.training.plugins.plugin_utils._profile.collectives import match_sequences
 from ansible_collections.muster.training.plugins.plugin_utils._profile.summary import (
     checked_ranks,
     format_count,
     format_profile,
-    summarise,
+    summarize,
     unknown_ranks,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._profile.timeline import RankTrace, merge_traces
@@ -59,7 +59,7 @@ def result(rank: int, wait: float, **more: Any) -> dict[str, Any]:
 
 def test_the_late_rank_is_named_although_clocks_and_first_steps_differ() -> None:
     nodes = {"a": [result(0, 0.4)], "b": [result(1, 0.0, clock=0.2)], "c": [result(2, 0.4, clock=-0.1, first=1)]}
-    profile = summarise("first", 0.0, nodes, ["d: no reply"])
+    profile = summarize("first", 0.0, nodes, ["d: no reply"])
     assert profile["late"] == [1]
     assert [round(entry["clock_offset"], 3) for entry in profile["ranks"]] == [0.0, 0.2, -0.1]
     waits = [entry["waiting_seconds"] or 0.0 for entry in profile["ranks"]]
@@ -72,12 +72,12 @@ def test_the_late_rank_is_named_although_clocks_and_first_steps_differ() -> None
 def test_ranks_of_different_groups_are_not_compared() -> None:
     other = [{**entry, "name": "gloo:broadcast"} for entry in collectives(6, 0.0)]
     assert match_sequences(collectives(6, 0.0), other) is None
-    profile = summarise("first", 0.0, {"a": [result(0, 0.4), {**result(1, 0.0), "collectives": other}]}, [])
+    profile = summarize("first", 0.0, {"a": [result(0, 0.4), {**result(1, 0.0), "collectives": other}]}, [])
     assert not profile["late"] and [entry["waiting_seconds"] for entry in profile["ranks"]] == [None, None]
 
 
 def test_equally_fast_ranks_do_not_wait() -> None:
-    assert not summarise("first", 0.0, {"a": [result(rank, 0.01) for rank in range(4)]}, [])["late"]
+    assert not summarize("first", 0.0, {"a": [result(rank, 0.01) for rank in range(4)]}, [])["late"]
 
 
 @pytest.mark.parametrize(
@@ -121,15 +121,15 @@ def test_a_trace_is_reduced_to_self_times_kernels_and_collectives() -> None:
             "text",
         ],
     }
-    analysis = analyse(trace)
+    analysis = analyze(trace)
     seconds = {entry["name"]: round(entry["seconds"] * 1e6) for entry in analysis["operations"]}
     assert seconds["aten::linear"] == 40 and seconds["aten::mm"] == 60 and seconds["sgemm"] == 500
     assert [entry["name"] for entry in analysis["collectives"]] == ["ncclDevKernel_AllReduce_Sum_bf16_RING_LL"] * 2
     assert analysis["collective_seconds"] == pytest.approx(300e-6, abs=1e-6)  # the collectives overlap
     assert analysis["gpu_seconds"] == pytest.approx(800e-6, abs=1e-6)
     assert (
-        analyse([])
-        == analyse({"traceEvents": 3})
+        analyze([])
+        == analyze({"traceEvents": 3})
         == {
             "operations": [],
             "collectives": [],
@@ -219,7 +219,7 @@ def test_a_new_profile_replaces_the_traces_of_ranks_that_it_does_not_have(tmp_pa
     for rank in (0, 1, 12):
         (directory / f"rank-{rank}.json.gz").write_bytes(gzip.compress(b'{"traceEvents": []}'))
     (directory / "of_the_user.txt").write_text("")
-    profile = summarise("first", 0.0, {"a": [result(0, 0.1)]}, [])
+    profile = summarize("first", 0.0, {"a": [result(0, 0.1)]}, [])
     ProfileAction.merge(profile, tmp_path)
     assert sorted(path.name for path in directory.iterdir()) == [
         "of_the_user.txt",

@@ -21,7 +21,7 @@ HEADER = (
 )
 # Hostile text for every field that a node or job can fill
 HOSTILE = "<script>alert(1)</script>|`*[x](http://evil.example)\x1b[31m\x1b]0;t\x07'\"&\u202e{{ 7*7 }}"
-Sample = tuple[float, float, float, float]  # utilisation, memory, temperature, power
+Sample = tuple[float, float, float, float]  # utilization, memory, temperature, power
 
 
 def varint(value: int) -> bytes:

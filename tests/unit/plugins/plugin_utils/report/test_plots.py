@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plots: what their specifications hold, that colours can be seen, and that pictures are named and load nothing."""
+"""Plots: what their specifications hold, that colors can be seen, and that pictures are named and load nothing."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_many_gpus_are_plotted_as_a_strip_of_limited_size(tmp_path: Path) -> Non
     assert list(series_of(result["gpu-memory"].spec)) == ["mean of 64 GPUs", "gpu0 GPU 0, the highest"]
     assert len(result["gpu-utilization"].rows) == 64
     equal = gpu_plots_of(write_record(tmp_path, "equal", nodes=3, gpus=4))["gpu-utilization"].spec["data"]["values"]
-    assert len(equal) == 12  # equal neighbours are one cell
+    assert len(equal) == 12  # equal neighbors are one cell
 
 
 def expressions(value: Any) -> Iterator[Any]:
@@ -130,7 +130,7 @@ def contrast(item: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_colours_have_enough_contrast_on_light_and_dark_pages() -> None:
+def test_colors_have_enough_contrast_on_light_and_dark_pages() -> None:
     """WCAG 2.1: 4.5 : 1 for words, 3 : 1 for lines of a picture."""
     style = (TEMPLATES / "base.html.j2").read_text()
     light, dark, printed = re.findall(r":root \{(.*?)\}", style, re.DOTALL)

@@ -120,7 +120,7 @@ def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
     [
         (idle_every_third, ["gpu-idle"], "all 4 GPUs: idle for up to 32% of the samples"),
         (one_unused, ["gpu-unused"], "gpu0 GPU 1, gpu1 GPU 1: never busy, in at least 41 samples"),
-        (waiting, ["gpu-waiting"], "utilisation of 100 % at 30% of the power limit"),
+        (waiting, ["gpu-waiting"], "utilization of 100 % at 30% of the power limit"),
         (one_slow, ["gpu-slow"], "gpu1 GPU 0: draws 210 W while the job is working, the others 350 W (60%)"),
         (roomy, ["memory-room"], "at most 50% of a GPU's memory was used (gpu0 GPU 0)"),
         (full, ["memory-full"], "gpu0 GPU 1, gpu1 GPU 1: up to 99.0% of the memory was used"),

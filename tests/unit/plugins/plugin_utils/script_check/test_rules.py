@@ -17,7 +17,7 @@ from tests.unit.pages import fences, text_of
 pytestmark = pytest.mark.one_core
 SCRIPTS = Path(__file__).resolve().parents[3] / "fixtures" / "scripts"
 PAGE = "docs/one_gpu_to_many.md"
-MAX_FALSE_ALARMS = 0.05  # share of all findings in the labelled scripts
+MAX_FALSE_ALARMS = 0.05  # share of all findings in the labeled scripts
 
 
 def script(name: str) -> str:
@@ -160,7 +160,7 @@ def findings_by_script() -> dict[str, tuple[set[tuple[int, str]], set[tuple[int,
     return result
 
 
-def test_labelled_scripts_have_few_false_alarms_and_no_misses() -> None:
+def test_labeled_scripts_have_few_false_alarms_and_no_misses() -> None:
     results = findings_by_script()
     assert len(results) >= 20
     false_alarms = {name: reported - expected for name, (reported, expected) in results.items() if reported - expected}
@@ -171,7 +171,7 @@ def test_labelled_scripts_have_few_false_alarms_and_no_misses() -> None:
     assert missed == {}
 
 
-def test_labelled_scripts_name_existing_rules() -> None:
+def test_labeled_scripts_name_existing_rules() -> None:
     known = {rule.id for rule in RULES}
     for _reported, expected in findings_by_script().values():
         assert {name for _line, name in expected} <= known

@@ -407,8 +407,8 @@ def test_server_is_as_strict_as_the_official_specification() -> None:
     if not DOCUMENT.exists():
         pytest.skip("the official API document is not beside the checkout: the test server is not held to it")
     with PaperspaceServer(PaperspaceAccount([machine(0)])) as server:
-        with pytest.raises(paperspace.RequestError, match="colour: no such parameter"):
-            live(server).request("GET", "/machines", {"colour": "red"})
+        with pytest.raises(paperspace.RequestError, match="color: no such parameter"):
+            live(server).request("GET", "/machines", {"color": "red"})
         with pytest.raises(paperspace.RequestError, match="limit: 121 is greater than the maximum"):
             live(server).request("GET", "/machines", {"limit": 121})
         with pytest.raises(paperspace.RequestError, match="templateId' is a required property"):

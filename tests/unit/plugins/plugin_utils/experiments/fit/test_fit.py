@@ -149,7 +149,7 @@ def test_changed_search_settings_are_refused_under_the_same_name(cluster: Cluste
         fit(cluster).search(JOB, {**SEARCH, "start": 16})
 
 
-def test_changed_job_is_refused_and_earlier_result_is_labelled(cluster: Cluster) -> None:
+def test_changed_job_is_refused_and_earlier_result_is_labeled(cluster: Cluster) -> None:
     messages: list[str] = []
     fit(cluster, messages, common="image one").search(JOB, SEARCH)
     assert not any("earlier" in line for line in messages)

@@ -128,7 +128,7 @@ def test_changed_variant_is_relaunched_and_its_secrets_not_stored(cluster: Clust
     assert "s3cret" not in (cluster.runs / "s" / "sweep.json").read_text()
 
 
-def test_changed_job_is_relaunched_and_earlier_results_are_labelled(cluster: Cluster) -> None:
+def test_changed_job_is_relaunched_and_earlier_results_are_labeled(cluster: Cluster) -> None:
     messages: list[str] = []
     sweep(cluster, ALL, messages, common="image one")
     assert not any("earlier" in line for line in messages)
